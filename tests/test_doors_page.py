@@ -72,9 +72,16 @@ def _serve(place: Project) -> int:
     return port
 
 
+def _make_a_flow(place: Project) -> None:
+    """The one that the page looks at."""
+    lines = ("from app import add, app", "with app.flow('order', key='7') as flow:", "    flow.add(add.call(1))")
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=place.directory, env=place.environ, check=True)
+
+
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="no curl or no jq here")
 def test_its_commands_work(place: Project) -> None:
     port = _serve(place)
+    _make_a_flow(place)
     found = blocks("sh")
     assert len(found) >= 9
     for block in found:

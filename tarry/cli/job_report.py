@@ -6,7 +6,8 @@ from tarry.cli.printing import format_ago, format_clock, print_json
 from tarry.cli.push.attempts import Attempts, print_acts, print_attempts
 from tarry.client.job_records import job_detail, job_record
 from tarry.model.duration import SECOND
-from tarry.model.job import Job, State
+from tarry.model.flow.node_ids import flow_of, is_node
+from tarry.model.job import RELATIVE, Job, State
 from tarry.model.quantity import quantity
 from tarry.process.loading import Setup
 from tarry.push.waiting import why_waiting
@@ -28,7 +29,11 @@ def show(setup: Setup, jobs: list[Job], as_json: bool) -> int:
     for job in jobs:
         facts = asdict(job_record(job)) | {"attempt": attempts.text(job)}
         del facts["max_attempts"]
-        times = {"created": job.created, "due": job.due, "since": job.state_since, "expires": job.expires}
+        if is_node(job.id):
+            flow = ids.text(flow_of(job.id))
+            facts["flow"] = f"{flow}: tarry flows show {flow}"
+        due = job.due if job.due >= RELATIVE else 0
+        times = {"created": job.created, "due": due, "since": job.state_since, "expires": job.expires}
         facts |= {name: format_clock(moment) for name, moment in times.items()}
         note = facts.pop("note")
         if reported := facts["progress"]:

@@ -27,7 +27,8 @@ from tarry.errors import JobNotFound, UsageError
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND, microseconds
-from tarry.model.job import Job, State
+from tarry.model.flow.rules import refusal
+from tarry.model.job import RELATIVE, Job, State
 from tarry.model.quantity import quantity
 from tarry.process.loading import Setup
 from tarry.store import ids
@@ -149,7 +150,8 @@ def _list(setup: Setup, args: argparse.Namespace) -> int:
             job.state.value,
             job.priority,
             attempts.text(job),
-            format_ago(job.due, now),
+            # A blocked job has at most a delay after its release.
+            format_ago(job.due, now) if job.due >= RELATIVE else "-",
         )
         for job in jobs
     ]
@@ -194,7 +196,7 @@ def _change_named(client: Client, args: argparse.Namespace) -> int:
         _, done = _change_rule(args.action, client)
         for job in jobs:
             name = ids.text(job.id)
-            say(f"{name} {done}" if made[name] else f"{name} left as it is: {job.state}")
+            say(f"{name} {done}" if made[name] else f"{name} left as it is: {refusal(job) or job.state}")
     return 0 if all(made.values()) else 1
 
 
@@ -218,7 +220,7 @@ def _cancel(setup: Setup, args: argparse.Namespace) -> int:
             done, reason = answer.cancelled, answer.said
         else:
             answers[name] = done = client.cancel(job.id)
-            reason = "" if done else str(job.state)
+            reason = "" if done else refusal(job) or str(job.state)
         if not args.json:
             say(f"{name} {'cancelled' if done else 'left as it is'}{reason and f': {reason}'}")
     if args.json:

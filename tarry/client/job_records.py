@@ -9,6 +9,7 @@ from msgspec import Struct
 from tarry.model.attempts import Attempt, acts_of, attempts_of
 from tarry.model.duration import SECOND
 from tarry.model.flow import wiring
+from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.overrides import retry_of
@@ -42,7 +43,7 @@ class JobRecord(Struct, frozen=True):
     key: str | None
     created: float
     due: float
-    """It does not start before."""
+    """It does not start before. While it is blocked: how long after its release, if that is less than 30 years."""
     since: float
     """In its present state since."""
     expires: float | None
@@ -100,22 +101,25 @@ class JobDetail(JobRecord, frozen=True):
     """How many attempts came before these."""
     acts: list[JobActRecord]
     """The last 20 things that were done to it by hand, the oldest first."""
+    flow: str | None
+    """The flow of which it is a job."""
 
 
 def job_record(job: Job, attempts: int | None = None) -> JobRecord:
     """The record of a job. attempts: `most_attempts`."""
-    return JobRecord(**_fields(job, attempts))
+    return JobRecord(**job_fields(job, attempts))
 
 
 def job_detail(job: Job, attempts: int | None = None) -> JobDetail:
     """The same, with its output and its attempts."""
     known = attempts_of(job)
     return JobDetail(
-        **_fields(job, attempts),
+        **job_fields(job, attempts),
         output=decode_output(job.progress),
         attempts=[_attempt(one) for one in known.attempts],
         attempts_left_out=known.left_out,
         acts=[JobActRecord(one.at / SECOND, one.act, one.who, one.address, one.via) for one in acts_of(job)],
+        flow=ids.text(flow_of(job.id)) if is_node(job.id) else None,
     )
 
 
@@ -138,7 +142,8 @@ def most_attempts(job: Job, tasks: Mapping[str, Any], rules: Callable[[str, str]
     return retry_of(job.headers, rule).attempts
 
 
-def _fields(job: Job, attempts: int | None) -> dict[str, Any]:
+def job_fields(job: Job, attempts: int | None) -> dict[str, Any]:
+    """The fields of a JobRecord. attempts: `most_attempts`."""
     return {
         "id": ids.text(job.id),
         "task": job.task,

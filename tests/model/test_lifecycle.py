@@ -54,7 +54,8 @@ deleted           | [*]       | [*]       | -         | [*]       | [*]       | 
 
 NODE = replace(job_in(State.BLOCKED), id=flow_id(1, 1)[:15] + b"\x07")
 ROOT = replace(job_in(State.DEAD), id=flow_id(1, 1))
-IN_A_FLOW = "it waits in flow 00000000-0001-8000-8000-000100000000: cancel the flow"
+IN_A_FLOW = "it waits in a flow: see `tarry flows show 00000000-0001-8000-8000-000100000000`"
+IS_A_FLOW = "it is a flow: see `tarry flows show 00000000-0001-8000-8000-000100000000`"
 _, *ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.splitlines()]
 
 
@@ -85,8 +86,8 @@ def test_every_event_in_every_state(number: int, column: int, state: State) -> N
         (lambda: lifecycle.forget(NODE), IN_A_FLOW),
         (lambda: lifecycle.run_now(NODE, NOW), IN_A_FLOW),
         (lambda: lifecycle.move(NODE, NOW, due=NOW), IN_A_FLOW),
-        (lambda: lifecycle.run_now(ROOT, NOW), "it is a flow: see `tarry flows --help`"),
-        (lambda: lifecycle.forget(ROOT), "it is a flow: see `tarry flows --help`"),
+        (lambda: lifecycle.run_now(ROOT, NOW), IS_A_FLOW),
+        (lambda: lifecycle.forget(ROOT), IS_A_FLOW),
     ],
 )
 def test_a_refusal_says_why(refused: Callable[[], Change], why: str) -> None:

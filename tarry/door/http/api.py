@@ -18,6 +18,7 @@ from tarry.door.http.methods import (
     claims,
     endpoints,
     events,
+    flows,
     health,
     history,
     host_requests,
@@ -28,6 +29,7 @@ from tarry.door.http.methods import (
     puts,
     queues,
     schedules,
+    signals,
     tasks,
 )
 
@@ -59,6 +61,8 @@ METHODS: tuple[ApiMethod, ...] = (
     *puts.METHODS,
     *jobs.METHODS,
     *claims.METHODS,
+    *flows.METHODS,
+    *signals.METHODS,
     *queues.METHODS,
     *tasks.METHODS,
     *endpoints.METHODS,

@@ -28,7 +28,7 @@ from tarry.door.store_look import KEPT_FOR, OLDEST, StoreLook
 
 JSON = "application/json"
 _PARTS = ("path", "query", "body")
-_NAMED = re.compile(r"{(queue|task|limit|schedule|host)}")
+_NAMED = re.compile(r"{(queue|task|limit|schedule|host|key)}")
 
 
 class NameConvertor(Convertor[str]):

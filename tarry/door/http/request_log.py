@@ -17,7 +17,7 @@ log = logging.getLogger("tarry.audit")
 _SCOPES = (Scope.OPERATE, Scope.ADMIN)
 _MOST = 300
 """Characters of what a caller wrote."""
-_OF_A_JOB = "/v1/jobs/{id}"
+_OF_A_JOB = ("/v1/jobs/{id}", "/v1/flows/{id}")
 
 
 def is_audited(method: ApiMethod) -> bool:

@@ -38,9 +38,8 @@ _notes = msgspec.json.Decoder(_Note)
 
 def refusal(job: Job) -> str:
     """Why a job changes with its flow only: it is a root, or waits for others. Empty: it is neither."""
-    if is_root(job.id):
-        return "it is a flow: see `tarry flows --help`"
-    return f"it waits in flow {UUID(bytes=flow_of(job.id))}: cancel the flow" if job.state is State.BLOCKED else ""
+    what = "it is a flow" if is_root(job.id) else "it waits in a flow" if job.state is State.BLOCKED else ""
+    return what and f"{what}: see `tarry flows show {UUID(bytes=flow_of(job.id))}`"
 
 
 def effect_of_end(job: Job, to: State, note: bytes) -> NodeEffect | None:

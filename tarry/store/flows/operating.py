@@ -1,6 +1,6 @@
 """What people do to a whole flow, in bounded parts. Whatever breaks off, the keeper or a second call goes on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tarry.model import lifecycle
 from tarry.model.flow import rules
@@ -14,6 +14,13 @@ from tarry.store.base import Store
 PAGE = 500
 ACTIVE = (State.SCHEDULED, State.READY, State.RUNNING)
 FAILED = (State.DEAD, State.CANCELLED)
+_IS: Mapping[Phase, str] = {
+    Phase.STORING: "it is being stored",
+    Phase.RUNNING: "it is running",
+    Phase.CANCELLING: "it is being cancelled",
+    Phase.UNDOING: "what it had done is being undone",
+    Phase.ENDED: "it has ended",
+}
 
 
 def cancel_flow(store: Store, flow: bytes, now: int, reason: str = "") -> None:
@@ -22,7 +29,7 @@ def cancel_flow(store: Store, flow: bytes, now: int, reason: str = "") -> None:
         row = store.flows.get(flow)
         # Once more, perhaps after a call that broke off: then there may be nodes left.
         if row is None or row.phase is not Phase.CANCELLING:
-            raise NotPossible("it is gone" if row is None else f"it is {row.phase.name.lower()}")
+            raise NotPossible("it is gone" if row is None else _IS[row.phase])
     cancel_nodes(store, flow, now, reason)
 
 
@@ -60,7 +67,7 @@ def _refuse_retry(row: FlowRow | None, root: Job | None) -> None:
     if row is None or root is None:
         raise NotPossible("it is gone")
     if row.phase is not Phase.ENDED:
-        raise NotPossible(f"it has not ended: it is {row.phase.name.lower()}")
+        raise NotPossible(f"it has not ended: {_IS[row.phase]}")
     if row.ends is State.DONE:
         raise NotPossible("it is done")
     if row.undo > 0:

@@ -13,8 +13,12 @@ from tarry.door.identity.access import Scope
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.keeper.host_requests import MOST_OPEN, HostAct, HostRequest, HostRequests
 from tarry.keeper.hosts import HostEntry
+from tarry.model import lifecycle
+from tarry.model.flow.signal import Awaited
+from tarry.model.moving import NEVER
+from tarry.model.outcome import Suspended
 from tarry.store import ids
-from tarry.store.base import Query, Want
+from tarry.store.base import Query, Store, Want
 from tarry.store.hosts import Host, PoolFigures, WorkerFigures
 from tests.door.http.calling import api, run
 
@@ -44,8 +48,17 @@ BODIES: dict[str, Any] = {
     "scale_host": {"pool": "all", "workers": 2},
     "dump_worker": {"worker": OWNER},
     "start_operation": {"act": "delete", "filter": {"queue": "mail"}},
+    "send_signal": {"name": "paid", "key": "7"},
+    "decide_approval": {"ok": True},
 }
 QUERIES = {"stream_events": "?seconds=0", "wait_for_result": "?wait=0"}
+
+
+def ask(store: Store) -> None:
+    """A job of the queue mail waits for an approval with the key 7."""
+    (job,) = store.claim([Want("mail", 0, 1)], 1, OWNER, 10**12, store.time())
+    waits = Suspended(NEVER, awaits=Awaited("approve:mail", "7"))
+    assert store.apply([lifecycle.after(job, waits, lifecycle.DEFAULT, store.time())], store.time()) == [True]
 
 
 class Shop:
@@ -60,7 +73,15 @@ class Shop:
         send.enqueue_many([()] * 3)
         (held,) = self.store.claim([Want("mail", 0, 1)], 1, OWNER, 10**12, self.store.time())
         self.held = held.id
+        self.flow = app.using(queue="mail").chain(send.call()).id
+        ask(self.store)
         HostEntry(self.store, lambda: HOST).register_host()
+
+    def id_for(self, route: str, operation: str) -> str:
+        """What a method with such a route is called for."""
+        if "flows" in route:
+            return self.flow
+        return operation if "operations" in route else ids.text(self.held)
 
     def access(self, scopes: str, queues: str) -> TokenAccess:
         self.file.write_text(f'[tokens.it]\nsha256 = "{digest("it").hex()}"\nscopes = {scopes}\nqueues = {queues}\n')
@@ -107,7 +128,7 @@ def answer(shop: Shop, method: ApiMethod, scopes: str, queues: str) -> tuple[htt
                 pass
         names = {
             "queue": "mail", "task": "hook", "schedule": "mail.send", "limit": "queue:mail", "host": HOST.name,
-            "id": operation if "operations" in method.route else ids.text(shop.held),
+            "key": "7", "id": shop.id_for(method.route, operation),
         }  # fmt: skip
         async with api(shop.app, access=shop.access(scopes, queues)) as client:
             before = shop.state()

@@ -12,7 +12,7 @@ from tarry.keeper.hosts import HostEntry
 from tarry.store.memory import MemoryStore
 from tarry.tasks.lazy_asyncio import asyncio
 from tests.door.http.calling import api, run
-from tests.door.http.test_authorisation import HOOK, HOST, call
+from tests.door.http.test_authorisation import HOOK, HOST, ask, call
 from tests.store.switched import Switched
 
 WITHOUT_A_STORE = {"healthz", "list_stores", "openapi", "docs", "metrics", "stream_events"}
@@ -30,8 +30,11 @@ def _send() -> None: ...
 def test_a_method_says_503_while_the_store_is_away_and_works_again_at_once(method: ApiMethod) -> None:
     store = Switched(MemoryStore())
     app = App(store, closures=True)
-    app.task(name="mail.send", queue="mail", cron="0 3 * * *")(_send)
-    app.named("mail.send").enqueue()
+    send = app.task(name="mail.send", queue="mail", cron="0 3 * * *")(_send)
+    for _ in range(2):
+        app.named("mail.send").enqueue()
+    ask(store)
+    flow = app.using(queue="mail").chain(send.call()).id
     HostEntry(store, lambda: HOST).register_host()
 
     end = time.monotonic() + LIMIT
@@ -46,8 +49,10 @@ def test_a_method_says_503_while_the_store_is_away_and_works_again_at_once(metho
             taken = await client.post("/v1/queues/mail/claim", json={"limit": 1})
             held = taken.json()["jobs"][0]["id"]
             names = {"queue": "mail", "task": "hook", "schedule": "mail.send", "limit": "queue:mail"}
-            names["host"] = HOST.name
-            names["id"] = operation if "operations" in method.route else held
+            names |= {"host": HOST.name, "key": "7"}
+            names["id"] = next(
+                (id for part, id in {"operations": operation, "flows": flow}.items() if part in method.route), held
+            )
             store.down()
             away = await call(client, method, names)
             store.up()

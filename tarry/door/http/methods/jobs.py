@@ -21,6 +21,7 @@ from tarry.door.identity.access import Scope
 from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
 from tarry.model.duration import microseconds
+from tarry.model.flow.rules import refusal
 from tarry.model.job import MAX_PRIORITY, Job, State
 from tarry.push.delivery.record import AttemptRecord, records_of
 from tarry.push.waiting import why_waiting
@@ -194,7 +195,7 @@ async def wait_for_result(call: ApiCall, path: JobPath, query: ResultQuery) -> R
     )
 
 
-@api_method("POST /v1/jobs/{id}/cancel", Scope.OPERATE, errors=(errors.JobNotFound,))
+@api_method("POST /v1/jobs/{id}/cancel", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
 def cancel_job(call: ApiCall, path: JobPath, body: CancelRequest) -> CancelAnswer:
     """Cancels a job, and tells whether it was ever sent.
 
@@ -206,6 +207,8 @@ def cancel_job(call: ApiCall, path: JobPath, body: CancelRequest) -> CancelAnswe
     if task is not None and task.runner is not None:
         told = app.http.cancel(job.id, body.reason)
         return CancelAnswer(name, told.cancelled, told.sent, told.said)
+    if why := refusal(job):
+        raise RequestError(f"the job is not cancelled: {why}", None, 409)
     is_cancelled = call.service.client.cancel(job.id, body.reason)
     state = "" if is_cancelled else f"it is {fetch_job(call, path).state} already"
     return CancelAnswer(name, is_cancelled, None, state)
@@ -288,7 +291,7 @@ def _changed(call: ApiCall, path: JobPath, is_made: bool, what: str) -> JobRecor
     """The record of a job after a change; 409 if the change was not made."""
     job = fetch_job(call, path)
     if not is_made:
-        raise RequestError(f"the job {what}: it is {job.state}", None, 409)
+        raise RequestError(f"the job {what}: {refusal(job) or f'it is {job.state}'}", None, 409)
     return _record(call, job)
 
 

@@ -1,0 +1,106 @@
+"""Approvals: which tasks wait for a person's decision (`approve`), and the decision."""
+
+import hashlib
+
+import msgspec
+from msgspec import Struct
+
+from tarry.client.clock import Clock
+from tarry.errors import JobNotFound
+from tarry.model.duration import DAY, SECOND
+from tarry.model.flow.node_ids import flow_of, is_node
+from tarry.model.flow.signal import MOST_VALUE, Awaiting, Signal
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import NotPossible
+from tarry.model.moving import NEVER
+from tarry.store import ids
+from tarry.store.base import Store
+from tarry.store.shared.partial_result import reachable_part
+from tarry.tasks.durable.waiting import APPROVE, Approval
+
+MOST_WAITING = 1000
+"""How many waiting jobs are looked at."""
+KEPT = 30 * DAY
+"""How long a decision is kept; microseconds. A task may ask for it again when it is tried again."""
+
+
+class ApprovalRecord(Struct, frozen=True):
+    """A job that waits for a decision. Times are seconds since the epoch; null: none."""
+
+    key: str
+    question: str
+    id: str
+    """The job."""
+    task: str
+    queue: str
+    flow: str | None
+    """The flow of which it is a job."""
+    since: float
+    until: float | None
+    """When it goes on without a decision."""
+
+
+class WaitingApproval(Struct, frozen=True):
+    """A job that waits for a decision, and where it waits."""
+
+    address: Awaiting
+    job: Job
+
+    @property
+    def question(self) -> str:
+        """What is asked."""
+        return self.address.name.removeprefix(APPROVE)
+
+
+def waiting_approvals(store: Store, question: str | None = None) -> list[WaitingApproval]:
+    """The jobs that wait for a decision, by question and key: the first MOST_WAITING. question: only that one."""
+    found = reachable_part(lambda: store.flows.awaiting(APPROVE + (question or ""), MOST_WAITING))
+    wanted = [one for one in found if question is None or one.name == APPROVE + question]
+    jobs = reachable_part(lambda: store.get([one.job for one in wanted])) if wanted else []
+    # Of a job that was cancelled, or has come back, there may be a row left.
+    return [
+        WaitingApproval(one, job)
+        for one, job in zip(wanted, jobs, strict=True)
+        if job is not None and job.state is State.SCHEDULED and job.epoch == one.epoch
+    ]
+
+
+def approval_record(waiting: WaitingApproval) -> ApprovalRecord:
+    """The record of a job that waits for a decision."""
+    job = waiting.job
+    flow = ids.text(flow_of(job.id)) if is_node(job.id) else None
+    until = None if job.due >= NEVER else job.due / SECOND
+    return ApprovalRecord(
+        waiting.address.key, waiting.question, ids.text(job.id), job.task, job.queue, flow, job.state_since / SECOND,
+        until,
+    )  # fmt: skip
+
+
+def find_approvals(store: Store, key: str, question: str | None) -> list[WaitingApproval]:
+    """The jobs that wait for this decision. JobNotFound if there are none; NotPossible if the key belongs to several
+    questions."""
+    found = [one for one in waiting_approvals(store, question) if one.address.key == key]
+    if not found:
+        asked = "" if question is None else f" of {question!r}"
+        raise JobNotFound(f"no job waits for an approval{asked} with the key {key!r}: it is decided, or not asked yet")
+    questions = sorted({one.question for one in found})
+    if len(questions) > 1:
+        raise NotPossible(f"several questions have the key {key!r}, say which: {', '.join(map(repr, questions))}")
+    return found
+
+
+def decide(store: Store, clock: Clock, waiting: list[WaitingApproval], decision: Approval) -> int:
+    """Tells the jobs of one question and key the decision; returns how many it woke. NotPossible if somebody else has
+    decided meanwhile; ValueError if the note is too long."""
+    address = waiting[0].address
+    value = msgspec.json.encode(decision)
+    if len(value) > MOST_VALUE:
+        raise ValueError(f"the note has {len(value):,} bytes; {MOST_VALUE:,} can be kept")
+    # Of this wait: of two who decide at once, the first counts.
+    of = f"{address.job.hex()} {address.epoch}".encode()
+    id = hashlib.blake2b(of, digest_size=16).digest()
+    now = clock.now()
+    woken = store.flows.signal(Signal(address.name, address.key, id, value, now + KEPT), now)
+    if not woken:
+        raise NotPossible(f"{waiting[0].question!r} with the key {address.key!r} is decided already")
+    return woken

@@ -1,0 +1,74 @@
+"""Finds flows for people, page by page."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.errors import PartlyUnavailable
+from tarry.model.flow.flow import FlowRow, Phase
+from tarry.model.job import State
+from tarry.store.base import Store
+from tarry.store.flows.flows import FlowQuery
+from tarry.store.shared.partial_result import partial_result
+
+UNFINISHED = (Phase.STORING, Phase.RUNNING, Phase.CANCELLING, Phase.UNDOING)
+FLOW_STATES = (State.RUNNING, State.DONE, State.DEAD, State.CANCELLED)
+"""The states of a flow: until it has ended it is running."""
+_PHASES: Mapping[State | None, tuple[Phase, ...]] = {None: (), State.RUNNING: UNFINISHED}
+MOST_EXAMINED = 5000
+"""How many flows one search looks at; the next one goes on from there."""
+_AT_ONCE = 500
+
+
+class FlowSearch(Struct, frozen=True):
+    """Which flows somebody wants to see; a field left out matches all."""
+
+    state: State | None = None
+    """One of FLOW_STATES."""
+    name: str | None = None
+    key: str | None = None
+    limit: int = 100
+    before: bytes = b""
+    """Only flows with a smaller id; empty: from the newest."""
+
+
+class FoundFlows(Struct, frozen=True):
+    """Flows with their roots, the newest first."""
+
+    rows: list[FlowRow]
+    next: bytes | None
+    """Where another search goes on (`FlowSearch.before`); None: there are no more."""
+    away: PartlyUnavailable | None = None
+    """Why some flows may be missing: a shard that is away."""
+
+
+def state_of(row: FlowRow) -> State:
+    """The state of a flow, one of FLOW_STATES."""
+    return row.ends if row.phase is Phase.ENDED else State.RUNNING
+
+
+def search_flows(store: Store, search: FlowSearch) -> FoundFlows:
+    """One page of flows; of MOST_EXAMINED at most, so that it may have few of them and a `next`."""
+    phases = _PHASES.get(search.state, (Phase.ENDED,))
+    found: list[FlowRow] = []
+    before, away = search.before, None
+    # How an ended flow ended is no part of a query of the store.
+    limit = min(_AT_ONCE, search.limit + 1) if search.state in _PHASES else _AT_ONCE
+    for _ in range(-(-MOST_EXAMINED // limit)):
+        query = FlowQuery(phases, search.name, search.key, before=before, limit=limit)
+        page, away = partial_result(partial(store.flows.find, query))
+        found += [row for row in page if row.root is not None and search.state in (None, state_of(row))]
+        if len(found) > search.limit:
+            return FoundFlows(found[: search.limit], found[search.limit - 1].id, away)
+        if len(page) < limit:
+            return FoundFlows(found, None, away)
+        before = page[-1].id
+    return FoundFlows(found, before, away)
+
+
+def fetch_flow(store: Store, id: bytes) -> FlowRow | None:
+    """The row of a flow with its root; None: there is none."""
+    row, (root,) = store.flows.get(id), store.get([id])
+    return None if row is None or root is None else replace(row, root=root)

@@ -1,0 +1,171 @@
+"""Signals and approvals by HTTP."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tarry import App, approve, wait_for
+from tarry.door.identity.tokens import TokenAccess, digest
+from tarry.model.flow.signal import Signal
+from tarry.store.memory import MemoryStore
+from tests.door.http.calling import api, run
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    app = App(MemoryStore(), closures=True, retry=None)
+
+    @app.task(name="ship", queue="shop")
+    def ship(order: str) -> Any:
+        return wait_for("paid", key=order)
+
+    @app.task(name="refund", queue="bank")
+    def refund(order: str) -> Any:
+        said = approve(f"refund of {order}", key=order, timeout="2d")
+        return [said.ok, said.by, said.note]
+
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> TokenAccess:
+    """The tokens ann (for the queue bank), bob (for shop) and root."""
+    queues = {"ann": '["bank"]', "bob": '["shop"]', "root": '["*"]'}
+    file = tmp_path / "tokens.toml"
+    parts = (
+        f'[tokens.{name}]\nsha256 = "{digest(name).hex()}"\nscopes = ["read", "operate", "put"]\nqueues = {its}\n'
+        for name, its in queues.items()
+    )
+    file.write_text("".join(parts))
+    return TokenAccess(file)
+
+
+def call(app: App, verb: str, path: str, *, token: str = "", access: TokenAccess | None = None, **more: Any) -> Any:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+
+    async def story() -> httpx.Response:
+        async with api(app, access=access) as client:
+            return await client.request(verb, path, headers=headers, **more)
+
+    return run(story)
+
+
+def result(app: App, id: str) -> Any:
+    app.drain()
+    return app.client.get(id).result(0)
+
+
+def test_a_signal_wakes_whoever_waits(app: App) -> None:
+    job = app.named("ship").enqueue("7")
+    app.drain()
+    sent = {"name": "paid", "key": "7", "value": {"cents": 70}, "id": "payment-1"}
+    assert call(app, "POST", "/v1/signals", json=sent).json() == {"woken": 1}
+    # Sent again, it is the same one.
+    assert call(app, "POST", "/v1/signals", json=sent).json() == {"woken": 0}
+    assert result(app, job.id) == {"cents": 70}
+
+
+def test_an_early_signal_is_kept(app: App) -> None:
+    assert call(app, "POST", "/v1/signals", json={"name": "paid", "key": "8"}).json() == {"woken": 0}
+    job = app.named("ship").enqueue("8")
+    assert result(app, job.id) is None
+    assert str(job.state) == "done"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"value": "x" * 70_000}, "signal: the value of signal 'paid' has 70,002 bytes; 65,536 can be kept"),
+        ({"keep": "x"}, "signal: keep"),
+        ({"name": "approve:refund of 7"}, "name: approve: is for decisions: POST /v1/approvals/KEY"),
+        ({"key": ""}, "body: key:"),
+        ({"key": "ä" * 300}, "signal: the key of a signal has 600 bytes; 500 are possible"),
+    ],
+)
+def test_what_is_wrong_is_told(app: App, wrong: dict[str, Any], said: str) -> None:
+    got = call(app, "POST", "/v1/signals", json={"name": "paid", "key": "7"} | wrong)
+    assert (got.status_code, got.json()["detail"][: len(said)]) == (422, said)
+
+
+def test_a_signal_takes_a_caller_for_all_queues(app: App, access: TokenAccess) -> None:
+    sent = {"name": "paid", "key": "7"}
+    assert call(app, "POST", "/v1/signals", json=sent, token="bob", access=access).status_code == 403
+    assert call(app, "POST", "/v1/signals", json=sent, token="root", access=access).status_code == 200
+
+
+def test_an_approval(app: App, access: TokenAccess) -> None:
+    job = app.named("refund").enqueue("7")
+    app.drain()
+    (waiting,) = call(app, "GET", "/v1/approvals").json()["approvals"]
+    assert (waiting["key"], waiting["question"], waiting["id"]) == ("7", "refund of 7", job.id)
+    assert (waiting["task"], waiting["queue"], waiting["flow"]) == ("refund", "bank", None)
+    assert waiting["until"] - waiting["since"] == pytest.approx(2 * 86400, abs=60)
+    got = call(app, "POST", "/v1/approvals/7", json={"ok": True, "note": "fine"}, token="ann", access=access)
+    assert got.json() == {"key": "7", "question": "refund of 7", "ok": True, "by": "ann", "woken": 1}
+    assert call(app, "GET", "/v1/approvals").json()["approvals"] == []
+    assert result(app, job.id) == [True, "ann", "fine"]
+    acts = call(app, "GET", "/v1/audit").json()["acts"]
+    assert [(act["act"], act["who"], act["queue"], act["outcome"]) for act in acts] == [
+        ("decide_approval", "ann", "bank", "done")
+    ]
+
+
+def test_who_may_not_see_the_job_may_not_decide(app: App, access: TokenAccess) -> None:
+    app.named("refund").enqueue("7")
+    app.drain()
+    assert call(app, "GET", "/v1/approvals", token="bob", access=access).json()["approvals"] == []
+    assert call(app, "POST", "/v1/approvals/7", json={"ok": True}, token="bob", access=access).status_code == 403
+    assert len(call(app, "GET", "/v1/approvals").json()["approvals"]) == 1
+
+
+def test_an_approval_that_nothing_waits_for(app: App) -> None:
+    got = call(app, "POST", "/v1/approvals/7", json={"ok": True})
+    assert (got.status_code, got.json()["detail"]) == (
+        404, "no job waits for an approval with the key '7': it is decided, or not asked yet",
+    )  # fmt: skip
+    job = app.named("refund").enqueue("7")
+    app.drain()
+    job.cancel()
+    assert call(app, "GET", "/v1/approvals").json()["approvals"] == []
+    assert call(app, "POST", "/v1/approvals/7", json={"ok": True}).status_code == 404
+
+
+def test_a_key_of_several_questions(app: App) -> None:
+    @app.task(name="ask", queue="bank")
+    def ask() -> Any:
+        return approve("closing", key="7").ok
+
+    first, second = app.named("refund").enqueue("7"), app.named("ask").enqueue()
+    app.drain()
+    got = call(app, "POST", "/v1/approvals/7", json={"ok": False})
+    assert (got.status_code, got.json()["detail"]) == (
+        409, "several questions have the key '7', say which: 'closing', 'refund of 7'",
+    )  # fmt: skip
+    listed = call(app, "GET", "/v1/approvals?question=closing").json()["approvals"]
+    assert [one["id"] for one in listed] == [second.id]
+    assert call(app, "POST", "/v1/approvals/7", json={"ok": False, "question": "closing"}).json()["woken"] == 1
+    assert result(app, second.id) is False
+    assert str(first.state) == "scheduled"
+
+
+def test_of_two_who_decide_at_once_the_first_counts(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = app.named("refund").enqueue("7")
+    app.drain()
+    flows, answers = app.client.store.flows, []
+    send = flows.signal
+
+    def late(signal: Signal, now: int) -> int:
+        """Somebody else is faster."""
+        monkeypatch.setattr(flows, "signal", send)
+        answers.append(call(app, "POST", "/v1/approvals/7", json={"ok": True, "note": "first"}).status_code)
+        return send(signal, now)
+
+    monkeypatch.setattr(flows, "signal", late)
+    second = call(app, "POST", "/v1/approvals/7", json={"ok": False, "note": "second"})
+    assert (answers, second.status_code) == ([200], 409)
+    assert second.json()["detail"] == "'refund of 7' with the key '7' is decided already"
+    assert result(app, job.id) == [True, "", "first"]
