@@ -27,6 +27,12 @@ _MOST_JOBS = 20
 
 ACTS: Mapping[str, Mapping[str, str]] = {
     "jobs": {"retry": "retry_job", "cancel": "cancel_job", "delete": "delete_job", "kill": "kill_job"},
+    "flows": {
+        "retry": "retry_flow",
+        "cancel": "cancel_flow",
+        "approve": "decide_approval",
+        "signal": "send_signal",
+    },
     "queues": {"pause": "pause_queue", "resume": "resume_queue", "purge": "purge_queue"},
     "limits": {"set": "set_limit", "reset": "reset_limit"},
     "schedules": {"pause": "pause_schedule", "resume": "resume_schedule", "run": "run_schedule"},

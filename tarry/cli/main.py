@@ -23,6 +23,7 @@ COMMAND_MODULES = {
     "tarry.cli.worker": ("worker",),
     "tarry.cli.enqueue": ("enqueue",),
     "tarry.cli.jobs": ("jobs",),
+    "tarry.cli.flows.command": ("flows",),
     "tarry.cli.queues": ("queues",),
     "tarry.cli.top.stats": ("stats",),
     "tarry.cli.push.tasks": ("tasks",),
@@ -39,7 +40,7 @@ COMMAND_MODULES = {
 }
 """The commands of each module."""
 AUDITED = frozenset(
-    ("jobs", "queues", "limits", "schedules", "tasks", "endpoints", "hosts", "tokens", "passwords", "shards")
+    ("jobs", "flows", "queues", "limits", "schedules", "tasks", "endpoints", "hosts", "tokens", "passwords", "shards")
 )
 """Commands that may change what others see; `tarry.cli.audit` has their actions."""
 

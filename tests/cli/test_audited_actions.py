@@ -3,7 +3,7 @@ import pytest
 from tarry.cli.audit import ACTS
 from tarry.cli.main import AUDITED, COMMAND_MODULES, parser
 
-READING = {"list", "show", "why", "try"}
+READING = {"list", "show", "why", "try", "approvals"}
 """Actions of commands that change nothing."""
 
 

@@ -85,7 +85,9 @@ def find_approvals(store: Store, key: str, question: str | None) -> list[Waiting
         raise JobNotFound(f"no job waits for an approval{asked} with the key {key!r}: it is decided, or not asked yet")
     questions = sorted({one.question for one in found})
     if len(questions) > 1:
-        raise NotPossible(f"several questions have the key {key!r}, say which: {', '.join(map(repr, questions))}")
+        raise NotPossible(
+            f"several questions have the key {key!r}, name one of them: {', '.join(map(repr, questions))}"
+        )
     return found
 
 

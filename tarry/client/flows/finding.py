@@ -41,8 +41,6 @@ class Flows:
         while before is not None and len(found) < limit:
             search = FlowSearch(wanted, name, key, limit - len(found), before)
             page = search_flows(self._client.store, search)
-            if page.away is not None:
-                raise page.away
             found += [FlowHandle(self._client, Handle(self._client, row.id)) for row in page.rows]
             before = page.next
         return found

@@ -40,8 +40,6 @@ class FoundFlows(Struct, frozen=True):
     rows: list[FlowRow]
     next: bytes | None
     """Where another search goes on (`FlowSearch.before`); None: there are no more."""
-    away: PartlyUnavailable | None = None
-    """Why some flows may be missing: a shard that is away."""
 
 
 def state_of(row: FlowRow) -> State:
@@ -50,22 +48,32 @@ def state_of(row: FlowRow) -> State:
 
 
 def search_flows(store: Store, search: FlowSearch) -> FoundFlows:
-    """One page of flows; of MOST_EXAMINED at most, so that it may have few of them and a `next`."""
+    """One page of flows; of MOST_EXAMINED at most, so that it may have few of them and a `next`. PartlyUnavailable: its
+    answer is without those of a shard that is away."""
+    away: list[PartlyUnavailable] = []
+    found = _search(store, search, away)
+    if away:
+        raise PartlyUnavailable(str(away[0]), found, away[0].missing)
+    return found
+
+
+def _search(store: Store, search: FlowSearch, away: list[PartlyUnavailable]) -> FoundFlows:
     phases = _PHASES.get(search.state, (Phase.ENDED,))
     found: list[FlowRow] = []
-    before, away = search.before, None
+    before = search.before
     # How an ended flow ended is no part of a query of the store.
     limit = min(_AT_ONCE, search.limit + 1) if search.state in _PHASES else _AT_ONCE
     for _ in range(-(-MOST_EXAMINED // limit)):
         query = FlowQuery(phases, search.name, search.key, before=before, limit=limit)
-        page, away = partial_result(partial(store.flows.find, query))
+        page, error = partial_result(partial(store.flows.find, query))
+        away += [] if error is None else [error]
         found += [row for row in page if row.root is not None and search.state in (None, state_of(row))]
         if len(found) > search.limit:
-            return FoundFlows(found[: search.limit], found[search.limit - 1].id, away)
+            return FoundFlows(found[: search.limit], found[search.limit - 1].id)
         if len(page) < limit:
-            return FoundFlows(found, None, away)
+            return FoundFlows(found, None)
         before = page[-1].id
-    return FoundFlows(found, before, away)
+    return FoundFlows(found, before)
 
 
 def fetch_flow(store: Store, id: bytes) -> FlowRow | None:

@@ -15,6 +15,8 @@ from tarry.tasks.shield import shielded
 if TYPE_CHECKING:
     from tarry.client.client import Client
 
+KEEP: Duration = "30d"
+"""How long a signal is kept for tasks that wait for it later."""
 _ID_BYTES = 16
 
 
@@ -26,7 +28,7 @@ class SignalSender(ABC):
     def client(self) -> "Client":
         """Has the store."""
 
-    def signal(self, name: str, *, key: str, value: Any = None, id: str | None = None, keep: Duration = "30d") -> int:
+    def signal(self, name: str, *, key: str, value: Any = None, id: str | None = None, keep: Duration = KEEP) -> int:
         """Tells those tasks that wait, or will wait, by `wait_for(name, key=key)`; returns how many jobs it woke.
 
         value: JSON of up to 64 KB. id: the same one sent twice to this name and key is one signal. keep: how long it is
@@ -41,7 +43,7 @@ class SignalSender(ABC):
             return self.client.store.flows.signal(signal, self.client.clock.now())
 
     async def asignal(
-        self, name: str, *, key: str, value: Any = None, id: str | None = None, keep: Duration = "30d"
+        self, name: str, *, key: str, value: Any = None, id: str | None = None, keep: Duration = KEEP
     ) -> int:
         """The same, awaited."""
         signal = self._make_signal(name, key, value, id, keep)
@@ -49,12 +51,17 @@ class SignalSender(ABC):
         return await asyncio.to_thread(client.store.flows.signal, signal, client.clock.now())
 
     def _make_signal(self, name: str, key: str, value: Any, id: str | None, keep: Duration) -> Signal:
-        check_address(name, key)
-        try:
-            encoded = json_values.encode_checked(value)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"the value of signal {name!r} cannot be kept as JSON: {error}") from None
-        if len(encoded) > MOST_VALUE:
-            raise ValueError(f"the value of signal {name!r} has {len(encoded):,} bytes; {MOST_VALUE:,} can be kept")
-        number = os.urandom(_ID_BYTES) if id is None else hashlib.blake2b(id.encode(), digest_size=_ID_BYTES).digest()
-        return Signal(name, key, number, encoded, self.client.clock.now() + microseconds(keep, "keep"))
+        return make_signal(self.client.clock.now(), name, key, value, id, keep)
+
+
+def make_signal(now: int, name: str, key: str, value: Any, id: str | None = None, keep: Duration = KEEP) -> Signal:
+    """A signal as it is stored. now: microseconds since the epoch. ValueError as `SignalSender.signal`."""
+    check_address(name, key)
+    try:
+        encoded = json_values.encode_checked(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the value of signal {name!r} cannot be kept as JSON: {error}") from None
+    if len(encoded) > MOST_VALUE:
+        raise ValueError(f"the value of signal {name!r} has {len(encoded):,} bytes; {MOST_VALUE:,} can be kept")
+    number = os.urandom(_ID_BYTES) if id is None else hashlib.blake2b(id.encode(), digest_size=_ID_BYTES).digest()
+    return Signal(name, key, number, encoded, now + microseconds(keep, "keep"))

@@ -143,7 +143,7 @@ def test_a_key_of_several_questions(app: App) -> None:
     app.drain()
     got = call(app, "POST", "/v1/approvals/7", json={"ok": False})
     assert (got.status_code, got.json()["detail"]) == (
-        409, "several questions have the key '7', say which: 'closing', 'refund of 7'",
+        409, "several questions have the key '7', name one of them: 'closing', 'refund of 7'",
     )  # fmt: skip
     listed = call(app, "GET", "/v1/approvals?question=closing").json()["approvals"]
     assert [one["id"] for one in listed] == [second.id]

@@ -1,5 +1,6 @@
 """Methods about flows: look at them and their jobs, retry and cancel them."""
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -27,6 +28,7 @@ from tarry.model.lifecycle import NotPossible
 from tarry.store import ids
 from tarry.store.flows import operating
 from tarry.store.flows.graph import LOOKED_AT, read_graph
+from tarry.store.shared.partial_result import partial_result
 from tarry.tasks.options import Name
 
 
@@ -114,10 +116,10 @@ def list_flows(call: ApiCall, query: FlowsQuery) -> FlowPage:
         with checking("cursor"):
             before = ids.parse(query.cursor)
     wanted = FlowSearch(query.state, query.name, query.key, query.limit, before)
-    found = search_flows(call.service.client.store, wanted)
+    found, away = partial_result(partial(search_flows, call.service.client.store, wanted))
     seen = [_listed(call, row) for row in found.rows if row.root is not None and call.allows(row.root.queue)]
     following = None if found.next is None else ids.text(found.next)
-    return FlowPage(seen, following, str(found.away) if found.away else None)
+    return FlowPage(seen, following, str(away) if away else None)
 
 
 @api_method("GET /v1/flows/{id}", Scope.READ, errors=(errors.JobNotFound,))

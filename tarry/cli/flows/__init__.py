@@ -1,0 +1,1 @@
+"""`tarry flows`: flows, and what waits for people."""
