@@ -15,6 +15,7 @@ from tarry.cli.printing import (
     format_ago,
     partial_answer,
     print_json,
+    print_result,
     print_table,
     progress_bar,
 )
@@ -236,7 +237,7 @@ def _change_matching(client: Client, args: argparse.Namespace) -> int:
     total = sum(map(len, _pages(client, args)))
     rule, done = _change_rule(args.action, client)
     if not total:
-        _print_result(args, {"matched": 0, "changed": 0}, "No job matches.")
+        print_result(args.json, {"matched": 0, "changed": 0}, "No job matches.")
         return 0
     match, them = ("matches", "it") if total == 1 else ("match", "them")
     if not confirm(f"{quantity(total)} {match}; {args.action} {them}?", args.yes):
@@ -246,12 +247,5 @@ def _change_matching(client: Client, args: argparse.Namespace) -> int:
     if args.action == "cancel":
         # Workers must hear of the cancelled jobs that they run.
         client.store.wake_for_recall()
-    _print_result(args, {"matched": total, "changed": made}, f"{made:,} of {quantity(total)} {done}")
+    print_result(args.json, {"matched": total, "changed": made}, f"{made:,} of {quantity(total)} {done}")
     return 0
-
-
-def _print_result(args: argparse.Namespace, facts: dict[str, int], line: str) -> None:
-    if args.json:
-        print_json(facts)
-    else:
-        say(line)

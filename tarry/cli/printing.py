@@ -19,6 +19,14 @@ def print_json(facts: Any) -> None:
     print(harmless_json(msgspec.json.encode(facts).decode()))
 
 
+def print_result(as_json: bool, facts: Any, line: str) -> None:
+    """Prints what became of an act: as JSON, or in one line."""
+    if as_json:
+        print_json(facts)
+    else:
+        say(line)
+
+
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Prints a table; columns of numbers are aligned to the right."""
     # Task names, queues and keys come from clients, and may hold characters that a terminal acts on.

@@ -1,10 +1,12 @@
 """Why a job does not run: an answer in words, made of what is known of it and of what could hold it back."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from uuid import UUID
 
 from msgspec import Struct
 
 from tarry.model.duration import SECOND, format_duration
+from tarry.model.flow.node_ids import flow_of, is_root
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_near_poison
 from tarry.model.limit import EACH, TASK, Level, Limit
@@ -18,6 +20,8 @@ MOST_COUNTED = 10_000
 SENTENCES: Mapping[str, str] = {
     "running": "Worker %(worker)s has run it for %(time)s.",
     "ended": "It is %(state)s: it does not start again by itself.",
+    "flow": "It is a flow: `tarry flows show %(flow)s` tells where it is.",
+    "blocked": "It waits for other jobs of its flow: see `tarry flows show %(flow)s`.",
     "retry": "Attempt %(attempt)s failed. The next one is due in %(time)s.",
     "due": "It is due in %(time)s.",
     "paused": "Queue %(queue)s is paused.",
@@ -116,6 +120,8 @@ def waiting_reasons(facts: WaitingFacts) -> list[WaitingReason]:
         return [_reason("ended", state=str(job.state))]
     if job.state is State.RUNNING:
         return [_reason("running", worker=job.owner, time=_span(facts.now - job.state_since))]
+    if job.state is State.BLOCKED:
+        return [_reason("flow" if is_root(job.id) else "blocked", flow=str(UUID(bytes=flow_of(job.id))))]
     is_due = job.state is State.READY or job.due <= facts.now
     found = [*_lasting(facts)] if is_due else [_due(facts), *_lasting(facts)]
     if is_due:

@@ -15,6 +15,7 @@ from tarry.keeper.waiting_reasons import (
     waiting_reasons,
 )
 from tarry.model.duration import MINUTE, SECOND
+from tarry.model.flow.node_ids import flow_id, node_id
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.store.hosts import LOST, Host, PoolFigures
@@ -42,6 +43,8 @@ def full(name: str, most: int = 1, running: int = 1) -> LimitUse:
     [
         (facts(), ["free"]),
         (facts(replace(JOB, state=State.DEAD)), ["ended"]),
+        (facts(replace(JOB, state=State.BLOCKED, id=node_id(flow_id(1, 1), 7))), ["blocked"]),
+        (facts(replace(JOB, state=State.BLOCKED, id=flow_id(1, 1))), ["flow"]),
         (facts(replace(JOB, state=State.RUNNING, owner="w")), ["running"]),
         (facts(LATER), ["due"]),
         (facts(replace(LATER, failures=2)), ["retry"]),

@@ -1,16 +1,18 @@
 """The graph of a flow as people see it: its boxes and what comes after what, whole and in part."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 
 from tarry import App, fan_out
-from tarry.model.flow.node_ids import node_id
-from tarry.model.flow.wiring import GO_ON, Wiring, wrap
-from tarry.model.job import Job, State
+from tarry.model.flow.flow import FlowRow, Phase
+from tarry.model.flow.node_ids import flow_id, node_id
+from tarry.model.flow.wiring import GO_ON, Gate, Wiring, wrap
+from tarry.model.job import HELD, Job, State
 from tarry.store.conformance.cases import NOW
 from tarry.store.conformance.flows.flow_cases import BAD, row_of, run, stored
 from tarry.store.flows import folding, graph
+from tarry.store.flows.flows import NoFlows
 from tarry.store.flows.folding import Box
 from tarry.store.flows.graph import Graph, read_graph
 from tarry.store.memory import MemoryStore
@@ -147,21 +149,24 @@ class TestInPart:
         assert (seen.left_out, seen.is_whole) == (0, True)
 
 
-def test_hundred_thousand(store: MemoryStore) -> None:
-    """Bounded in what is read, at any size."""
-    calls: list[int] = []
-    flow = stored(store, chord(100_000))
-    nodes, whole = store.flows.nodes, sorted(store.flows.nodes(flow, 0, 200_000), key=lambda job: job.id)
+@pytest.mark.parametrize("width", [100_000, 999_998])
+def test_reads_are_bounded_at_any_size(width: int) -> None:
+    flow, calls = flow_id(1, 1), []
+    gate = Gate(width + 1, 1, width)
+    body, last = wrap(Wiring((gate,)), b"{}"), wrap(Wiring(), b"{}")
 
-    def from_memory(flow: bytes, after: int, limit: int, states: object = ()) -> list[Job]:
-        calls.append(limit)
-        return [] if states else whole[after : after + limit]
+    class Chord(NoFlows):
+        """A wide flow whose nodes are made when they are read."""
 
-    store.flows.nodes = from_memory  # type: ignore[method-assign]
-    seen = read(store, flow)
-    store.flows.nodes = nodes  # type: ignore[method-assign]
-    assert edges(seen) == {1: (), 100_001: (1,)}
-    assert seen.boxes[0].count == 100_000
+        def nodes(self, flow: bytes, after: int, limit: int, states: Collection[State] = ()) -> list[Job]:
+            calls.append(limit)
+            indices = range(after + 1, min(after + limit, width + 1) + 1)
+            return [Job(node_id(flow, index), "mail", body if index <= width else last) for index in indices]
+
+    row = FlowRow(flow, Phase.RUNNING, HELD, width + 2, width, 1)
+    seen = read_graph(Chord(), row)
+    assert edges(seen) == {1: (), width + 1: (1,)}
+    assert (seen.boxes[0].count, seen.left_out, seen.is_whole) == (width, 0, False)
     assert sum(calls) <= graph.LOOKED_AT
     assert len(calls) < 60
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tarry.cli.flows.tree import flow_lines
 from tarry.cli.flows.waiting import approve, list_approvals, send_signal
-from tarry.cli.printing import confirm, format_ago, partial_answer, print_json, print_table, progress_bar
+from tarry.cli.printing import confirm, format_ago, partial_answer, print_json, print_result, print_table, progress_bar
 from tarry.client.client import Client
 from tarry.client.flows.records import flow_detail, flow_record
 from tarry.client.flows.searching import FLOW_STATES, FlowSearch, fetch_flow, search_flows, state_of
@@ -233,7 +233,7 @@ def _change_matching(client: Client, args: argparse.Namespace) -> int:
     # Found first, since the question names the number, and a flow that changed would be on no later page.
     rows = [row.id for page in _pages(client, _search(args, state)) for row in page]
     if not rows:
-        _print_result(args, {"matched": 0, "changed": 0}, "No flow matches.")
+        print_result(args.json, {"matched": 0, "changed": 0}, "No flow matches.")
         return 0
     match, them = ("matches", "it") if len(rows) == 1 else ("match", "them")
     if not confirm(f"{quantity(len(rows), 'flow')} {match}; {args.action} {them}?", args.yes):
@@ -246,14 +246,7 @@ def _change_matching(client: Client, args: argparse.Namespace) -> int:
         except NotPossible:
             continue
     done = "retried" if args.action == "retry" else "cancelled"
-    _print_result(
-        args, {"matched": len(rows), "changed": changed}, f"{changed:,} of {quantity(len(rows), 'flow')} {done}"
+    print_result(
+        args.json, {"matched": len(rows), "changed": changed}, f"{changed:,} of {quantity(len(rows), 'flow')} {done}"
     )
     return 0
-
-
-def _print_result(args: argparse.Namespace, facts: dict[str, int], line: str) -> None:
-    if args.json:
-        print_json(facts)
-    else:
-        say(line)

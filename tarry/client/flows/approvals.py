@@ -1,6 +1,7 @@
 """Approvals: which tasks wait for a person's decision (`approve`), and the decision."""
 
 import hashlib
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +16,7 @@ from tarry.model.lifecycle import NotPossible
 from tarry.model.moving import NEVER
 from tarry.store import ids
 from tarry.store.base import Store
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.shared.partial_result import made_of, reachable_part
 from tarry.tasks.durable.waiting import APPROVE, Approval
 
 MOST_WAITING = 1000
@@ -53,14 +54,21 @@ class WaitingApproval(Struct, frozen=True):
 
 
 def waiting_approvals(store: Store, question: str | None = None) -> list[WaitingApproval]:
-    """The jobs that wait for a decision, by question and key: the first MOST_WAITING. question: only that one."""
-    found = reachable_part(lambda: store.flows.awaiting(APPROVE + (question or ""), MOST_WAITING))
-    wanted = [one for one in found if question is None or one.name == APPROVE + question]
-    jobs = reachable_part(lambda: store.get([one.job for one in wanted])) if wanted else []
+    """The jobs that wait for a decision, by question and key: the first MOST_WAITING. question: only that one.
+    PartlyUnavailable: its answer is without those of a shard that is away."""
+    name = APPROVE + (question or "")
+    wanted = (lambda one: True) if question is None else (lambda one: one.name == name)
+    return made_of(
+        partial(store.flows.awaiting, name, MOST_WAITING), lambda found: _with_jobs(store, list(filter(wanted, found)))
+    )
+
+
+def _with_jobs(store: Store, found: list[Awaiting]) -> list[WaitingApproval]:
+    jobs = reachable_part(partial(store.get, [one.job for one in found])) if found else []
     # Of a job that was cancelled, or has come back, there may be a row left.
     return [
         WaitingApproval(one, job)
-        for one, job in zip(wanted, jobs, strict=True)
+        for one, job in zip(found, jobs, strict=True)
         if job is not None and job.state is State.SCHEDULED and job.epoch == one.epoch
     ]
 

@@ -43,6 +43,17 @@ def run(story: Callable[[], Coroutine[Any, Any, T]]) -> T:
     return uvloop.run(story())
 
 
+def request(app: App, verb: str, path: str, *, token: str = "", access: DoorAccess | None = None, **more: Any) -> Any:
+    """The answer to one request of a caller with this token."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+
+    async def story() -> httpx.Response:
+        async with api(app, access=access) as client:
+            return await client.request(verb, path, headers=headers, **more)
+
+    return run(story)
+
+
 def page(app: App, path: str) -> str:
     """A page of the app's console."""
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tarry import App, fan_out
@@ -13,7 +12,7 @@ from tarry.door.http.methods import flows
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.store.flows import graph
 from tarry.store.memory import MemoryStore
-from tests.door.http.calling import api, run
+from tests.door.http.calling import request as call
 
 broken: set[str] = set()
 
@@ -52,16 +51,6 @@ def order(app: App, key: str | None = None, **more: Any) -> str:
         packed = f.add(tasks["pack"].call(7), name="pack it")
         f.add(tasks["send"].call(paid.result, packed.result))
     return f.handle.id
-
-
-def call(app: App, verb: str, path: str, *, token: str = "", access: TokenAccess | None = None, **more: Any) -> Any:
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-
-    async def story() -> httpx.Response:
-        async with api(app, access=access) as client:
-            return await client.request(verb, path, headers=headers, **more)
-
-    return run(story)
 
 
 def get(app: App, path: str) -> Any:

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tarry import App, approve, wait_for
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.model.flow.signal import Signal
 from tarry.store.memory import MemoryStore
-from tests.door.http.calling import api, run
+from tests.door.http.calling import request as call
 
 
 @pytest.fixture
@@ -42,16 +41,6 @@ def access(tmp_path: Path) -> TokenAccess:
     )
     file.write_text("".join(parts))
     return TokenAccess(file)
-
-
-def call(app: App, verb: str, path: str, *, token: str = "", access: TokenAccess | None = None, **more: Any) -> Any:
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-
-    async def story() -> httpx.Response:
-        async with api(app, access=access) as client:
-            return await client.request(verb, path, headers=headers, **more)
-
-    return run(story)
 
 
 def result(app: App, id: str) -> Any:

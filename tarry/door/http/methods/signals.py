@@ -1,5 +1,6 @@
 """Methods about signals: send one, list who waits for a person's decision, and decide."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -18,6 +19,7 @@ from tarry.door.http.problem import RequestError, checking
 from tarry.door.identity.access import Scope
 from tarry.model.flow.signal import MOST_ADDRESS
 from tarry.model.lifecycle import NotPossible
+from tarry.store.shared.partial_result import partial_result
 from tarry.tasks.durable.waiting import APPROVE, Approval
 
 Address = Annotated[str, Meta(min_length=1, max_length=MOST_ADDRESS)]
@@ -54,6 +56,8 @@ class ApprovalList(Struct, frozen=True):
 
     approvals: list[ApprovalRecord]
     """The first 1,000."""
+    missing: str | None = None
+    """Why some are not listed: a store that is away; null: all are."""
 
 
 class ApprovalPath(Struct):
@@ -102,8 +106,9 @@ def send_signal(call: ApiCall, body: SignalRequest) -> SignalAnswer:
 @api_method("GET /v1/approvals", Scope.READ)
 def list_approvals(call: ApiCall, query: ApprovalsQuery) -> ApprovalList:
     """Lists the jobs that wait for a person's decision (`approve`)."""
-    found = waiting_approvals(call.service.client.store, query.question)
-    return ApprovalList([approval_record(one) for one in found if call.allows(one.job.queue)])
+    found, away = partial_result(partial(waiting_approvals, call.service.client.store, query.question))
+    seen = [approval_record(one) for one in found if call.allows(one.job.queue)]
+    return ApprovalList(seen, str(away) if away else None)
 
 
 @api_method("POST /v1/approvals/{key}", Scope.OPERATE, errors=(errors.JobNotFound, NotPossible))
