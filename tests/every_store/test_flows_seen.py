@@ -45,10 +45,15 @@ def test_an_approval(app: App) -> None:
         said = approve("refund of 7", key="7")
         return [said.ok, said.by]
 
+    gone = refund.enqueue()
+    app.drain()
+    assert gone.cancel()
     job = refund.enqueue()
     app.drain()
     store = app.client.store
-    assert [(one.question, one.address.key) for one in waiting_approvals(store)] == [("refund of 7", "7")]
+    assert [(one.question, one.address.key, one.job.id.hex()) for one in waiting_approvals(store)] == [
+        ("refund of 7", "7", job.id.replace("-", ""))
+    ]
     assert waiting_approvals(store, "refund") == []
     assert decide(store, app.client.clock, find_approvals(store, "7", None), Approval(True, "ann")) == 1
     assert waiting_approvals(store) == []

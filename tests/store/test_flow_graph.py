@@ -79,6 +79,11 @@ def test_alike_nodes_need_not_follow_each_other(store: MemoryStore) -> None:
     assert [(box.first, box.last, box.count) for box in seen.boxes] == [(1, 1, 1), (2, 4, 2), (3, 3, 1), (5, 5, 1)]
 
 
+def test_nodes_that_wait_for_others_are_not_alike(store: MemoryStore) -> None:
+    seen = read(store, stored(store, [[], [], [1], [2], [3, 4]]))
+    assert edges(seen) == {1: (), 2: (), 3: (1,), 4: (2,), 5: (3, 4)}
+
+
 def test_policies_and_failed_nodes(store: MemoryStore) -> None:
     flow = stored(store, [[], [], [1, 2]], policies={2: GO_ON})
     run(store, flow, 1, outcome=BAD, now=NOW + 7)

@@ -65,7 +65,7 @@ def waiting_approvals(store: Store, question: str | None = None) -> list[Waiting
 
 def _with_jobs(store: Store, found: list[Awaiting]) -> list[WaitingApproval]:
     jobs = reachable_part(partial(store.get, [one.job for one in found])) if found else []
-    # Of a job that was cancelled, or has come back, there may be a row left.
+    # Between the two reads a job may have been cancelled, or have gone on.
     return [
         WaitingApproval(one, job)
         for one, job in zip(found, jobs, strict=True)

@@ -9,6 +9,7 @@ import pytest
 from tarry import App, approve, wait_for
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.model.flow.signal import Signal
+from tarry.store import ids
 from tarry.store.memory import MemoryStore
 from tests.door.http.calling import request as call
 
@@ -157,4 +158,6 @@ def test_of_two_who_decide_at_once_the_first_counts(app: App, monkeypatch: pytes
     second = call(app, "POST", "/v1/approvals/7", json={"ok": False, "note": "second"})
     assert (answers, second.status_code) == ([200], 409)
     assert second.json()["detail"] == "'refund of 7' with the key '7' is decided already"
+    # A job that asks the same again is not to find the second one.
+    assert len(flows.signals(ids.parse(job.id), "approve:refund of 7", "7", 0)) == 1
     assert result(app, job.id) == [True, "", "first"]
