@@ -110,7 +110,7 @@ class TooManyOperations(TarryError):
 
 
 class HostNotFound(TarryError, LookupError):
-    """No master of that name is known to the store."""
+    """No master of that name is known to the store, or none that could take a broadcast."""
 
 
 class TooManyRequests(TarryError):

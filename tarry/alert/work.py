@@ -8,6 +8,7 @@ from tarry.alert.condition import MOST_DETAILS, Condition
 from tarry.alert.deaths import Deaths
 from tarry.config import Alerts
 from tarry.model.duration import MINUTE, SECOND, format_duration
+from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job, State
 from tarry.model.limit import TASK
 from tarry.push import registry
@@ -98,8 +99,8 @@ class WorkChecks:
         stopped = self._stopped_tasks()
         for queue, paused in reachable_part(self._store.queues).items():
             backlog = reachable_part(lambda: self._store.backlog([queue], now, COUNTED))  # noqa: B023
-            # The jobs of a paused queue wait on purpose.
-            if not paused and now - backlog.oldest >= limit:
+            # The jobs of a paused queue wait on purpose; those of a broadcast for a host that is gone expire.
+            if not paused and not is_own_queue(queue) and now - backlog.oldest >= limit:
                 old = self._find(Query((State.READY,), queue, before=now - limit, limit=COUNTED))
                 free = [job for job in old if job.task not in stopped]
                 if free or not old:

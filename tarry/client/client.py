@@ -9,6 +9,7 @@ from tarry.client.bounds import BoundedQueues
 from tarry.client.clock import Clock
 from tarry.client.duplicates import DuplicateResolver
 from tarry.client.enqueue_listener import EnqueueListener, JobEvent, insert_and_notify
+from tarry.client.flows.live import BroadcastTarget, Per, find_targets
 from tarry.client.follow import Follow
 from tarry.client.forwarder import Forwarder, Insert
 from tarry.client.handle import Handle, require_handle
@@ -206,6 +207,10 @@ class Client:
         if self.listener is not None and id == new.root.id:
             self.listener.on_accepted(new.nodes)
         return self._make_handle(id, id == new.root.id)
+
+    def find_targets(self, per: Per) -> list[BroadcastTarget]:
+        """Where the jobs of a broadcast run now; HostNotFound, StoreError."""
+        return find_targets(self.store, per)
 
     def make_forwarder(self, outbox: "Outbox") -> Forwarder:
         """Makes a forwarder that moves the jobs of this outbox to the store."""

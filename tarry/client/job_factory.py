@@ -56,8 +56,10 @@ class JobFactory:
         # A time that the caller gave counts more than the task's own.
         if task.due_after and options.delay is None and options.at is None:
             options = replace(options, delay=task.due_after / SECOND)
-        if options is not NO_OPTIONS and options.has_overrides:
-            headers = task.add_overrides(headers, options)
+        if options is not NO_OPTIONS:
+            if options.per is not None:
+                raise ValueError(f"{task.name}: per= says whom a broadcast is for: .using(per=...).broadcast(...)")
+            headers = task.add_overrides(headers, options) if options.has_overrides else headers
         job = self._fill_in(task, body, lane, options, headers)
         return job if task.runner is None else replace(job, headers=task.runner.add_headers(headers, job.due))
 

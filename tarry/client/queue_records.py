@@ -1,6 +1,7 @@
 """What people and programs see of queues: `tarry queues --json`, and the HTTP API."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import filterfalse
 from typing import Any
 
 from msgspec import Struct
@@ -9,6 +10,7 @@ from tarry.client.bounds import BoundsInUse
 from tarry.config import Config, Pool
 from tarry.model.bound import WAITING_STATES
 from tarry.model.duration import MINUTE, SECOND
+from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import State
 from tarry.model.limit import QUEUE, Level, Limit
 from tarry.store.base import HIGH, LOW, NORMAL, Store, Tally
@@ -106,9 +108,9 @@ def queue_records(
     also: Iterable[str] = (),
     bounds: BoundsInUse = NO_BOUNDS,
 ) -> list[QueueRecord]:
-    """The queues that have jobs, are or were paused, or are in `also`, by name. counts, paused, limits: as the store
-    gives them."""
-    names = sorted({tally.queue for tally in counts} | paused.keys() | set(also))
+    """The queues that have jobs, are or were paused, or are in `also`, by name; without those of broadcasts. counts,
+    paused, limits: as the store gives them."""
+    names = sorted(set(also).union(filterfalse(is_own_queue, {tally.queue for tally in counts} | paused.keys())))
     return [
         _record(name, counts, paused.get(name, False), limits.get(QUEUE + name), serves(name), bounds) for name in names
     ]

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from tarry.client.flows.broadcast import abroadcast, broadcast
+from tarry.client.flows.handle import FlowHandle
 from tarry.client.handle import Handle
 from tarry.model.duration import Duration
 from tarry.model.nearest import did_you_mean
@@ -72,6 +74,19 @@ class Task(TaskDefinition[P, R]):
         chain or a chord the first argument is left out: it is the result of the call before."""
         return Call(self, args, kwargs)
 
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
+        """Enqueues the call once for each host that has a worker which is ready, or with `using(per="worker")` for each
+        of these workers. The result is a dict: for each, by its name in the store, what the task returned; None if it
+        failed, or did not start within a minute (`using(expires=...)`), as when its host died.
+
+        HostNotFound if there is no such host: only workers of a master (`tarry start`) get broadcasts.
+        """
+        return broadcast(self._client(), self, args, kwargs, NO_OPTIONS)
+
+    async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
+        """The same, awaited."""
+        return await abroadcast(self._client(), self, args, kwargs, NO_OPTIONS)
+
     def on_success(self, fn: Callable[[CurrentJob, R], T]) -> Callable[[CurrentJob, R], T]:
         """`@task.on_success`: a hook, called with the job and what the task returned.
 
@@ -121,27 +136,27 @@ class Task(TaskDefinition[P, R]):
         durable: Literal["replica"] | None = None,
         timeout: Duration | None = None,
         retry: RetryRule = "default",
+        per: Literal["host", "worker"] | None = None,
     ) -> "Using[P, R]":
         """The task with options for the calls that follow.
 
         delay: seconds, timedelta or text ("5m"). at: a datetime with a zone, or seconds since the epoch. priority:
         within +-2^40, higher first. expires: a job that has not started this long after it was due is cancelled.
-        timeout, retry: as the task's, for these jobs only; not for HTTP tasks, and no timeout for batch tasks.
+        timeout, retry: as the task's, for these jobs only; not for HTTP tasks, and no timeout for batch tasks. per: for
+        `broadcast` only: a job for each "host" or for each "worker".
 
         key: at most one job of this task holds it. unique_for: how long: "waiting", until a worker takes the job;
         "unfinished", until it has ended; a duration: this long after its end. on_duplicate: what an enqueue does while
         another job holds the key: "return" that job; "replace" its call with this one (debounce); "postpone" it to
         when this one would be due (throttle). For the latter two, unique_for is "waiting" by default.
-
         idempotency: a name for this request. A second enqueue with this name, up to `window` after the end of the
         first job, returns the first job; IdempotencyError if the arguments differ.
-
         connection: your own connection to the store's database: the job exists if, and only if, you commit. durable:
         "replica": waits until a replica of the store has the job too (Redis); StoreUnavailable if none has it in 5 s.
         """
         options = Options(
             delay, at, key, priority, queue, expires, unique_for, on_duplicate, idempotency, window, connection,
-            durable, timeout, retry,
+            durable, timeout, retry, per,
         )  # fmt: skip
         return Using(self, self._client, options.check())
 
@@ -217,6 +232,14 @@ class Using(Generic[P, R]):
     async def aenqueue_many(self, calls: Iterable[AnyCall[R]]) -> list[Handle[R]]:
         """The same, awaited."""
         return await self._client().aenqueue_many(self._task, calls, self._options)
+
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
+        """Enqueues the call once for each host, or for each worker: `using(per="worker")`; see `Task.broadcast`."""
+        return broadcast(self._client(), self._task, args, kwargs, self._options)
+
+    async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
+        """The same, awaited."""
+        return await abroadcast(self._client(), self._task, args, kwargs, self._options)
 
     if not TYPE_CHECKING:
 

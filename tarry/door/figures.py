@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
-from itertools import islice
+from itertools import filterfalse, islice
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import (
@@ -20,6 +20,7 @@ from prometheus_client.metrics import disable_created_metrics
 from tarry.door.store_look import StoreLook
 from tarry.model.change import CANCELLED, DEAD, DONE, EXPIRED, FAILED, PUT
 from tarry.model.duration import SECOND
+from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.history.buckets import middle_of
 from tarry.model.history.counting import KINDS
 from tarry.model.job import State
@@ -139,7 +140,7 @@ def _queue_families(look: StoreLook, allows: Callable[[str], bool]) -> Iterator[
         "tarry_oldest_ready_seconds", "For how long the oldest ready job has been due", labels=("queue",)
     )
     paused = GaugeMetricFamily("tarry_queue_paused", "Whether the queue is paused", labels=("queue",))
-    names = sorted({tally.queue for tally in look.counts} | look.paused.keys())
+    names = sorted(filterfalse(is_own_queue, {tally.queue for tally in look.counts} | look.paused.keys()))
     by_queue = defaultdict[str, list[Tally]](list)
     for tally in look.counts:
         by_queue[tally.queue].append(tally)

@@ -1,9 +1,11 @@
 """Measures the backlog of each pool that scales with it, and reports it to the master, which sets the count."""
 
 from collections.abc import Callable, Collection, Mapping
+from itertools import filterfalse
 
 from tarry.client.clock import Clock
 from tarry.model.duration import SECOND
+from tarry.model.flow.own_queues import is_own_queue
 from tarry.store.base import Store
 from tarry.store.history.gauges import MOST_SAMPLED, QueueSample
 from tarry.store.shared.partial_result import reachable_part
@@ -51,7 +53,8 @@ class BacklogReporter:
 
 def sample_backlogs(store: Store, now: int) -> dict[str, QueueSample]:
     """A sample of each queue that has ready jobs; StoreError. Cheap, however many jobs wait."""
-    return {queue: _sample(store, queue, now) for queue in sorted(store.queues())[:MOST_SAMPLED]}
+    queues = sorted(filterfalse(is_own_queue, store.queues()))
+    return {queue: _sample(store, queue, now) for queue in queues[:MOST_SAMPLED]}
 
 
 def _sample(store: Store, queue: str, now: int) -> QueueSample:

@@ -13,6 +13,8 @@ from typing import Any
 from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.errors import PartlyUnavailable, StoreBusy, StoreError, StoreUnavailable
 from tarry.keeper.backlog import sample_backlogs
+from tarry.keeper.broadcasts import EVERY as BROADCASTS_EVERY
+from tarry.keeper.broadcasts import BroadcastChore
 from tarry.keeper.cron import ScheduleTicker
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.keeper.expired_leases import ExpiredLeases
@@ -102,6 +104,8 @@ class Keeper:
         self.register_chore(1.0, flows.tend_flows)
         self.register_chore(1.0, flows.steer_flows)
         self.register_chore(AUDIT_EVERY, flows.audit_flows)
+        broadcasts = BroadcastChore(self._store, self._clock, self._rules)
+        self.register_chore(BROADCASTS_EVERY, broadcasts.expire_jobs)
         if forward is not None:
             self.register_chore(1.0, forward)
 

@@ -25,6 +25,8 @@ _LOOK_EVERY = 1.0
 # The entries of all hosts are read at once.
 MOST_WORKERS = 64
 """Workers that are told of."""
+MOST_NAMED = 1000
+"""Workers of which at least the name is told."""
 MOST_JOBS = 2
 """Running jobs that are told of each."""
 MOST_TEXT = 500
@@ -37,7 +39,7 @@ class HostHeartbeat:
     def __init__(self, store: Store, config: Config) -> None:
         self._settings, self._master, self._pools = config.master, ParentBoard(config), config.pools
         self._cpu = CpuMeter()
-        self._instance = f"{owner.process_owner(self._master.pid)}:0"
+        self._instance = owner.master_name(self._master.pid)
         clock = Clock(store.time, CHECKED_EVERY)
         self._host_entry = HostEntry(store, self.host, clock)
         self._lease_renewer = LeaseRenewer(store, self.unresponsive_leases, clock)
@@ -73,6 +75,7 @@ class HostHeartbeat:
             started=round(board.started * SECOND),
             pools=_pools(board, self._pools),
             workers=self._workers(workers),
+            more_workers=[child.owner for child in _by_place(workers)[MOST_WORKERS:MOST_NAMED] if child.boot == READY],
             worker_count=len(workers),
             generation=board.notice.generation,
             reloading=board.notice.reloading,
@@ -82,13 +85,17 @@ class HostHeartbeat:
         )
 
     def _workers(self, children: Sequence[ChildStatus]) -> list[WorkerFigures]:
-        told = sorted(children, key=lambda child: (child.boot == GONE, child.pool, child.number))[:MOST_WORKERS]
+        told = _by_place(children)[:MOST_WORKERS]
         shares = self._cpu.shares([child.pid for child in told if child.boot != GONE])
         return [_worker(child, shares.get(child.pid, 0.0)) for child in told]
 
     def unresponsive_leases(self) -> dict[str, int]:
         """The owners without a recent sign of life, with their leases."""
         return {child.owner: pool.lease for child, pool in self._master.unresponsive_workers()}
+
+
+def _by_place(children: Sequence[ChildStatus]) -> list[ChildStatus]:
+    return sorted(children, key=lambda child: (child.boot == GONE, child.pool, child.number))
 
 
 def _pools(board: Board, settings: Mapping[str, Pool]) -> list[PoolFigures]:

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from tarry.keeper.backlog import REPORT_EVERY, BacklogReporter
 from tarry.keeper.chores import Keeper
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import SECOND
+from tarry.model.flow.own_queues import own_queue
 from tarry.process import title
 from tarry.process.file_watcher import run_watcher
 from tarry.process.host_heartbeat import HostHeartbeat
@@ -132,11 +134,13 @@ def _worker_body(pool: Pool) -> Body:
         child.slot.set_owner(name)
         set_job_facts(log_facts.current_facts, worker=f"{child.pool}.{child.number}")
         deliveries, grace = app.deliveries(store, pool.async_), app.config.master.term_grace
+        settings = worker_settings(pool, app.config.max_body)
         worker = Worker(
             store,
             app.tasks,
             replace(
-                worker_settings(pool, app.config.max_body),
+                settings,
+                queues={**settings.queues, **_own_queues(name)},
                 # The keeper needs the other half.
                 end_within=max(MIN_STOP_TIME, grace / 2),
                 max_jobs=pool.max_jobs,
@@ -157,6 +161,11 @@ def _worker_body(pool: Pool) -> Body:
         deliveries.close()
 
     return work
+
+
+def _own_queues(worker: str) -> dict[str, int]:
+    """The queues of this worker, and of its host, with their weights."""
+    return dict.fromkeys((own_queue(worker), own_queue(owner.master_name(os.getppid()))), 0)
 
 
 class MasterOutside(ControlChannel):

@@ -97,6 +97,8 @@ class Host(Struct, frozen=True):
     pools: list[PoolFigures] = []
     workers: Annotated[list[WorkerFigures], Meta(max_length=1000)] = []
     """At most 64 of this version."""
+    more_workers: Annotated[list[str], Meta(max_length=1000)] = []
+    """The owner names of workers that are ready, of those that `workers` has no room for."""
     worker_count: StoredCount = 0
     generation: StoredCount = 0
     """Of the processes that serve: each successful reload adds one."""

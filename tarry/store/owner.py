@@ -39,6 +39,11 @@ def is_door(name: str) -> bool:
     return name.rpartition(":")[2].startswith(_DOOR)
 
 
+def master_name(pid: int) -> str:
+    """`host|boot.namespace:pid:start:0`: the name of the master that is this process of this host."""
+    return f"{process_owner(pid)}:0"
+
+
 def process_owner(pid: int) -> str:
     """`host|boot.namespace:pid:start` of a process on this host: the prefix of its owner names."""
     # With the start time: after a while the kernel gives the same pid to another process.

@@ -36,6 +36,7 @@ class Options(Struct, frozen=True):
     durable: Literal["replica"] | None = None
     timeout: Duration | None = None
     retry: RetryRule = "default"
+    per: Literal["host", "worker"] | None = None
     keeps_attempts: bool = False
     """For tarry's own use: the job tells its start and its worker also if it is done at the first attempt."""
 
@@ -73,6 +74,8 @@ class Options(Struct, frozen=True):
             raise ValueError(f'durable={self.durable!r}: "replica", or leave it out')
         if self.durable is not None and self.connection is not None:
             raise ValueError("durable= and connection= exclude each other: what is safe is for your transaction to say")
+        if self.per not in (None, "host", "worker"):
+            raise ValueError(f'per={self.per!r}: "host" or "worker"')
         # Only for its errors.
         self.key_ttl  # noqa: B018
         return self

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tarry.client.batcher import Batcher
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
+from tarry.client.flows.live import BroadcastTarget, Per
 from tarry.client.follow import Follow
 from tarry.client.handle import Handle
 from tarry.errors import QueueFull, ResultTimeout
@@ -19,6 +20,7 @@ from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.flow import wiring
 from tarry.model.flow.node_ids import flow_id, is_node
+from tarry.model.flow.own_queues import own_queue
 from tarry.model.job import RELATIVE, Job, State
 from tarry.store import ids
 from tarry.store.base import NOTHING
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 _RANDOM_BITS = 62
 _FLOW_BITS = 42
+TEST_QUEUE = own_queue("test|")
+"""The queue of the only host that broadcasts find in a test, which is its only worker, too."""
 
 
 class RecordingStore(MemoryStore):
@@ -201,6 +205,9 @@ class DirectClient(Client):
         root = await super().ainsert_flow(new, connection) if within else super().insert_flow(new)
         await self._drainer.aon_enqueue()
         return root
+
+    def find_targets(self, per: Per) -> list[BroadcastTarget]:
+        return [BroadcastTarget("test", "test", TEST_QUEUE)]
 
     async def aenqueue_many(
         self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NO_OPTIONS

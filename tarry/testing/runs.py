@@ -23,6 +23,7 @@ from tarry.model.verdict import Cancel, RetryAfter, Snooze
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.own_loop import OtherThreadLoop, OwnLoop
 from tarry.tasks.running import Batch, Running
+from tarry.testing.recording import TEST_QUEUE
 from tarry.worker.run import attempt, report
 from tarry.worker.run.context import AttemptContext
 from tarry.worker.run.inline import InlineWorker
@@ -143,7 +144,7 @@ class KitRunner:
             name=f"test:{next(_numbers)}",
             clock=self.clock,
             rules=app.rules,
-            queues=queues,
+            queues=queues or {"*": 1, TEST_QUEUE: 1},
             shares=app.config.pools.get("default", Pool()).shares,
             max_result=app.config.max_body,
         )

@@ -9,7 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from msgspec.structs import replace
+
 from tarry.errors import StoreError
+from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job
 from tarry.store.base import BANDS, NORMAL, Store, Want, band
 from tarry.store.shared.partial_result import reachable_part
@@ -24,6 +27,9 @@ FIND_QUEUES_EVERY = 1.0
 """Seconds. A busy worker looks for new queues so often; an idle one looks at each turn."""
 FIND_EXTERNAL_EVERY = 5.0
 """Seconds between two looks for queues that other programs serve. Before a new queue is served there is one, too."""
+OWN_EVERY = 0.75
+"""Seconds between two looks into a worker's own queues, at least. Less than the second after which an idle worker looks
+at all, so that each such look is one."""
 _NO_JOBS = Want("", NORMAL, 0)
 """Asks for nothing: no queue has this name."""
 
@@ -31,13 +37,18 @@ _NO_JOBS = Want("", NORMAL, 0)
 class ClaimPlan:
     """The wants of each claim: for the configured queues with their weights, or for "*" all queues that have jobs.
 
-    With "*", queues that programs other than tarry's workers serve are left out, unless they are named as well.
+    With "*", queues that programs other than tarry's workers serve, and those of single hosts and workers, are left
+    out, unless they are named as well. A weight of 0: the worker's own queues, for broadcasts. They are asked for once
+    a second: in between, claims cost no more than without them.
     """
 
     def __init__(self, store: Store, queues: Mapping[str, int], shares: BandShares) -> None:
         self._store = store
         self._serves_all = "*" in queues
-        self._queues: Mapping[str, int] = {} if self._serves_all else dict(queues)
+        self._own = [Want(queue, band, 0) for queue, weight in queues.items() if not weight for band in BANDS]
+        self._own_at = -OWN_EVERY
+        weighted = {queue: weight for queue, weight in queues.items() if weight}
+        self._queues: Mapping[str, int] = {} if self._serves_all else weighted
         self._weighted = WeightedQueues(shares)
         self._weighted.set_queues(self._queues)
         self._named = queues.keys() - {"*"}
@@ -50,8 +61,17 @@ class ClaimPlan:
         if self._serves_all and (not self._queues or time.monotonic() - self._searched_at >= FIND_QUEUES_EVERY):
             self.find_new_queues()
         wants = self._weighted.plan(limit) if self._queues else []
+        if self._own:
+            wants = [*self._own_wants(limit), *wants]
         # A claim makes due jobs ready, also those of queues that are not known yet. Without any want there is no claim.
         return [*wants, _NO_JOBS] if due else wants
+
+    def _own_wants(self, limit: int) -> Sequence[Want]:
+        now = time.monotonic()
+        if now - self._own_at < OWN_EVERY:
+            return ()
+        self._own_at = now
+        return [replace(want, count=limit) for want in self._own]
 
     def record(self, wants: Sequence[Want], jobs: Sequence[Job]) -> None:
         """Records what a claim with these wants brought."""
@@ -64,7 +84,7 @@ class ClaimPlan:
         self._searched_at = time.monotonic()
         try:
             queues = reachable_part(self._store.queues)
-            served = [queue for queue, paused in queues.items() if not paused]
+            served = [queue for queue, paused in queues.items() if not (paused or self._is_left_out(queue))]
             self._find_external(bool(set(served) - self._queues.keys() - self._external))
         except StoreError:
             return False
@@ -74,6 +94,9 @@ class ClaimPlan:
             self._queues = found
             self._weighted.set_queues(found)
         return has_new
+
+    def _is_left_out(self, queue: str) -> bool:
+        return is_own_queue(queue) and queue not in self._named
 
     def _find_external(self, has_new: bool) -> None:
         if has_new or self._searched_at - self._external_found_at >= FIND_EXTERNAL_EVERY:

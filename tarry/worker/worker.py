@@ -48,6 +48,7 @@ class WorkerSettings(Struct, frozen=True):
     """What the workers of a pool have in common. lease in microseconds."""
 
     queues: Mapping[str, int] = field(default_factory=lambda: {"*": 1})
+    """With their weights; 0: looked into once a second, as for broadcasts."""
     threads: int = 1
     coroutines: int = 100
     shares: BandShares = DEFAULT_SHARES
@@ -157,7 +158,8 @@ class Worker:
         self.pump.find_task, self.pump.max_jobs = find_task, settings.max_jobs or self.pump.max_jobs
         self._attach_runners(settings, main_thread)
         self._deadline_thread = DeadlineThread(self.pump.deadlines, self.pump.interrupt_overdue)
-        topic = WORK + ",".join(sorted(settings.queues))
+        # Its own queues left out: one worker of each kind is woken, and with them each would be of a kind of its own.
+        topic = WORK + ",".join(sorted(queue for queue, weight in settings.queues.items() if weight))
         self._pump_loop = PumpLoop(self, self.pump, topic, self._control.filenos)
         self._crash: BaseException | None = None
         self._init_shutdown(settings.end_within)

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from tarry.client.queue_records import QueueDetail, queue_detail, queue_records, seconds_to_drain
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, MINUTE, SECOND
+from tarry.model.flow.own_queues import own_queue
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
@@ -26,6 +27,16 @@ def test_a_queue_is_empty_once_more_has_left_than_came(ready: int, came: int, le
 def detail(store: MemoryStore, now: int) -> QueueDetail:
     (record,) = queue_records(store.counts(), {}, {}, lambda name: True, ["mail"])
     return queue_detail(record, store, now)
+
+
+def test_queues_of_single_hosts_are_no_queues_of_the_list() -> None:
+    store = MemoryStore()
+    own = own_queue("web-1|1.1:9:1:0")
+    store.insert([Job(store.new_id("send"), "send", b"[]", queue) for queue in ("mail", "@mail", own)])
+    listed = queue_records(store.counts(), store.queues(), {}, lambda name: True)
+    assert [record.queue for record in listed] == ["@mail", "mail"]
+    asked = queue_records(store.counts(), store.queues(), {}, lambda name: True, [own])
+    assert [record.ready for record in asked if record.queue == own] == [1], "by its name it is shown"
 
 
 def test_whole_minutes_count() -> None:

@@ -106,3 +106,24 @@ def test_within_a_transaction(jobs: Jobs) -> None:
     with app.flow("order", connection=object()) as f:
         f.add(charge.call(7))
     assert jobs.run(f) == 70
+
+
+@app.task(name="shop.clear")
+def clear(what: str) -> int:
+    return len(what)
+
+
+@app.task(name="shop.publish")
+def publish(what: str) -> str:
+    return clear.broadcast(what).id
+
+
+def test_a_broadcast_finds_one_host_with_one_worker(jobs: Jobs) -> None:
+    assert jobs.run(clear.broadcast("cache")) == {"test": 5}
+    later = clear.using(per="worker", delay=5).broadcast("all")
+    jobs.advance(5)
+    assert jobs.run(later) == {"test": 3}
+    jobs.assert_enqueued(clear, "all", count=1)
+    other = publish.enqueue("page")
+    assert jobs.drain() == 2, "the job, and that of its broadcast"
+    assert app.flows.get(other.result(timeout=0)).result(timeout=0) == {"test": 4}

@@ -35,6 +35,8 @@ def enqueued() -> None:
     assert_type(crawl.enqueue("a", "b", "c", depth=2), Job[list[str]])
     assert_type(total.enqueue(1, 2, 3, tax=0.5), Job[float])
     assert_type(nothing.enqueue(), Job[None])
+    assert_type(fetch.broadcast("https://x"), Flow[dict[str, int | None]])
+    assert_type(send.using(per="worker").broadcast("a@b", name="Ann").result(), dict[str, str | None])
     assert_type(maybe.enqueue(1), Job[int | Snooze])
     assert_type(Mailer.post.enqueue("a@b"), Job[int])
     assert_type(Mailer.apost.enqueue("a@b"), Job[int])

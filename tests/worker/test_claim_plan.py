@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tarry.model.flow.own_queues import own_queue
 from tarry.model.job import Job
 from tarry.store.base import Want
 from tarry.store.ids import uuid7
@@ -168,6 +169,39 @@ def test_an_idle_worker_does_not_read_the_marks_at_each_turn(monkeypatch: pytest
     plan = ClaimPlan(store, {"*": 1}, "strict")
     assert [plan.find_new_queues() for _ in range(100)] == [False] * 100
     assert len(reads) == 1
+
+
+OWN = own_queue("web-1|1.1:9:1:0")
+
+
+def test_its_own_queues_are_asked_for_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_plan, "OWN_EVERY", 1000.0)
+    plan = ClaimPlan(MemoryStore(), {"mail": 1, OWN: 0}, "strict")
+    own = [Want(OWN, band, 7) for band in (1, 0, -1)]
+    mail = [Want("mail", band, 7) for band in (1, 0, -1)]
+    assert plan.wants(7, due=False) == [*own, *mail], "before all others: else they would wait behind a backlog"
+    assert plan.wants(7, due=False) == mail
+    monkeypatch.setattr(claim_plan, "OWN_EVERY", 0.0)
+    assert plan.wants(7, due=False) == [*own, *mail]
+
+
+def test_a_star_without_any_queue_asks_for_its_own() -> None:
+    assert queues_of(ClaimPlan(MemoryStore(), {"*": 1, OWN: 0}, "strict")) == {OWN}
+
+
+def test_what_came_from_its_own_queues_changes_no_shares() -> None:
+    plan = ClaimPlan(MemoryStore(), {"a": 1, "b": 1, OWN: 0}, (5, 3, 2))
+    plain = ClaimPlan(MemoryStore(), {"a": 1, "b": 1}, (5, 3, 2))
+    plan.record(plan.wants(10, due=False), [Job(uuid7(), "t", b"[]", OWN)] * 10)
+    plain.record(plain.wants(10, due=False), [])
+    assert plan.wants(10, due=False) == plain.wants(10, due=False)
+
+
+def test_queues_of_other_hosts_are_left_out_of_a_star_unless_they_are_named() -> None:
+    store = with_jobs("mail", "@mail", OWN)
+    assert queues_of(ClaimPlan(store, {"*": 1}, "strict")) == {"mail", "@mail"}
+    assert queues_of(ClaimPlan(store, {"*": 1, OWN: 1}, "strict")) == {"mail", "@mail", OWN}
+    assert not ClaimPlan(with_jobs(OWN), {"*": 1}, "strict").find_new_queues()
 
 
 def test_a_mark_that_is_not_renewed_lapses() -> None:

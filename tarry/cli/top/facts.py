@@ -1,11 +1,13 @@
 """The data of the dashboard: master, queues, running jobs, hosts."""
 
+from itertools import filterfalse
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.cli.top.rates import QueueRates
+from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import State
 from tarry.push.health import EndpointHealth
 from tarry.runtime.board.reader import Board, ChildStatus
@@ -132,7 +134,8 @@ def queues(
     paused = snapshot.paused if snapshot else {}
     names = paused.keys() | (counted.queues.keys() if counted else set()) | (recent.queues.keys() if recent else set())
     waits = snapshot.waits if snapshot else {}
-    rows = [_queue(name, paused.get(name, False), waits.get(name), counted) for name in sorted(names)]
+    shown = sorted(filterfalse(is_own_queue, names))
+    rows = [_queue(name, paused.get(name, False), waits.get(name), counted) for name in shown]
     return rows if recent is None else [_with_history(row, recent.queues.get(row.queue, _QUIET)) for row in rows]
 
 

@@ -38,13 +38,19 @@ def value(client: "Client", root: Job) -> Any:
         if taken > MAX_COLLECTED:
             raise ValueError(f"the results of flow {name_of(root)} take more than 16 MiB: iterate over results()")
         found.append(decode(client, job))
+    if body.names:
+        return dict(zip(body.names, found, strict=True))
     return found if body.returns.count else found[0]
 
 
 def iterate(client: "Client", root: Job) -> Iterator[Any]:
     """The elements of the result of a flow that is done, if it is a list; else the result."""
-    returns = read_root(root).returns
+    body = read_root(root)
+    returns = body.returns
     if returns is None:
+        return
+    if body.names:
+        yield value(client, root)
         return
     if not returns.count:
         job = client.store.get([node_id(root.id, returns.first)])[0]

@@ -16,6 +16,8 @@ class RootBody(Struct, frozen=True, omit_defaults=True):
     """Which results are that of the flow."""
     is_list: bool = False
     """Without `returns`: the result is the empty list, and not None."""
+    names: list[str] = []
+    """Of the results in turn: then the result is a dict."""
     undo: int = 0
     """The index of the node that undoes the others; 0: there is none."""
 

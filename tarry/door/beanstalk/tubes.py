@@ -5,12 +5,14 @@ ready jobs looks at the LOOKED_AT oldest ones.
 """
 
 from collections.abc import Iterable
+from itertools import filterfalse
 from operator import attrgetter
 
 from msgspec import Struct
 
 from tarry.door.beanstalk import records
 from tarry.door.beanstalk.records import state_of
+from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
 from tarry.store.base import Query, Store, Tally
@@ -55,8 +57,9 @@ class Tubes:
         self._store = store
 
     def names(self) -> set[str]:
-        """Tubes that have jobs."""
-        return {tally.queue for tally in self._store.counts() if tally.state in records.BANDS_OF_STATES}
+        """Tubes that have jobs; without those of broadcasts."""
+        found = {tally.queue for tally in self._store.counts() if tally.state in records.BANDS_OF_STATES}
+        return set(filterfalse(is_own_queue, found))
 
     def jobs(self, now: int, tube: str | None = None) -> TubeJobs:
         """Of one tube; None: of all."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tarry.model.change import CANCELLED, DEAD, DONE, EXPIRED, FAILED, PUT, Change
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import is_root
+from tarry.model.flow.own_queues import counted_queue
 from tarry.model.history.buckets import bucket_of
 from tarry.model.job import Job, State
 from tarry.model.moving import NEVER, is_parked
@@ -49,7 +50,7 @@ def count_new(jobs: Sequence[Job]) -> tuple[list[Count], list[int]]:
 
 def count_of_new(job: Job) -> Count:
     """What a new job counts as that does not come from another store."""
-    return job.state_since // MINUTE * 60, job.queue, job.task, PUT, NO_ATTEMPT, NO_ATTEMPT, 0
+    return job.state_since // MINUTE * 60, counted_queue(job.queue), job.task, PUT, NO_ATTEMPT, NO_ATTEMPT, 0
 
 
 def count_changes(changes: Sequence[Change]) -> tuple[list[Count], list[int]]:
@@ -86,6 +87,6 @@ def count_of_change(change: Change, job: Job) -> Count:
     """What a change counts as. job: as the change has it."""
     minute, began = change.state_since // MINUTE * 60, job.state_since
     if job.state is not RUNNING or change.counts == EXPIRED:
-        return minute, job.queue, job.task, change.counts, NO_ATTEMPT, NO_ATTEMPT, change.status
+        return minute, counted_queue(job.queue), job.task, change.counts, NO_ATTEMPT, NO_ATTEMPT, change.status
     waited, ran = bucket_of(began - job.due), bucket_of(change.state_since - began)
-    return minute, job.queue, job.task, change.counts, waited, ran, change.status
+    return minute, counted_queue(job.queue), job.task, change.counts, waited, ran, change.status

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from tarry.model import lifecycle, moving
 from tarry.model.change import DEAD, DONE, EXPIRED, FAILED, PUT
 from tarry.model.duration import SECOND
+from tarry.model.flow.own_queues import own_queue
 from tarry.model.history.buckets import bucket_of
 from tarry.model.history.counting import NO_ATTEMPT, count_changes, count_new
 from tarry.model.job import Job, State
@@ -28,6 +29,14 @@ def test_new_jobs_count_by_minute_queue_and_task() -> None:
         (MINUTE, "x", "b", PUT, NO_ATTEMPT, NO_ATTEMPT, 0),
     ]
     assert which == [1, 2, 1]
+
+
+def test_the_queues_of_all_hosts_count_as_one() -> None:
+    jobs = [replace(RUNS, queue=own_queue(name)) for name in ("web-1|1.1:9:1:0", "web-2|1.1:9:1:0")]
+    counts, which = count_new(jobs)
+    assert ([count[1] for count in counts], which) == (["@"], [1, 1])
+    ends = [lifecycle.after(jobs[0], Returned(), DEFAULT, NOW), lifecycle.after(jobs[1], Expired(), DEFAULT, NOW)]
+    assert [count[1] for count in count_changes(ends)[0]] == ["@", "@"]
 
 
 def test_a_job_that_moves_between_stores_is_not_new() -> None:

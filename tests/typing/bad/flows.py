@@ -40,7 +40,10 @@ def chains() -> None:
     c: int = app.chord([send.call("x")], join.call()).result()  # error
     app.flow("order", on_failure="never")  # error
     app.flow()  # error
-    print(a, b, c)
+    send.broadcast(7)  # error
+    send.using(per="rack").broadcast("a@b")  # error
+    d: dict[str, str] = send.using(per="worker").broadcast("a@b").result()  # error
+    print(a, b, c, d)
 
 
 async def awaited() -> None:
