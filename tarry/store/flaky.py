@@ -170,14 +170,20 @@ class FlakyFlows(StoreFlows):
     def __init__(self, flows: StoreFlows, call: Callable[..., Any]) -> None:
         self._flows, self._call = flows, call
 
-    def new_id(self, name: str, key: str | None = None) -> bytes:
-        return self._flows.new_id(name, key)
+    def new_id(self, name: str, key: str | None = None, limited: Collection[str] = ()) -> bytes:
+        return self._flows.new_id(name, key, limited)
 
     def _insert(self, new: NewFlow, now: int) -> bytes:
         return bytes(self._call(self._flows._insert, new, now))
 
     def _insert_nodes(self, jobs: Sequence[Job]) -> None:
         self._call(self._flows._insert_nodes, jobs)
+
+    def add_nodes(self, jobs: Sequence[Job]) -> None:
+        self._call(self._flows.add_nodes, jobs)
+
+    def check_limited(self, flow: bytes, limited: Collection[str]) -> None:
+        self._call(self._flows.check_limited, flow, limited)
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         return bytes(self._call(self._flows.insert_within, connection, new, now))

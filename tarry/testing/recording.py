@@ -19,7 +19,7 @@ from tarry.errors import QueueFull, ResultTimeout
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.flow import wiring
-from tarry.model.flow.node_ids import flow_id, is_node
+from tarry.model.flow.node_ids import flow_id
 from tarry.model.flow.own_queues import own_queue
 from tarry.model.job import RELATIVE, Job, State
 from tarry.store import ids
@@ -65,8 +65,7 @@ class RecordingStore(MemoryStore):
         stored = super().insert(jobs)
         for job, id in zip(jobs, stored, strict=True):
             if id == job.id:
-                # A node comes this way if another one adds it while it runs.
-                self.enqueued.setdefault(id, _as_enqueued(job) if is_node(id) else job)
+                self.enqueued.setdefault(id, job)
         return stored
 
     def insert_bounded(
@@ -115,7 +114,7 @@ class RecordingFlows(MemoryFlows):
         # Weak, so that the store is freed without the garbage collector.
         self._store = weakref.proxy(store)
 
-    def new_id(self, name: str, key: str | None = None) -> bytes:
+    def new_id(self, name: str, key: str | None = None, limited: Collection[str] = ()) -> bytes:
         return bytes(self._store.new_flow_id())
 
     def insert(self, new: NewFlow, now: int) -> bytes:
@@ -123,6 +122,10 @@ class RecordingFlows(MemoryFlows):
         if id == new.root.id:
             self._store.enqueued |= {job.id: _as_enqueued(job) for job in new.nodes}
         return id
+
+    def add_nodes(self, jobs: Sequence[Job]) -> None:
+        super().add_nodes(jobs)
+        self._store.enqueued |= {job.id: _as_enqueued(job) for job in jobs}
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         """As `RecordingStore.insert_within`."""

@@ -44,6 +44,11 @@ class FlowBuilder:
         self._factory, self.name, self.options = factory, name, options
         self.planned: list[PlannedNode] = []
 
+    @property
+    def limited_tasks(self) -> list[str]:
+        """The names of the tasks with limits that it has, in order."""
+        return sorted({node.call.task.name for node in self.planned if node.call.task.lane})
+
     def add(
         self, call: Any, after: Iterable[Ref | None] = (), on_failure: int = 0, label: str = "", undo: Any = None
     ) -> Ref:

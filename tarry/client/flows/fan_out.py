@@ -52,7 +52,7 @@ def fan_out(calls: Iterable[Call[R]]) -> list[R]:
 
 def add_nodes(job: Job, fan: FanOut) -> AddedNodes | list[Any]:
     """Adds the nodes to the flow of this job, blocked: the end of the job releases them. RuntimeError if it is in no
-    flow, or the flow has ended or is full; ArgumentError, StoreError."""
+    flow, or the flow has ended or is full; ArgumentError, ConfigError, StoreError."""
     if not is_node(job.id):
         raise RuntimeError(f"{job.task} returned fan_out(...), but this job is in no flow: enqueue the calls instead")
     if not fan.calls:
@@ -68,6 +68,7 @@ def add_nodes(job: Job, fan: FanOut) -> AddedNodes | list[Any]:
         # With a parent, so that its times count from its release.
         builder.add(call, [Ref(index_of(job.id))], wiring.on_failure)
     with shielded:
+        client.store.flows.check_limited(flow, builder.limited_tasks)
         first = client.store.flows.grow(flow, count)
     if first is None:
         raise RuntimeError(f"{job.task}: its flow has ended, or would have more than {MAX_NODES:,} jobs")
@@ -82,4 +83,4 @@ def insert_nodes(store: Store, jobs: Sequence[Job]) -> None:
     """Stores nodes that are added to a flow, blocked."""
     for start in range(0, len(jobs), STORED_AT_ONCE):
         with shielded:
-            store.insert(jobs[start : start + STORED_AT_ONCE])
+            store.flows.add_nodes(jobs[start : start + STORED_AT_ONCE])

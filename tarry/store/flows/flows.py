@@ -103,8 +103,9 @@ class FlowQuery(Struct, frozen=True):
 class StoreFlows(ABC):
     """The flows and signals of a store. Several threads and processes may use it at once."""
 
-    def new_id(self, name: str, key: str | None = None) -> bytes:
-        """An id for a new flow. A store of several shards makes one of the shard of the key."""
+    def new_id(self, name: str, key: str | None = None, limited: Collection[str] = ()) -> bytes:
+        """An id for a new flow. A store of several shards makes one of the shard of the key, or of the tasks with
+        limits that the flow has (`limited`, by name); ConfigError if these do not live on one shard."""
         return flow_id(time.time_ns() // 1_000_000, _random.getrandbits(42))
 
     def insert(self, new: NewFlow, now: int) -> bytes:
@@ -136,6 +137,15 @@ class StoreFlows(ABC):
     @abstractmethod
     def _insert_nodes(self, jobs: Sequence[Job]) -> None:
         """Stores nodes of a flow that is not ready yet; those that are there already stay as they are."""
+
+    def add_nodes(self, jobs: Sequence[Job]) -> None:
+        """Stores nodes of one flow that were added while it runs, blocked, where the flow lives; those that are there
+        already stay as they are. Their indices are of `grow`."""
+        self._insert_nodes(jobs)
+
+    def check_limited(self, flow: bytes, limited: Collection[str]) -> None:
+        """ConfigError if jobs of these tasks, which have limits, cannot be added to the flow: see `new_id`."""
+        return
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         """`insert` through the caller's own connection, in one part: stored if, and only if, the caller commits. Errors

@@ -24,7 +24,7 @@ from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want, drop_order
-from tarry.store.flows.shards import ShardedFlows
+from tarry.store.flows.shards import FlowPlaces, ShardedFlows
 from tarry.store.history.shards import ShardedHistory
 from tarry.store.ids import text, uuid7
 from tarry.store.shards import merge
@@ -57,7 +57,8 @@ class ShardedStore(Store):
         self._located = LocatedJobs(self._hashing.place_of_job)
         self.history = ShardedHistory(self.shards)
         self.waiting = ShardedWaiting(self.shards)
-        self.flows = ShardedFlows(self.shards, self._hashing, self._located, self.draw_id)
+        places = FlowPlaces(self._hashing.numbers, self.home, self.draw_id)
+        self.flows = ShardedFlows(self.shards, self._hashing, self._located, places)
 
     @property
     def stores(self) -> tuple[Store, ...]:
