@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.flow.node_ids import flow_of, is_root
+from tarry.model.flow.own_queues import is_own_queue, owner_of
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_near_poison
 from tarry.model.limit import EACH, TASK, Level, Limit
@@ -34,6 +35,7 @@ SENTENCES: Mapping[str, str] = {
     "key": "Limit %(limit)s is reached for its key: %(running)s of %(most)s run.",
     "rate": "Limit %(limit)s allows the next start in %(time)s.",
     "external": "Other programs take jobs of queue %(queue)s. Pools that serve all queues leave it to them.",
+    "gone": "It is of a broadcast, for %(name)s, which does not run any more: it is cancelled when it expires.",
     "no_host": "No master is known to run.",
     "unserved": "No pool of a master that runs serves queue %(queue)s.",
     "no_worker": "No worker of the pools that serve queue %(queue)s is ready.",
@@ -171,14 +173,28 @@ def _served(facts: WaitingFacts) -> Iterator[WaitingReason]:
         if not facts.away:
             yield _reason("no_host")
         return
-    pools = [pool for host in hosts for pool in host.pools]
-    serving = serving_pools(pools, queue)
+    serving = _serving(hosts, queue)
     if serving is None:
+        return
+    if not serving and is_own_queue(queue):
+        yield _reason("gone", name=owner_of(queue))
         return
     if not serving:
         yield _reason("unserved", queue=queue)
     elif not any(pool.workers for pool in serving):
         yield _reason("no_worker", queue=queue)
+
+
+def _serving(hosts: Sequence[Host], queue: str) -> Sequence[PoolFigures] | None:
+    """The pools of these hosts whose workers take jobs of the queue; None: a host does not tell."""
+    if is_own_queue(queue):
+        return [pool for host in hosts if _has(host, owner_of(queue)) for pool in host.pools]
+    return serving_pools([pool for host in hosts for pool in host.pools], queue)
+
+
+def _has(host: Host, name: str) -> bool:
+    """Whether this is the name of the master or of one of its workers."""
+    return name in (host.instance, *host.more_workers, *(worker.owner for worker in host.workers))
 
 
 def serving_pools(pools: Sequence[PoolFigures], queue: str) -> list[PoolFigures] | None:
@@ -196,7 +212,7 @@ def _passing(facts: WaitingFacts) -> Iterator[WaitingReason]:
         yield from _limit(use, facts.now)
     if is_near_poison(job):
         yield _reason("suspect", count=str(job.crashes))
-    serving = serving_pools([pool for host in facts.hosts if host.is_alive for pool in host.pools], job.queue) or []
+    serving = _serving([host for host in facts.hosts if host.is_alive], job.queue) or []
     workers = sum(pool.workers for pool in serving)
     if workers and sum(pool.busy for pool in serving) >= workers:
         yield _reason("busy", queue=job.queue, count=f"{workers:,}")

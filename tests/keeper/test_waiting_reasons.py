@@ -18,7 +18,7 @@ from tarry.model.duration import MINUTE, SECOND
 from tarry.model.flow.node_ids import flow_id, node_id
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
-from tarry.store.hosts import LOST, Host, PoolFigures
+from tarry.store.hosts import LOST, Host, PoolFigures, WorkerFigures
 from tarry.store.ids import uuid7
 from tarry.store.waiting.counts import CappedCount
 
@@ -27,6 +27,10 @@ JOB = Job(uuid7(), "shop.send", b"[]", "mail", due=NOW - SECOND, state_since=NOW
 LATER = replace(JOB, state=State.SCHEDULED, due=NOW + 200 * SECOND)
 SERVING = Host("a", "web-1", pools=[PoolFigures("mails", workers=2, busy=1, queues=["mail"])])
 OTHER = Host("b", "web-2", pools=[PoolFigures("bulk", workers=2, queues=["bulk"])])
+BROADCAST = Host(
+    "b|1:9:1:0", "web-3", pools=[PoolFigures("m", workers=3, busy=3, queues=["mail"])],
+    workers=[WorkerFigures("m", 1, "b|1:7:1:1")], more_workers=["b|1:8:1:1"],
+)  # fmt: skip
 OPEN = EndpointState(trouble="open (503)", opens=NOW + MINUTE)
 
 
@@ -77,6 +81,12 @@ def full(name: str, most: int = 1, running: int = 1) -> LimitUse:
         (facts(hosts=[OTHER, Host("d", "web-3", pools=[PoolFigures("old", workers=1)])]), ["free"]),
         (facts(hosts=[Host("a", "web-3", pools=[PoolFigures("mails", queues=["mail"])])]), ["no_worker"]),
         (facts(hosts=[Host("a", "web-3", pools=[PoolFigures("m", workers=3, busy=3, queues=["mail"])])]), ["busy"]),
+        # Of a broadcast: only the host or worker whose queue it is.
+        (facts(replace(JOB, queue="@b|1:9:1:0"), hosts=[SERVING]), ["gone"]),
+        (facts(replace(JOB, queue="@b|1:9:1:0"), hosts=[SERVING, BROADCAST]), ["busy"]),
+        (facts(replace(JOB, queue="@b|1:7:1:1"), hosts=[BROADCAST]), ["busy"]),
+        (facts(replace(JOB, queue="@b|1:8:1:1"), hosts=[BROADCAST]), ["busy"]),
+        (facts(replace(JOB, queue="@b|1:6:1:1"), hosts=[BROADCAST]), ["gone"]),
         (facts(replace(JOB, crashes=2)), ["suspect"]),
         (facts(replace(JOB, crashes=1)), ["free"]),
         (facts(before=CappedCount(3)), ["before"]),

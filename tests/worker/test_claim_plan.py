@@ -13,6 +13,7 @@ from tarry.store.memory import MemoryStore
 from tarry.worker import claim_plan, external_queues
 from tarry.worker.claim_plan import ClaimPlan, WeightedQueues
 from tarry.worker.external_queues import MARKED_FOR, find_external, mark_external
+from tarry.worker.worker import Worker, WorkerSettings
 
 
 def planned(shares: WeightedQueues, limits: Sequence[int]) -> Counter[tuple[str, int]]:
@@ -183,6 +184,15 @@ def test_its_own_queues_are_asked_for_once_a_second(monkeypatch: pytest.MonkeyPa
     assert plan.wants(7, due=False) == mail
     monkeypatch.setattr(claim_plan, "OWN_EVERY", 0.0)
     assert plan.wants(7, due=False) == [*own, *mail]
+
+
+def test_workers_with_queues_of_their_own_are_of_one_kind() -> None:
+    """Else each new job would wake all of them."""
+    workers = [Worker(MemoryStore(), {}, WorkerSettings({"mail": 1, f"{OWN}{n}": 0})) for n in (1, 2)]
+    topics = {worker._pump_loop._wanted_topic() for worker in workers}
+    assert topics == {"work:mail"}
+    for worker in workers:
+        worker.pump.wakeup.close()
 
 
 def test_a_star_without_any_queue_asks_for_its_own() -> None:

@@ -15,6 +15,11 @@ def own_queue(name: str) -> str:
     return _MARK + name
 
 
+def owner_of(queue: str) -> str:
+    """Whose queue it is."""
+    return queue.removeprefix(_MARK)
+
+
 def is_own_queue(queue: str) -> bool:
     """Whether the queue belongs to one master or worker. A queue of users may begin with @, too."""
     return queue[:1] == _MARK and ("|" in queue or queue == COUNTED_AS)
