@@ -251,7 +251,7 @@ def _result(client: "Client", row: FlowRow, allows: Callable[[str], bool]) -> tu
         found = reader.read(body.returns)
     except _Omitted as reason:
         return None, str(reason)
-    return (found if body.returns.count else found[0]), ""
+    return body.shape(found), ""
 
 
 class _Omitted(Exception):

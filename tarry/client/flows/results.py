@@ -38,9 +38,7 @@ def value(client: "Client", root: Job) -> Any:
         if taken > MAX_COLLECTED:
             raise ValueError(f"the results of flow {name_of(root)} take more than 16 MiB: iterate over results()")
         found.append(decode(client, job))
-    if body.names:
-        return dict(zip(body.names, found, strict=True))
-    return found if body.returns.count else found[0]
+    return body.shape(found)
 
 
 def iterate(client: "Client", root: Job) -> Iterator[Any]:

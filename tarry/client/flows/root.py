@@ -1,5 +1,7 @@
 """The root of a flow: the job that stands for the whole, and what its body says."""
 
+from typing import Any
+
 import msgspec
 from msgspec import Struct
 
@@ -20,6 +22,12 @@ class RootBody(Struct, frozen=True, omit_defaults=True):
     """Of the results in turn: then the result is a dict."""
     undo: int = 0
     """The index of the node that undoes the others; 0: there is none."""
+
+    def shape(self, results: list[Any]) -> Any:
+        """The result of the flow, made of those that it returns, at least one."""
+        if self.names:
+            return dict(zip(self.names, results, strict=True))
+        return results[0] if self.returns and not self.returns.count else results
 
 
 _decoder = msgspec.json.Decoder(RootBody)

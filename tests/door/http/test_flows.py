@@ -10,7 +10,10 @@ from tarry import App, fan_out
 from tarry.client.flows import records
 from tarry.door.http.methods import flows
 from tarry.door.identity.tokens import TokenAccess, digest
+from tarry.keeper.hosts import HostEntry
+from tarry.model.flow.own_queues import own_queue
 from tarry.store.flows import graph
+from tarry.store.hosts import Host, PoolFigures
 from tarry.store.memory import MemoryStore
 from tests.door.http.calling import request as call
 
@@ -97,6 +100,14 @@ def test_its_result(app: App) -> None:
     )  # fmt: skip
     assert got["kept_until"] > got["finished"] >= got["created"]
     assert got["deadline"] is None
+
+
+def test_the_result_of_a_broadcast(app: App) -> None:
+    host = Host("web-1|1.1:9:1:0", "web-1", pools=[PoolFigures("default", workers=1)])
+    HostEntry(app.client.store, lambda: host).register_host()
+    id = app.tasks["pack"].broadcast(7).id
+    app.drain(queues=[own_queue(host.instance)])
+    assert get(app, f"/v1/flows/{id}")["result"] == {host.instance: "parcel 7"}
 
 
 def test_the_result_of_a_group(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
