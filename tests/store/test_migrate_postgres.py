@@ -62,7 +62,7 @@ def test_an_empty_database_gets_its_tables(postgres_url: str, link: psycopg.Conn
     assert pending(postgres_url) == [
         "schema 1: makes the tables, indexes and functions of version 1",
         "schema 2: makes the tables of the history, a column for the attempts of jobs, and the functions that count",
-        "schema 3: makes the tables of flows and signals",
+        "schema 3: makes the tables and functions of flows and signals",
     ]
     assert columns(link, postgres_url) == set()
     PostgresStore(postgres_url).close()

@@ -9,17 +9,17 @@ from tarry.model.change import Change
 from tarry.model.flow.flow import FlowRow, GateRow
 from tarry.model.flow.node_ids import node_id
 from tarry.model.job import HELD, RELATIVE, Job, State
-from tarry.model.wake import WakeReason, wake_reasons
+from tarry.model.wake import WakeReason
 from tarry.store.flows.flows import NewFlow
-from tarry.store.flows.settle import Settled
+from tarry.store.flows.postgres_effects import pack_effects
 from tarry.store.flows.sql import FlowStore, SqlFlows
-from tarry.store.flows.sql_signals import SqlSignals
-from tarry.store.flows.sql_tables import FLOW_COLUMNS, FlowSql, Row, SqlFlowTables, flow_values, touching_flows
+from tarry.store.flows.sql_tables import FLOW_COLUMNS, FlowSql, Row, SqlFlowTables, flow_values
 from tarry.store.history.journal import record_of_new
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.constants import CLOCK, STORED_WITHIN, in_schema
+from tarry.store.postgres.errors import translate_errors
 from tarry.store.postgres.pool import PostgresPool
 from tarry.store.postgres.transactional import CallerConnection, caller_connection, insert_jobs
 from tarry.store.postgres.url import PostgresUrl
@@ -202,6 +202,15 @@ class CallerOfPostgres(PostgresFlowTables):
         return insert_jobs(self._caller, jobs, self._url)
 
 
+def split_ids(ids: bytes) -> list[bytes]:
+    """Ids of 16 bytes each, one after the other."""
+    return [ids[at : at + 16] for at in range(0, len(ids), 16)]
+
+
+_MADE, _RELEASED = 18, 25
+"""Columns of the last row of `exchange_nodes_v1`."""
+
+
 class PostgresFlowStore(FlowStore, Protocol):
     """What it needs of the store."""
 
@@ -210,11 +219,6 @@ class PostgresFlowStore(FlowStore, Protocol):
     def _claim_settings(self, lazy: bool = True) -> list[str]: ...
 
     def _set_aside_if_slow(self, began: float, ids: Sequence[bytes]) -> None: ...
-
-    def apply_within(
-        self, connection: PostgresConnection, changes: Sequence[Change], now: int
-    ) -> tuple[list[bool], bool]:
-        """Makes changes in a transaction of the connection: which are valid, and whether there is any limit."""
 
     def wake(self, *reasons: WakeReason) -> None:
         """Wakes sleepers."""
@@ -257,21 +261,17 @@ class PostgresFlows(SqlFlows):
         tables.flush()
         return living
 
-    def apply(self, changes: Sequence[Change], now: int, most: int) -> tuple[list[bool], bool]:
-        """Makes changes of which some do something to a flow, `most` in one transaction: which were valid, and whether
-        there is more to release."""
-        valid: list[bool] = []
-        tend = False
-        for start in range(0, len(changes), most):
-            made, settled = self._apply(changes[start : start + most], now)
-            valid, tend = valid + made, tend or settled.tend
-        return valid, tend
-
-    def _apply(self, changes: Sequence[Change], now: int) -> tuple[list[bool], Settled]:
-        def work(connection: PostgresConnection, tables: PostgresFlowTables) -> tuple[list[bool], bool, Settled]:
-            valid, limited = self._store.apply_within(connection, changes, now)
-            return valid, limited, tables.settle(touching_flows(changes, valid), now, SqlSignals(tables).wait)
-
-        valid, limited, settled = self._write_through(work, lazy=True, ids=[change.id for change in changes])
-        self._wake(*wake_reasons(changes, limited or settled.released > 0))
-        return valid, settled
+    def exchange(self, changes: Sequence[Change], packed: Callable[[Sequence[Change]], Row]) -> list[Row]:
+        """An exchange with changes that do something to flows, or whose jobs await a signal: its rows. packed: the
+        arguments of `exchange_v2` for changes."""
+        places = list(range(1, len(changes) + 1))
+        while True:
+            some = [changes[place - 1] for place in places]
+            with translate_errors(self._pool.url):
+                values = *packed(some), *pack_effects(some)
+            *rows, end = self._rows(sql.EXCHANGE_NODES, values)
+            made, released = end[_MADE], end[_RELEASED]
+            if released is not None:
+                return [*rows, (*end[:_MADE], places, *end[_MADE + 1 :])]
+            # Nothing was done. At most one call more for each change, but mostly one in all.
+            places = [places[place - 1] for place in sorted(made)]

@@ -1,7 +1,8 @@
 """What the changes of nodes do to their flows: the one rule that every store follows, within the transaction that makes
 the changes, after it is known which of them are valid and before the claim of the same call.
 
-The memory store, SQLite and MySQL run this code over `FlowTables`. PostgreSQL and Redis have it in SQL and Lua.
+The memory store, SQLite and MySQL run this code over `FlowTables`. PostgreSQL has it in SQL (`settle_flows.sql`,
+`finish_flow.sql`), and Redis in Lua (`flows.lua`).
 """
 
 from collections import Counter
@@ -70,12 +71,67 @@ class FlowTables(Protocol):
         gone, or has ended."""
 
 
-def settle(tables: FlowTables, changes: Iterable[Change], now: int) -> Settled:
-    """Does what these changes, which were all made, do to their flows. Releases up to RELEASED_AT_ONCE nodes."""
+class GateSum(Struct, frozen=True, gc=False):
+    """What effects do to one gate."""
+
+    gate: Gate
+    raised: int
+    """For how many ends more it waits."""
+    told: int
+    """How many ends it is told."""
+
+
+class EffectSum(Struct, frozen=True, gc=False):
+    """The effects of several changes on one flow, as those of `NodeEffect`."""
+
+    active: int
+    blocked: int
+    failed: int
+    arms: bool
+    revives: bool
+    note: bytes
+    gates: Sequence[GateSum]
+    """By the first node."""
+    opens: Sequence[Gate]
+
+
+def add_up(effects: Sequence[NodeEffect]) -> EffectSum:
+    """The sum of effects on one flow."""
+    raises = [raised for effect in effects for raised in effect.raises]
+    tells = [gate for effect in effects for gate in effect.tells]
+    gates, raised, told = dict[int, Gate](), Counter[int](), Counter[int]()
+    # By its first node only: nodes that were added at run time count its parents otherwise.
+    for gate, more in raises:
+        gates.setdefault(gate.first, gate)
+        raised[gate.first] += more
+    for gate in tells:
+        gates.setdefault(gate.first, gate)
+        told[gate.first] += 1
+    return EffectSum(
+        sum(effect.active for effect in effects),
+        sum(effect.blocked for effect in effects),
+        sum(effect.failed for effect in effects),
+        any(effect.arms for effect in effects),
+        any(effect.revives for effect in effects),
+        # The first failure is the one to show: those behind it may be its consequence.
+        next((effect.note for effect in effects if effect.note), b""),
+        [GateSum(gate, raised[first], told[first]) for first, gate in sorted(gates.items())],
+        [gate for effect in effects for gate in effect.opens],
+    )
+
+
+def effects_by_flow(changes: Iterable[Change]) -> dict[bytes, list[NodeEffect]]:
+    """What the changes do to flows."""
     effects: dict[bytes, list[NodeEffect]] = {}
     for change in changes:
         if change.node is not None:
             effects.setdefault(flow_of(change.id), []).append(change.node)
+    return effects
+
+
+def settle(tables: FlowTables, changes: Iterable[Change], now: int) -> Settled:
+    """Does what these changes, which were all made, do to their flows. Releases up to RELEASED_AT_ONCE nodes."""
+    effects = effects_by_flow(changes)
     settled = Settled()
     for id, row in sorted(tables.lock(effects).items() if effects else ()):
         one = FlowSettling(tables, row, now, flows.RELEASED_AT_ONCE - settled.released)
@@ -132,36 +188,23 @@ class FlowSettling:
         self._was_moving = _is_moving(row)
 
     def add(self, effects: Sequence[NodeEffect]) -> None:
-        """Adds up the effects of changes that were made."""
-        row, failed = self.row, sum(effect.failed for effect in effects)
-        # The first failure is the one to show: those behind it may be its consequence.
-        note = row.note or next((effect.note for effect in effects if effect.note), b"")
+        """Adds the effects of changes that were made."""
+        row, summed = self.row, add_up(effects)
         self.row = replace(
             row,
-            active=row.active + sum(effect.active for effect in effects),
-            blocked=row.blocked + sum(effect.blocked for effect in effects),
-            failed=max(0, row.failed + failed),
-            undo=abs(row.undo) if any(effect.arms for effect in effects) else row.undo,
-            note=note,
+            active=row.active + summed.active,
+            blocked=row.blocked + summed.blocked,
+            failed=max(0, row.failed + summed.failed),
+            undo=abs(row.undo) if summed.arms else row.undo,
+            note=row.note or summed.note,
         )
-        if any(effect.revives for effect in effects):
+        if summed.revives:
             self.row = replace(self.row, phase=Phase.RUNNING, at=HELD)
-        self._tell(effects)
-
-    def _tell(self, effects: Sequence[NodeEffect]) -> None:
-        """Raises the gates, then tells them, and opens those that wait for nothing more."""
-        gates, raised, told = dict[int, Gate](), Counter[int](), Counter[int]()
-        # By its first node only: nodes that were added at run time count its parents otherwise.
-        for gate, more in [*_raises(effects), *((gate, 0) for effect in effects for gate in effect.tells)]:
-            gates.setdefault(gate.first, gate)
-            raised[gate.first] += more
-        told.update(gate.first for effect in effects for gate in effect.tells)
-        rows = self._rows({first for first, gate in gates.items() if gate.parents > 1 or raised[first]})
-        for first, gate in sorted(gates.items()):
-            self._count(gate, rows.get(first), raised[first], told[first])
-        for effect in effects:
-            for gate in effect.opens:
-                self._open(GateRow(self.row.id, gate.first, gate.count, 0))
+        rows = self._rows({one.gate.first for one in summed.gates if one.gate.parents > 1 or one.raised})
+        for one in summed.gates:
+            self._count(one.gate, rows.get(one.gate.first), one.raised, one.told)
+        for gate in summed.opens:
+            self._open(GateRow(self.row.id, gate.first, gate.count, 0))
 
     def _rows(self, firsts: Collection[int]) -> dict[int, GateRow]:
         return {gate.first: gate for gate in self._tables.gates({self.row.id: firsts})} if firsts else {}
@@ -249,10 +292,6 @@ class FlowSettling:
             self.row = replace(self.row, active=0)
         self.row = end_flow(self._tables, self.row, self._now)
         return False
-
-
-def _raises(effects: Sequence[NodeEffect]) -> list[tuple[Gate, int]]:
-    return [raised for effect in effects for raised in effect.raises]
 
 
 def _is_moving(row: FlowRow) -> bool:

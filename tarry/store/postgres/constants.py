@@ -1,5 +1,8 @@
 """Constants that Python and SQL share in the PostgreSQL store. `functions/exchange.sql` explains lines and orders."""
 
+from tarry.model.duration import DAY
+from tarry.model.job import HELD, RELATIVE
+
 STORED_WITHIN = 1_000_000
 """Microseconds: a job is in order if it is stored at most this long after it was due."""
 SEEN_WITHIN = 2_000_000
@@ -18,6 +21,9 @@ _IN_SQL = {
     "{stored_within}": str(STORED_WITHIN),
     "{seen_within}": str(SEEN_WITHIN),
     "{until_an_end}": str(UNTIL_AN_END),
+    "{relative}": str(RELATIVE),
+    "{held}": str(HELD),
+    "{day}": str(DAY),
 }
 
 

@@ -11,6 +11,7 @@ from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.constants import in_schema, with_constants
 from tarry.store.postgres.functions.stored import (
     FUNCTIONS,
+    OF_FLOWS,
     FunctionSet,
     creating,
     is_outdated,
@@ -123,7 +124,8 @@ MIGRATIONS: tuple[PostgresMigration, ...] = (
         ),
     ),
     PostgresMigration(
-        "makes the tables of flows and signals", tuple(part for part in FLOW_TABLES.split(";\n") if part.strip())
+        "makes the tables and functions of flows and signals",
+        (*(part for part in FLOW_TABLES.split(";\n") if part.strip()), *map(read_function, OF_FLOWS)),
     ),
 )
 """The n-th migration makes version n."""

@@ -85,6 +85,9 @@ INSERT_PLAIN = f"""WITH in_lane AS (
 INSERT_PLAIN_AND_NOTIFY = f"{INSERT_PLAIN} RETURNING pg_notify($12, $13)"
 INSERT = f"SELECT place, lives FROM {{s}}.insert_v2({_arguments(27)})"
 EXCHANGE = f"SELECT * FROM {{s}}.exchange_v2({_arguments(27)}, $28::int, $29::int, $30, $31, $32)"
+EXCHANGE_NODES = EXCHANGE.replace("exchange_v2", "exchange_nodes_v1").replace(
+    "$32)", f"$32, {', '.join(f'${number}' for number in range(33, 51))})"
+)
 # Two looks: jobs in order only from the scan start on, so that deleted entries before it are not read.
 NEXT_DUE = """SELECT (SELECT due FROM {s}.job WHERE state = 0 AND NOT aside AND due >= $1 ORDER BY due LIMIT 1),
     (SELECT due FROM {s}.job WHERE state = 0 AND aside ORDER BY due LIMIT 1)"""

@@ -9,6 +9,7 @@ work behind any pooler.
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from tarry.errors import QueueFull, StoreBusy
@@ -18,7 +19,7 @@ from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import NOTHING, PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Want
-from tarry.store.flows.postgres import PostgresFlows
+from tarry.store.flows.postgres import PostgresFlows, split_ids
 from tarry.store.flows.sql_tables import touching_flows
 from tarry.store.history.journal import record_of_changes, record_of_new
 from tarry.store.history.postgres import PostgresHistory
@@ -62,8 +63,9 @@ BATCH = 5000
 """The most jobs or changes in one command."""
 LONG_TIMEOUT = 60
 """Seconds for a command that reads all jobs. People wait for these; workers do not."""
-_JOB, _MADE = slice(0, 18), 18
-"""The columns of `exchange_v2`: a job, then what the last row says."""
+_JOB, _MADE, _OF_FLOWS = slice(0, 18), 18, 25
+"""The columns of `exchange_nodes_v1`: a job, then what the last row says, of all and of flows."""
+_NOTHING_RELEASED = 0, False, b""
 
 
 class PostgresStore(SqlStore):
@@ -191,38 +193,35 @@ class PostgresStore(SqlStore):
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
-        valid, tend = self.flows.apply(changes, now, BATCH) if touching_flows(changes) else ([], False)
-        changes = changes[len(valid) :]
+        valid, tend = list[bool](), False
         while len(changes) > BATCH:
-            valid += self.apply(changes[:BATCH], now)
-            changes = changes[BATCH:]
+            first = self._exchange_batch(changes[:BATCH], (), 0, "", 0, now)
+            valid, tend, changes = valid + first.valid, tend or first.tend, changes[BATCH:]
         answer = self._exchange_batch(changes, wants, limit, owner, lease, now)
         # Where there are jobs more are likely to come: without NOTIFY sleepers look more often again.
         if answer.jobs:
             self._hub.poll_often()
-        return Exchange(valid + answer.valid, answer.jobs, answer.next_due, tend=tend) if valid else answer
-
-    def apply_within(
-        self, connection: PostgresConnection, changes: Sequence[Change], now: int
-    ) -> tuple[list[bool], bool]:
-        """Makes changes in a transaction of the connection: which are valid, and whether there is any limit."""
-        *_, end = connection.rows(self._for_schema(sql.EXCHANGE), self._packed(changes, now, (), (0, 0, "", 0)))
-        made, *_, limited, _ = end[_MADE:]
-        return pack.valid(made, len(changes)), limited
+        more = valid + answer.valid, answer.jobs, answer.next_due
+        return Exchange(*more, tend=tend or answer.tend) if valid else answer
 
     def _exchange_batch(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
         wants = wants if limit > 0 else ()
-        values = self._packed(changes, now, wants, (max(limit, 0), PROMOTED_AT_ONCE, owner, lease))
+        packed = partial(self._packed, now=now, wants=wants, claimer=(max(limit, 0), PROMOTED_AT_ONCE, owner, lease))
         began = time.monotonic()
-        *rows, end = self._rows(sql.EXCHANGE, values)
-        made, on_time, late, scheduled, next_due, limited, in_lanes = end[_MADE:]
+        *rows, end = (
+            self.flows.exchange(changes, packed)
+            if touching_flows(changes)
+            else self._rows(sql.EXCHANGE, packed(changes))
+        )
+        made, on_time, late, scheduled, next_due, limited, in_lanes = end[_MADE:_OF_FLOWS]
+        released, tend, awake = end[_OF_FLOWS:] or _NOTHING_RELEASED
         self._scan_starts.update(wants, zip(on_time, late, strict=True), scheduled)
         valid = pack.valid(made, len(changes))
         if changes:
-            self._set_aside_if_slow(began, [change.id for change in changes])
-            self._hub.notify(*wake_reasons(changes, limited))
+            self._set_aside_if_slow(began, [*(change.id for change in changes), *split_ids(awake)])
+            self._hub.notify(*wake_reasons(changes, limited or released > 0))
         jobs = pack.unpack_claimed((row[_JOB] for row in rows), owner, now)
         again = None
         # With jobs in lanes the function claims nothing: limits are shared out in Python, over a few statements.
@@ -231,7 +230,7 @@ class PostgresStore(SqlStore):
         # A claim is a step that watchers of jobs want to see; with changes it was told above.
         if jobs and not changes:
             self._hub.notify(WakeReason.STEP)
-        return Exchange(valid, jobs, earliest(next_due, again))
+        return Exchange(valid, jobs, earliest(next_due, again), tend=tend)
 
     def _packed(self, changes: Sequence[Change], now: int, wants: Sequence[Want], claimer: Row) -> Row:
         """The arguments of `exchange_v2`. claimer: the last ones, but for what is counted."""

@@ -47,26 +47,21 @@ class FunctionSet(Struct, frozen=True):
         return not is_older and digest != self.digest
 
 
-REVISION = 2
+REVISION = 3
 """One more with each change of a function: `tests/store/test_postgres_functions.py` has the digest of each."""
-FUNCTIONS = FunctionSet(
-    REVISION,
-    tuple(
-        map(
-            read_function,
-            ("insert_v2", "insert", "ended", "apply_v2", "apply", "promote", "exchange_v2", "exchange", "queues"),
-        )
-    ),
-)
+_OF_JOBS = ("insert_v2", "insert", "ended", "apply_v2", "apply", "promote", "exchange_v2", "exchange", "queues")
+OF_FLOWS = ("release", "finish_flow", "settle_flows", "wake_waiting", "exchange_nodes")
+"""Those that name the tables of flows: these must be there first."""
+FUNCTIONS = FunctionSet(REVISION, tuple(map(read_function, OF_FLOWS + _OF_JOBS)))
 _FIRST_MARK = "INSERT INTO {s}.about VALUES ('functions', '%s')"
 _MARK = "SELECT value FROM {s}.about WHERE name = 'functions'"
 _SET_MARK = """INSERT INTO {s}.about VALUES ('functions', $1)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
 
 
-def creating(functions: FunctionSet = FUNCTIONS) -> tuple[str, ...]:
-    """The statements that make the functions in a schema that is new, and mark it."""
-    return (*functions.statements, _FIRST_MARK % functions.mark)
+def creating() -> tuple[str, ...]:
+    """The statements that make the functions in a schema that is new, but for those of flows, and mark it."""
+    return (*map(read_function, _OF_JOBS), _FIRST_MARK % FUNCTIONS.mark)
 
 
 def is_outdated(connection: PostgresConnection, schema: str, functions: FunctionSet = FUNCTIONS) -> bool:

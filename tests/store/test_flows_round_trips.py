@@ -1,0 +1,83 @@
+"""What a change of a node costs: how often a store asks its server."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from tarry.model import lifecycle
+from tarry.model.flow.flow import Phase
+from tarry.model.job import Job
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.outcome import Returned
+from tarry.store.base import BANDS, Exchange, Want
+from tarry.store.conformance.cases import NOW, put
+from tarry.store.conformance.flows.flow_cases import GOOD, numbers, states, stored
+from tarry.store.postgres.connection import PostgresConnection
+from tarry.store.postgres.store import PostgresStore
+
+WANTS = [Want("default", band, 10) for band in BANDS]
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Iterator[PostgresStore]:
+    # Without NOTIFY, which is sent at its own pace.
+    with closing(PostgresStore(f"{postgres_url}&notify=no")) as store:
+        yield store
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that are sent to PostgreSQL."""
+    sent: list[str] = []
+    for name in ("rows", "run"):
+        real = getattr(PostgresConnection, name)
+
+        def noted(self: PostgresConnection, statement: str, values: Sequence[Any] = (), real: Any = real) -> Any:
+            sent.append(statement)
+            return real(self, statement, values)
+
+        monkeypatch.setattr(PostgresConnection, name, noted)
+    return sent
+
+
+def exchange(store: PostgresStore, ended: Sequence[Job] = (), most: int = 10) -> Exchange:
+    changes = [lifecycle.after(job, GOOD, DEFAULT, NOW) for job in ended]
+    return store.exchange(changes, WANTS, most, "ann", 10**8, NOW)
+
+
+def test_postgres_ends_releases_and_claims_in_one_round_trip(postgres: PostgresStore, asked: list[str]) -> None:
+    flow = stored(postgres, [[], [1], [1], [2, 3]])
+    jobs = exchange(postgres).jobs
+    for released in (2, 1, 0):
+        asked.clear()
+        jobs = exchange(postgres, jobs).jobs
+        assert (len(jobs), len(asked)) == (released, 1)
+    assert numbers(postgres, flow) == (Phase.ENDED, 0, 0, 0)
+
+
+def test_a_change_that_is_not_valid_costs_one_more(postgres: PostgresStore, asked: list[str]) -> None:
+    """The valid ones are made all the same, and only these do something to their flows."""
+    flow = stored(postgres, [[], [], [1], [2], [1, 2]])
+    put(postgres)
+    jobs = exchange(postgres).jobs
+    stale = jobs[0]
+    assert postgres.apply([lifecycle.after(stale, Returned(), DEFAULT, NOW)], NOW) == [True]
+    asked.clear()
+    answer = exchange(postgres, [*jobs, jobs[1]])
+    assert answer.valid == [False, True, True, False]
+    assert len(asked) <= 3
+    assert len(answer.jobs) == 3
+    assert states(postgres, flow) == "ddrrr"
+    assert numbers(postgres, flow) == (Phase.RUNNING, 3, 0, 0)
+
+
+def test_none_is_valid(postgres: PostgresStore, asked: list[str]) -> None:
+    flow = stored(postgres, [[], [1]])
+    jobs = exchange(postgres).jobs
+    assert len(exchange(postgres, jobs).jobs) == 1
+    asked.clear()
+    assert exchange(postgres, jobs).valid == [False]
+    assert len(asked) == 2
+    assert numbers(postgres, flow) == (Phase.RUNNING, 1, 0, 0)
