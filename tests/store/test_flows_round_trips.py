@@ -14,6 +14,8 @@ from tarry.model.outcome import Returned
 from tarry.store.base import BANDS, Exchange, Want
 from tarry.store.conformance.cases import NOW, put
 from tarry.store.conformance.flows.flow_cases import GOOD, numbers, states, stored
+from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.store import MysqlStore
 from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.store import PostgresStore
 
@@ -42,7 +44,21 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sent
 
 
-def exchange(store: PostgresStore, ended: Sequence[Job] = (), most: int = 10) -> Exchange:
+@pytest.fixture
+def packets(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """The statements of each round trip to MySQL."""
+    sent: list[Sequence[str]] = []
+    real = MysqlConnection.run
+
+    def noted(self: MysqlConnection, *statements: str) -> Any:
+        sent.append(statements)
+        return real(self, *statements)
+
+    monkeypatch.setattr(MysqlConnection, "run", noted)
+    return sent
+
+
+def exchange(store: PostgresStore | MysqlStore, ended: Sequence[Job] = (), most: int = 10) -> Exchange:
     changes = [lifecycle.after(job, GOOD, DEFAULT, NOW) for job in ended]
     return store.exchange(changes, WANTS, most, "ann", 10**8, NOW)
 
@@ -81,3 +97,21 @@ def test_none_is_valid(postgres: PostgresStore, asked: list[str]) -> None:
     assert exchange(postgres, jobs).valid == [False]
     assert len(asked) == 2
     assert numbers(postgres, flow) == (Phase.RUNNING, 1, 0, 0)
+
+
+def test_mysql_ends_and_releases_in_one_round_trip_more(mariadb_url: str, packets: list[Sequence[str]]) -> None:
+    """Than the same exchange with a plain job."""
+    with closing(MysqlStore(mariadb_url)) as store:
+        put(store, 2)
+        jobs = exchange(store, most=1).jobs
+        packets.clear()
+        (last,) = exchange(store, jobs, most=1).jobs
+        plain = len(packets)
+        flow = stored(store, [[], [1], [1], [1], [2, 3], [5]])
+        jobs = exchange(store, [last]).jobs
+        for released in (3, 1, 1):
+            packets.clear()
+            jobs = exchange(store, jobs).jobs
+            assert (len(jobs), len(packets)) == (released, plain + 1)
+        exchange(store, jobs)
+        assert numbers(store, flow) == (Phase.ENDED, 0, 0, 0)

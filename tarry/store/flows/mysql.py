@@ -1,16 +1,17 @@
 """Flows and signals in a MySQL or MariaDB database."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from tarry.model.flow.flow import FlowRow
+from tarry.model.flow.flow import FlowRow, GateRow
 from tarry.model.flow.node_ids import node_id
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.wake import WakeReason
 from tarry.store.flows.flows import NewFlow
+from tarry.store.flows.mysql_ahead import SQL, FlowsAhead, lock_flows, read_blocked
 from tarry.store.flows.sql import FlowStore, SqlFlows
-from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, flow_row
+from tarry.store.flows.sql_tables import Row, SqlFlowTables, flow_row
 from tarry.store.mysql import insert as inserting
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.insert import Run
@@ -23,7 +24,6 @@ from tarry.store.shared.state_codes import CODE
 
 Answer = TypeVar("Answer")
 BLOCKED = CODE[State.BLOCKED]
-SQL = FlowSql(tables="tarry_", upsert=" ON DUPLICATE KEY UPDATE {1}", new="VALUES({})")
 _DUE = f"GREATEST({{now}}, IF(due < {RELATIVE}, {{now}} + due, due))"
 # As `rules.release`. The server sets columns from left to right, and each expression sees those that are set: so the
 # time comes last.
@@ -32,8 +32,6 @@ _RELEASE = f"""UPDATE tarry_job FORCE INDEX (PRIMARY) SET since = {{now}},
     state = IF({_DUE} > {{now}}, 0, 1), lane = IF(lane IS NULL AND EXISTS (SELECT 1 FROM tarry_limit
         WHERE name IN (CONCAT('task:', task), CONCAT('each:', task))), '', lane), due = {_DUE}
     WHERE id IN ({{ids}}) AND state = {BLOCKED}"""
-_BLOCKED = f"""SELECT id, due FROM tarry_job FORCE INDEX (PRIMARY)
-    WHERE id >= ?1 AND id < ?2 AND state = {BLOCKED} FOR UPDATE"""
 # As `rules.wake`.
 _WAKE = "UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, due = LEAST(due, ?2), since = ?2 WHERE id = ?1"
 _ASLEEP = "SELECT 1 FROM tarry_job FORCE INDEX (PRIMARY) WHERE id = ?1 AND epoch = ?2 AND state = 0 FOR UPDATE"
@@ -60,10 +58,7 @@ class MysqlFlowTables(SqlFlowTables):
         return f"{column} IN ({','.join(map(str, numbers)) if numbers else id_list(ids)})", ()
 
     def lock(self, ids: Collection[bytes]) -> dict[bytes, FlowRow]:
-        # By a join, not with IN: see `LEAVE_READY` in mysql/sql.py.
-        by_id = f" FROM {id_table(ids)} STRAIGHT_JOIN tarry_flow f FORCE INDEX (PRIMARY) ON f.id = UNHEX(v.i) WHERE"
-        statement = SQL.select("TRUE FOR UPDATE").replace(" FROM tarry_flow f WHERE", by_id)
-        rows = self.rows(statement) if ids else ()
+        rows = self.rows(lock_flows(ids)) if ids else ()
         return {flow.id: flow for flow in map(flow_row, rows)}
 
     def delete_jobs(self, ids: Sequence[bytes]) -> None:
@@ -72,16 +67,6 @@ class MysqlFlowTables(SqlFlowTables):
                 table = id_table(idle)
                 lose_keys = f"{sql.LOSE_KEYS.format(table)} AND j.job_key IS NOT NULL"
                 self.run(sql.LEAVE_FINISHED.format(table), lose_keys, sql.FORGET.format(table))
-
-    def release(self, flow: bytes, first: int, count: int, now: int) -> int:
-        rows = self.rows(_BLOCKED, (node_id(flow, first), node_id(flow, first + count)))
-        later = [bytes(id) for id, due in rows if due > (0 if due < RELATIVE else now)]
-        ready = [bytes(id) for id, due in rows if due <= (0 if due < RELATIVE else now)]
-        for part in chunks(ready):
-            self.run(_RELEASE.format(now=now, ids=id_list(part)), *_come_ready(part))
-        for part in chunks(later):
-            self.run(_RELEASE.format(now=now, ids=id_list(part)), sql.COME_SCHEDULED.format(id_list(part)))
-        return len(rows)
 
     def wake(self, job: bytes, epoch: int, now: int) -> bool:
         if not self.rows(_ASLEEP, (job, epoch)):
@@ -109,12 +94,15 @@ def _come_ready(ids: Sequence[bytes]) -> list[str]:
 
 
 class LinkFlowTables(MysqlFlowTables):
-    """Through a connection of the store. settings: as inserts trust them."""
+    """Through a connection of the store. settings: as inserts trust them. ahead: what was read already."""
 
-    def __init__(self, link: MysqlConnection, settings: StoreSettings) -> None:
-        self._link, self._settings = link, settings
+    def __init__(self, link: MysqlConnection, settings: StoreSettings, ahead: FlowsAhead | None = None) -> None:
+        self._link, self._settings, self._ahead = link, settings, ahead or FlowsAhead()
         self._pending: list[str] = []
         """Writes that go with the next read, in one packet."""
+        self._released: list[Row] = []
+        """Nodes to release, likewise: id, due, whether it has no lane."""
+        self._now = 0
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
         return self.flush(bind(statement, values))[0].rows
@@ -124,8 +112,39 @@ class LinkFlowTables(MysqlFlowTables):
 
     def flush(self, *behind: str) -> list[StatementResult]:
         """Sends what is pending, and statements behind it; their answers."""
-        pending, self._pending = self._pending, []
+        pending, self._pending = [*self._pending, *self._releasing()], []
         return self._link.run(*pending, *behind)[len(pending) :] if pending or behind else []
+
+    def lock(self, ids: Collection[bytes]) -> dict[bytes, FlowRow]:
+        found = self._ahead.flows(ids)
+        return super().lock(ids) if found is None else found
+
+    def gates(self, firsts: Mapping[bytes, Collection[int]]) -> list[GateRow]:
+        found = self._ahead.gates(firsts)
+        return super().gates(firsts) if found is None else found
+
+    def release(self, flow: bytes, first: int, count: int, now: int) -> int:
+        ids = [node_id(flow, first + number) for number in range(count)]
+        rows = self._ahead.blocked(ids)
+        if rows is None:
+            rows = [row for answer in self.flush(*read_blocked(ids)) for row in answer.rows]
+        self._released += rows
+        self._now = now
+        return len(rows)
+
+    def _releasing(self) -> list[str]:
+        """The statements that release nodes."""
+        rows, now, self._released = self._released, self._now, []
+        later = [bytes(id) for id, due, _ in rows if due > (0 if due < RELATIVE else now)]
+        ready = [bytes(id) for id, due, _ in rows if due <= (0 if due < RELATIVE else now)]
+        has_lanes = bool(self._settings.limits) or not all(is_open for _, _, is_open in rows)
+        statements = list[str]()
+        for part in chunks(ready):
+            come = _come_ready(part) if has_lanes else [sql.COME_READY.format(id_list(part))]
+            statements += _RELEASE.format(now=now, ids=id_list(part)), *come
+        for part in chunks(later):
+            statements += _RELEASE.format(now=now, ids=id_list(part)), sql.COME_SCHEDULED.format(id_list(part))
+        return statements
 
     def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
         mine = assign_lanes(jobs, self._settings.limits)
@@ -144,6 +163,9 @@ class CallerOfMysql(MysqlFlowTables):
     def run(self, *statements: str) -> None:
         for statement in statements:
             self._run(statement)
+
+    def release(self, flow: bytes, first: int, count: int, now: int) -> int:
+        raise NotImplementedError("a flow is stored through a caller's connection, and nothing else is done")
 
     def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
         ((number,),) = self._run(NUMBER)

@@ -60,7 +60,7 @@ class FlowTables(Protocol):
         """Writes rows, whether they are there or not."""
 
     def drop_gates(self, gates: Iterable[GateRow]) -> None:
-        """Deletes rows, whether they are there or not."""
+        """Deletes rows."""
 
     def release(self, flow: bytes, first: int, count: int, now: int) -> int:
         """Makes those of the nodes from `first` to before `first + count` that are blocked ready or scheduled
@@ -184,6 +184,8 @@ class FlowSettling:
         self.row = row
         self.opened: list[GateRow] = []
         """Gates with nodes to release; `next` says from where on."""
+        self._without_row = set[int]()
+        """Those of them that have no row, by the first node."""
         self._tables, self._now, self._most = tables, now, most
         self._was_moving = _is_moving(row)
 
@@ -204,7 +206,7 @@ class FlowSettling:
         for one in summed.gates:
             self._count(one.gate, rows.get(one.gate.first), one.raised, one.told)
         for gate in summed.opens:
-            self._open(GateRow(self.row.id, gate.first, gate.count, 0))
+            self._open(GateRow(self.row.id, gate.first, gate.count, 0), has_row=False)
 
     def _rows(self, firsts: Collection[int]) -> dict[int, GateRow]:
         return {gate.first: gate for gate in self._tables.gates({self.row.id: firsts})} if firsts else {}
@@ -218,12 +220,13 @@ class FlowSettling:
         waits = (gate.parents if row is None else row.waits) + raised - told
         counted = GateRow(self.row.id, gate.first, gate.count, max(0, waits))
         if not counted.waits:
-            self._open(counted)
+            self._open(counted, row is not None)
         elif row is not None or raised:
             self._tables.save_gates((counted,))
 
-    def _open(self, gate: GateRow) -> None:
+    def _open(self, gate: GateRow, has_row: bool = True) -> None:
         if _is_moving(self.row):
+            self._without_row |= set() if has_row else {gate.first}
             self.opened.append(replace(gate, next=gate.first))
             self.row = replace(self.row, blocked=self.row.blocked - gate.count, active=self.row.active + gate.count)
         else:
@@ -265,7 +268,7 @@ class FlowSettling:
             if after < gate.first + gate.count:
                 tend = True
                 self._tables.save_gates((replace(gate, next=after),))
-            else:
+            elif gate.first not in self._without_row:
                 self._tables.drop_gates((gate,))
         return total, tend
 

@@ -9,6 +9,7 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.store.base import Exchange, Want
 from tarry.store.flows.mysql import LinkFlowTables
+from tarry.store.flows.mysql_ahead import FlowsAhead
 from tarry.store.flows.settle import Settled
 from tarry.store.flows.sql_signals import SqlSignals
 from tarry.store.flows.sql_tables import touching_flows
@@ -105,13 +106,18 @@ class Exchanging:
         # As in `_changed`: without a look, if all are plain ends and nothing is to be learned of the jobs.
         if need_no_look(changes) and not self._asked.careful and not self._settings.limits:
             plan, valid = applying.plan(changes, all_plain=True), [True] * len(changes)
-            plan.check(self._link.run(*before, *plan.statements)[len(before) :])
+            left = [*before, *plan.statements]
         else:
+            plan = None
             valid, left = applying.apply(changes, before)
-            if left:
-                self._link.run(*left)
-        tables = LinkFlowTables(self._link, self._settings)
-        if made := touching_flows(changes, valid):
+        made = touching_flows(changes, valid)
+        ahead = FlowsAhead(made)
+        answers = self._link.run(*left, *ahead.statements())
+        if plan is not None:
+            plan.check(answers[len(before) : len(left)])
+        ahead.came(answers[len(left) :])
+        tables = LinkFlowTables(self._link, self._settings, ahead)
+        if made:
             self._settled = tables.settle(made, self._asked.now, SqlSignals(tables).wait)
         return valid, tables.flush(*behind)
 
