@@ -1,19 +1,21 @@
 """What a change of a node costs: how often a store asks its server."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from tarry.model import lifecycle
-from tarry.model.flow.flow import Phase
+from tarry.model.duration import HOUR
+from tarry.model.flow.flow import FlowChange, Phase
+from tarry.model.flow.signal import Awaited, Signal
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
-from tarry.model.outcome import Returned
+from tarry.model.outcome import Returned, Suspended
 from tarry.store.base import BANDS, Exchange, Want
 from tarry.store.conformance.cases import NOW, put
-from tarry.store.conformance.flows.flow_cases import GOOD, numbers, states, stored
+from tarry.store.conformance.flows.flow_cases import GOOD, flow_of, numbers, states, stored
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.postgres.connection import PostgresConnection
@@ -71,6 +73,45 @@ def test_postgres_ends_releases_and_claims_in_one_round_trip(postgres: PostgresS
         jobs = exchange(postgres, jobs).jobs
         assert (len(jobs), len(asked)) == (released, 1)
     assert numbers(postgres, flow) == (Phase.ENDED, 0, 0, 0)
+
+
+def test_postgres_needs_one_for_each_verb(postgres: PostgresStore, asked: list[str]) -> None:
+    new = flow_of(postgres, [[], *([1] for _ in range(998))], key="7")
+    put(postgres)
+    (job,) = exchange(postgres).jobs
+    signal = Signal("paid", "7", bytes(16), b"1", NOW + HOUR)
+
+    def cost(verb: Callable[[], object], answer: object) -> int:
+        asked.clear()
+        assert verb() == answer
+        return len(asked)
+
+    flows, id = postgres.flows, new.root.id
+    waits = lifecycle.after(job, Suspended(NOW + HOUR, Awaited("paid", "7")), DEFAULT, NOW)
+    costs = {
+        "insert": cost(lambda: flows.insert(new, NOW), id),
+        "again": cost(lambda: flows.insert(new, NOW), id),
+        "grow": cost(lambda: flows.grow(id, 2), 1000),
+        "change": cost(lambda: flows.change(FlowChange(id, Phase.RUNNING, Phase.CANCELLING), NOW), True),
+        "fenced": cost(lambda: flows.change(FlowChange(id, Phase.RUNNING, Phase.CANCELLING), NOW), False),
+        "progress": cost(lambda: postgres.save_progress("ann", [(job.id, job.epoch, b"1")]), [True]),
+        "suspend": cost(lambda: postgres.apply([waits], NOW), [True]),
+        "signal": cost(lambda: flows.signal(signal, NOW), 1),
+        "sent twice": cost(lambda: flows.signal(signal, NOW), 0),
+        "signals": cost(lambda: [one.n for one in flows.signals(job.id, "paid", "7", 0)], [1]),
+    }
+    assert costs == dict.fromkeys(costs, 1)
+
+
+def test_postgres_tends_in_one_round_trip_a_piece(postgres: PostgresStore, asked: list[str]) -> None:
+    flow = flow_of(postgres, [[]] * 1001)
+    assert postgres.flows.insert(flow, NOW) == flow.root.id
+    for left in (501, 1, 0):
+        asked.clear()
+        assert postgres.flows.tend(NOW, 500)
+        assert len(asked) == 1
+        assert states(postgres, flow.root.id).count("b") == left
+    assert not postgres.flows.tend(NOW, 500)
 
 
 def test_a_change_that_is_not_valid_costs_one_more(postgres: PostgresStore, asked: list[str]) -> None:

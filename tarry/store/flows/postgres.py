@@ -4,21 +4,26 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 from tarry.model.change import Change
-from tarry.model.flow.flow import FlowRow, GateRow
-from tarry.model.flow.node_ids import node_id
-from tarry.model.job import HELD, RELATIVE, Job, State
+from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
+from tarry.model.flow.node_ids import MAX_NODES
+from tarry.model.flow.signal import MOST_KEPT, Signal
+from tarry.model.job import HELD, Job, State
 from tarry.model.wake import WakeReason
+from tarry.store.flows import flows as verbs
 from tarry.store.flows.flows import NewFlow
 from tarry.store.flows.postgres_effects import pack_effects
+from tarry.store.flows.settle import Settled
 from tarry.store.flows.sql import FlowStore, SqlFlows
-from tarry.store.flows.sql_tables import FLOW_COLUMNS, FlowSql, Row, SqlFlowTables, flow_values
+from tarry.store.flows.sql_signals import LAST_KEPT
+from tarry.store.flows.sql_tables import FLOW_COLUMNS, GATE_COLUMNS, FlowSql, Row, SqlFlowTables, flow_values
 from tarry.store.history.journal import record_of_new
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.connection import PostgresConnection
-from tarry.store.postgres.constants import CLOCK, STORED_WITHIN, in_schema
+from tarry.store.postgres.constants import in_schema
 from tarry.store.postgres.errors import translate_errors
 from tarry.store.postgres.pool import PostgresPool
 from tarry.store.postgres.transactional import CallerConnection, caller_connection, insert_jobs
@@ -29,24 +34,14 @@ Answer = TypeVar("Answer")
 BLOCKED = CODE[State.BLOCKED]
 SQL = FlowSql(tables="{s}.", id=sql.STATEMENTS.id, bytes_of="uuid_send({})")
 _ID = sql.STATEMENTS.id
-_LATE = f"{CLOCK} - {STORED_WITHIN}"
-_PLACE = "RETURNING uuid_send(id), state, queue, rank, task, lane"
-# As `rules.release`. aside: as in `functions/apply_v2.sql`.
-_DUE = f"greatest($3, CASE WHEN due < {RELATIVE} THEN $3 + due ELSE due END)"
-_RELEASE = f"""UPDATE {{s}}.job SET state = CASE WHEN {_DUE} > $3 THEN 0 ELSE 1 END, since = $3, due = {_DUE},
-    expires = CASE WHEN expires > 0 AND expires < {RELATIVE} THEN {_DUE} + expires ELSE expires END,
-    lane = CASE WHEN lane IS NULL AND EXISTS (
-        SELECT FROM {{s}}.limits l WHERE l.name IN ('task:' || task, 'each:' || task)) THEN '' ELSE lane END,
-    aside = {_DUE} < {_LATE} OR ({_DUE} <= $3 AND abs(rank) > 1)
-    WHERE id >= {_ID.format("$1")} AND id < {_ID.format("$2")} AND state = {BLOCKED} {_PLACE}"""
-# As `rules.wake`.
-_WAKE = f"""UPDATE {{s}}.job SET state = 1, due = least(due, $3), since = $3,
-    aside = least(due, $3) < {_LATE} OR abs(rank) > 1
-    WHERE id = {_ID.format("$1")} AND epoch = $2 AND state = 0 {_PLACE}"""
-_OPEN = """INSERT INTO {s}.lane (queue, band, task, lane)
-    SELECT DISTINCT j.queue, (j.rank < 0)::int - (j.rank > 0)::int, j.task, j.lane FROM {s}.job j
-    WHERE j.id = ANY ($1) AND j.state = 1 AND j.lane IS NOT NULL
-        AND EXISTS (SELECT FROM {s}.limits e WHERE e.name = 'each:' || j.task)"""
+_INSERT = f"SELECT * FROM {{s}}.insert_flow_v1({', '.join(f'?{place}' for place in range(1, 40))})"
+_CHANGE = f"SELECT * FROM {{s}}.change_flow_v1({', '.join(f'?{place}' for place in range(1, 13))})"
+_RELEASE_GATE = "SELECT * FROM {s}.release_gate_v1(?1, ?2)"
+_SIGNAL = f"SELECT {{s}}.signal_v1({', '.join(f'?{place}' for place in range(1, 9))})"
+_GROW = f"""UPDATE {{s}}.flow SET size = size + ?2
+    WHERE id = {_ID.format("?1")} AND phase <> {Phase.ENDED:d} AND size + ?2 <= {MAX_NODES} RETURNING size - ?2"""
+_RELEASE = "SELECT {s}.release_v1(?1, ?2, ?3, ?4)"
+_WAKE = "SELECT {s}.wake_waiting_v1(?1, ?2, ?3)"
 _END_ROOT = f"""UPDATE {{s}}.job SET state = $2, note = $3, since = $4, until = {HELD}, holds = 0
     WHERE id = {_ID.format("$1")} AND state = {BLOCKED}"""
 # One statement for all rows: a large flow may have very many gates, and an exchange may be about very many flows.
@@ -60,6 +55,15 @@ _FLUSH = f"""WITH kept AS (INSERT INTO {{s}}.gate (flow, first, count, waits, ne
         ?{8 + len(FLOW_COLUMNS)}::bytea[]) AS n (id, {", ".join(FLOW_COLUMNS)})
     WHERE f.id = ANY (?8::uuid[]) AND f.id = n.id"""
 _DELETE = f"DELETE FROM {{s}}.job WHERE id = ANY ($1) AND (state >= 3 OR state = {BLOCKED})"
+
+
+def _uuid(id: bytes) -> UUID:
+    return UUID(bytes=id)
+
+
+def split_ids(ids: bytes) -> list[bytes]:
+    """Ids of 16 bytes each, one after the other."""
+    return [ids[at : at + 16] for at in range(0, len(ids), 16)]
 
 
 class PostgresFlowTables(SqlFlowTables):
@@ -153,18 +157,17 @@ class PostgresFlowTables(SqlFlowTables):
         self.each(_DELETE, [(pack.uuids(ids),)])
 
     def release(self, flow: bytes, first: int, count: int, now: int) -> int:
-        return self._ready(_RELEASE, (node_id(flow, first), node_id(flow, first + count), now))
+        values = _uuid(flow), pack.big_ints([first]), pack.big_ints([count]), now
+        return self._ready(_RELEASE, values)
 
     def wake(self, job: bytes, epoch: int, now: int) -> bool:
-        return bool(self._ready(_WAKE, (job, epoch, now)))
+        return bool(self._ready(_WAKE, (pack.uuids([job]), pack.ints([epoch]), now)))
 
     def _ready(self, statement: str, values: Sequence[Any]) -> int:
-        """How many jobs a statement changed; opens the lanes of those that are ready by it."""
-        rows = self.rows(statement, values)
-        self.awake += [bytes(row[0]) for row in rows]
-        if laned := [row[0] for row in rows if row[-1] is not None]:
-            self.each(_OPEN, [(pack.uuids(laned),)])
-        return len(rows)
+        """How many jobs a function made ready or scheduled."""
+        ids = split_ids(self.rows(statement, values)[0][0])
+        self.awake += ids
+        return len(ids)
 
     def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:
         self.each(_END_ROOT, [(flow, CODE[state], note, now)])
@@ -200,11 +203,6 @@ class CallerOfPostgres(PostgresFlowTables):
 
     def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
         return insert_jobs(self._caller, jobs, self._url)
-
-
-def split_ids(ids: bytes) -> list[bytes]:
-    """Ids of 16 bytes each, one after the other."""
-    return [ids[at : at + 16] for at in range(0, len(ids), 16)]
 
 
 _MADE, _RELEASED = 18, 25
@@ -253,6 +251,55 @@ class PostgresFlows(SqlFlows):
 
     def _wake(self, *reasons: WakeReason) -> None:
         self._store.wake(*reasons)
+
+    def _insert(self, new: NewFlow, now: int) -> bytes:
+        jobs, began = [new.root, *new.nodes], time.monotonic()
+        _, *numbers = flow_values(new.flow)
+        with translate_errors(self._pool.url):
+            values = (
+                *pack.new_jobs(jobs), new.root.key is not None, record_of_new(new.nodes), *numbers,
+                *(pack.big_ints([getattr(gate, name) for gate in new.gates]) for name in ("first", *GATE_COLUMNS)),
+            )  # fmt: skip
+        ((living, is_new),) = self._rows(_INSERT, values)
+        if is_new:
+            self._store._set_aside_if_slow(began, [job.id for job in jobs])
+            self._wake(WakeReason.WORK)
+        return bytes(living)
+
+    def grow(self, flow: bytes, count: int) -> int | None:
+        rows = self._rows(_GROW, (flow, count))
+        return int(rows[0][0]) if rows else None
+
+    def change(self, change: FlowChange, now: int) -> bool:
+        values = (
+            _uuid(change.id), int(change.was), int(change.to), None if change.ends is None else CODE[change.ends],
+            change.note, change.at, change.active, change.failed, change.blocked,
+            None if change.seen is None else pack.big_ints(change.seen), verbs.RELEASED_AT_ONCE, now,
+        )  # fmt: skip
+        return self._settled(_CHANGE, values)
+
+    def _release(self, now: int, limit: int) -> bool:
+        return self._settled(_RELEASE_GATE, (limit, now))
+
+    def _settled(self, statement: str, values: Sequence[Any]) -> bool:
+        """Calls a function that settles one flow: whether there was anything to do."""
+        began = time.monotonic()
+        ((done, released, tend, ended, awake),) = self._rows(statement, values)
+        if done:
+            self._store._set_aside_if_slow(began, split_ids(awake))
+            self._announce(Settled(released, tend, ended))
+        return bool(done)
+
+    def signal(self, signal: Signal, now: int) -> int:
+        began = time.monotonic()
+        values = (
+            signal.name, signal.key, signal.id, signal.value, signal.until, signal.until + LAST_KEPT, MOST_KEPT, now
+        )  # fmt: skip
+        ((awake,),) = self._rows(_SIGNAL, values)
+        if woken := split_ids(awake or b""):
+            self._store._set_aside_if_slow(began, woken)
+            self._wake(WakeReason.WORK, WakeReason.STEP)
+        return len(woken)
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         caller = caller_connection(connection, self._pool)

@@ -15,7 +15,7 @@ from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, upserting
 from tarry.store.shared.state_codes import CODE
 
 _ADDRESS = ("name", "topic", "n")
-_LAST_KEPT = 366 * DAY
+LAST_KEPT = 366 * DAY
 """How long after its last signal the last number of an address is kept."""
 LOOKED_AT = 100
 """How many jobs that wait one call checks."""
@@ -31,7 +31,7 @@ class SqlSignals:
     def send(self, signal: Signal, now: int) -> int | None:
         """How many jobs it woke; None: the address has this id already."""
         where = "name = ?1 AND topic = ?2"
-        last = self._lock(signal.name, signal.key, signal.until + _LAST_KEPT)
+        last = self._lock(signal.name, signal.key, signal.until + LAST_KEPT)
         address = signal.name, signal.key
         known = f"SELECT n FROM {self._signals} WHERE {where} AND n > 0 AND id = ?3"
         if self._tables.rows(known, (*address, signal.id)):

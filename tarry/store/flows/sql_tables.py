@@ -37,7 +37,7 @@ FLOW_COLUMNS = (
     "keep_dead",
     "note",
 )
-_OF_GATE = ("count", "waits", "next")
+GATE_COLUMNS = ("count", "waits", "next")
 
 
 class FlowSql(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class FlowSql(Struct, frozen=True, kw_only=True):
     def gates(self, where: str) -> str:
         """The rows of gates, as `gate_row` reads them."""
         flow = self.bytes_of.format("flow")
-        return f"SELECT {flow}, first, {', '.join(_OF_GATE)} FROM {self.tables}gate g WHERE {where}"
+        return f"SELECT {flow}, first, {', '.join(GATE_COLUMNS)} FROM {self.tables}gate g WHERE {where}"
 
     def given(self, place: int) -> str:
         """An id that is the value of this number."""
@@ -178,7 +178,7 @@ class SqlFlowTables(ABC):
     def save_gates(self, gates: Iterable[GateRow]) -> None:
         rows = [(gate.flow, gate.first, gate.count, gate.waits, gate.next) for gate in gates]
         if rows:
-            self.each(upserting(self.sql, "gate", ("flow", "first"), _OF_GATE), rows)
+            self.each(upserting(self.sql, "gate", ("flow", "first"), GATE_COLUMNS), rows)
 
     def drop_gates(self, gates: Iterable[GateRow]) -> None:
         statement = f"DELETE FROM {self.sql.tables}gate WHERE flow = {self.sql.given(1)} AND first = ?2"

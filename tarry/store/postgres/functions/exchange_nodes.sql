@@ -3,11 +3,11 @@
 --
 -- Arguments  those of exchange_v2, then
 --   f_*, g_*, released_at_once   see settle_flows.sql (most): as if all changes were valid
---   a_*      one element for each change whose job then awaits a signal: its place in the c_* arrays (1 is the first), the
---            name and topic of the signal, and the number of the last one that it knows
--- Answer     if not all changes are valid: nothing is done, and there is one row, with the places of the valid ones in made
---            and released NULL. Else as exchange_v2; the last row also has what was done to flows, as settle_flows_v1:
---            released (with the jobs that found their signal), tend, awake
+--   a_*      one element for each change whose job then awaits a signal: its place in the c_* arrays (1 is the first),
+--            the name and topic of the signal, and the number of the last one that it knows
+-- Answer     if not all changes are valid: nothing is done, and there is one row, with the places of the valid ones in
+--            made, and released NULL. Else as exchange_v2; the last row also has what was done to flows, as
+--            settle_flows_v1: released (with the jobs that found their signal), tend, awake
 -- Cost       that of exchange_v2 and settle_flows_v1; two statements for each job that awaits a signal
 CREATE OR REPLACE FUNCTION {s}.exchange_nodes_v1(lazy boolean, c_id uuid[], c_kind int[], c_note bytea[],
     k_was smallint[], k_epoch int[], k_to smallint[], k_since bigint[], k_due bigint[], k_failures int[], k_losses int[],

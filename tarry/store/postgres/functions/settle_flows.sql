@@ -2,9 +2,9 @@
 -- tarry/store/flows/settle.py.
 --
 -- Arguments
---   f_*      one element for each flow, in the order of ids: its id, what to add to its numbers, flags (1: a failure asks
---            for compensation, 2: the flow goes on), the note of the first failure, and which rows of the g_* arrays are
---            its gates, from one to another (to < from: none)
+--   f_*      one element for each flow, in the order of ids: its id, what to add to its numbers, flags (1: a failure
+--            asks for compensation, 2: the flow goes on), the note of the first failure, and which rows of the g_*
+--            arrays are its gates, from one to another (to < from: none)
 --   g_*      one element for each gate of a flow: its first node, how many nodes, how many parents it has, for how many
 --            ends more it waits, and how many ends it is told. parents is 0 for a gate that only opens
 --   most     how many nodes to release at most
