@@ -101,12 +101,12 @@ class Exchanging:
         self, applying: Applying, before: Sequence[str], behind: Sequence[str] = ()
     ) -> tuple[list[bool], list[StatementResult]]:
         """Makes the changes and what they do to flows; answers which are valid, and what the statements `behind` found,
-        which follow in the last packet."""
+        which follow in the last packet. before: begins the transaction, and looks at what the changes rely on."""
         changes = self._asked.changes
         # As in `_changed`: without a look, if all are plain ends and nothing is to be learned of the jobs.
         if need_no_look(changes) and not self._asked.careful and not self._settings.limits:
             plan, valid = applying.plan(changes, all_plain=True), [True] * len(changes)
-            left = [*before, *plan.statements]
+            left = ["BEGIN", *plan.statements]
         else:
             plan = None
             valid, left = applying.apply(changes, before)
@@ -114,7 +114,7 @@ class Exchanging:
         ahead = FlowsAhead(made)
         answers = self._link.run(*left, *ahead.statements())
         if plan is not None:
-            plan.check(answers[len(before) : len(left)])
+            plan.check(answers[1 : len(left)])
         ahead.came(answers[len(left) :])
         tables = LinkFlowTables(self._link, self._settings, ahead)
         if made:
