@@ -56,7 +56,8 @@ soak: setup
 console-soak: servers
 	$(BIN)/pytest -m soak --timeout 900 --capture=no tests/door/console/large
 
-# Sentinels and clusters of servers that die and move their slots under load.
+# Sentinels and clusters of servers that die and move their slots under load. Flows whose process is killed at every call
+# of the store: alone by `pytest -m chaos tests/system/test_flow_crash.py`.
 chaos: servers
 	$(BIN)/pytest -m chaos
 

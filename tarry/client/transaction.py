@@ -83,7 +83,7 @@ class TransactionalInserter:
 
     def _insert_flow(self, new: NewFlow, now: int, insert_later: InsertFlow, connection: Any) -> Handle[Any]:
         try:
-            id = self._store.flows.insert_within(connection, new, now)
+            id = self._store.flows.require_whole(new, self._store.flows.insert_within(connection, new, now))
         except OtherDatabase as why:
             waiting = self._wait_for_commit([new.root], NO_OPTIONS, connection, why, lambda *_: [insert_later(new)])
             return waiting[0]

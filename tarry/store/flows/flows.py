@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Any
+from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -113,9 +114,24 @@ class StoreFlows(ABC):
         or that of the unfinished flow of the same name that holds its key, and then nothing is stored.
 
         A large flow is stored in parts, and none of its nodes runs before the last part. A flow whose client died in
-        between is deleted by `tend`. StoreError: it took so long that this has happened; nothing is stored.
+        between is deleted by `tend`. StoreError: it took so long that this has happened, or the flow that holds the key
+        is still being stored; nothing is stored.
         """
-        return self._insert(new, now) if len(new.nodes) <= STORED_AT_ONCE else self._insert_in_parts(new, now)
+        is_small = len(new.nodes) <= STORED_AT_ONCE
+        return self.require_whole(new, self._insert(new, now) if is_small else self._insert_in_parts(new, now))
+
+    def require_whole(self, new: NewFlow, living: bytes) -> bytes:
+        """Returns the flow that lives in place of a new one; StoreError if another client has not stored it whole yet:
+        should that client be dead, the flow would never run."""
+        row = None if living == new.root.id else self.get(living)
+        if row is None or row.phase is not Phase.STORING:
+            return living
+        error = StoreError(
+            f"another client is storing flow {UUID(bytes=living)} with the key {new.root.key!r}: send it again; if that"
+            f" client has died, the key is free {STORING_TIME // MINUTE} minutes later"
+        )
+        error.stored = False
+        raise error
 
     def _insert_in_parts(self, new: NewFlow, now: int) -> bytes:
         living = self._insert(frame_of(new, now), now)

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from tarry.errors import StoreUnavailable
+from tarry.errors import StoreError, StoreUnavailable
 from tarry.model.flow.flow import Phase
 from tarry.model.job import State
 from tarry.store.base import Query, Store
@@ -100,6 +100,21 @@ class FlowStoring(FlowCase):
         assert root(store, first).state is State.DONE
         second = stored(store, [[]], key="7")
         assert second != first
+
+    @pytest.mark.parametrize("parents", [CHAIN, WIDE])
+    def test_key_of_a_flow_that_is_not_whole_is_refused(
+        self, store: Store, parents: list[list[int]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its client may have died: the flow would never run, and nobody else would store it."""
+        monkeypatch.setattr(verbs, "STORED_AT_ONCE", 3)
+        late = flow_of(store, WIDE, key="7")
+        store.flows._insert(verbs.frame_of(late, NOW), NOW)
+        new = flow_of(store, parents, key="7")
+        with pytest.raises(StoreError, match=r"another client is storing flow .* with the key '7'") as refused:
+            store.flows.insert(new, NOW)
+        assert refused.value.stored is False
+        tend_all(store, NOW + verbs.STORING_TIME)
+        assert store.flows.insert(new, NOW + verbs.STORING_TIME) == new.root.id
 
     def test_large_flow_is_invisible_until_its_commit(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """None of its nodes runs while others are still to be stored."""
