@@ -1,11 +1,11 @@
 """The tasks and the flows of tests/system/flow_story.py. Each task writes into a ledger what it does."""
 
 import asyncio
-import os
 from pathlib import Path
 
 from tarry import App, Retry, astep, current_job, fan_out, sleep, step, wait_for
 from tarry.client.flows.block import Flow
+from tests.system.flow_process import add_line
 
 app = App(retry=Retry(3, base=1))
 directory = Path()
@@ -14,10 +14,7 @@ directory = Path()
 
 def tell(what: str) -> None:
     """Adds a line to the ledger: the job, and this."""
-    # In one write, so that it is there whole if this process dies.
-    ledger = os.open(directory / "ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(ledger, f"{current_job().id} {what}\n".encode())
-    os.close(ledger)
+    add_line(directory / "ledger", f"{current_job().id} {what}")
 
 
 @app.task(name="work")
