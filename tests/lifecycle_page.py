@@ -16,6 +16,7 @@ from tarry.model.change import Change
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import FINISHED, Job, State
 from tarry.model.retry import Retry
+from tests import flow_phases_page
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "lifecycle.md"
 
@@ -171,7 +172,8 @@ def page() -> str:
     """The whole text of docs/lifecycle.md."""
     found = ways()
     diagram = "```mermaid\nstateDiagram-v2\n" + "\n".join(_arrows(found)) + "\n```"
-    return "\n\n".join(["# The life of a job", INTRO, diagram, OWN, "\n".join(_table(found))]) + "\n"
+    parts = ["# The life of a job", INTRO, diagram, OWN, "\n".join(_table(found)), flow_phases_page.section()]
+    return "\n\n".join(parts) + "\n"
 
 
 def _arrows(found: Iterable[Way]) -> Iterable[str]:

@@ -11,6 +11,7 @@ from tarry import App, QueueFull, StoreUnavailable
 from tarry.client import bounds
 from tarry.client.bounds import bounds_in_use, declare_bounds, read_bounds, set_bound_by_hand
 from tarry.client.task import SyncTask
+from tarry.model import lifecycle
 from tarry.model.bound import BOUNDS, Bound
 from tarry.store.base import Query, Store
 from tarry.store.memory import MemoryStore
@@ -189,3 +190,27 @@ def test_within_a_transaction_nothing_is_dropped(tmp_path: Path) -> None:
     theirs.close()
     assert send.enqueue_many([(1,), (2,)])[1].is_new
     app.close()
+
+
+def test_a_full_queue_refuses_no_flow_but_its_ready_nodes_count(mail: Mail) -> None:
+    declare_bounds(mail.store, {"mail": Bound(2)})
+    with mail.app.flow("order") as f:
+        first = f.add_all(mail.send.call(n) for n in range(3))
+        f.add(mail.send.call(3), after=[first])
+    assert [str(node.state) for node in f.handle.nodes()] == ["ready", "ready", "ready", "blocked"]
+    with pytest.raises(QueueFull, match="of its jobs wait"):
+        mail.send.enqueue(4)
+
+
+def test_dropping_the_oldest_may_stop_a_flow(mail: Mail) -> None:
+    declare_bounds(mail.store, {"mail": Bound(2, "drop_oldest")})
+    with mail.app.flow("order") as f:
+        f.add(mail.send.call(2), after=[f.add_all(mail.send.call(n) for n in range(2))])
+    mail.send.enqueue(3)
+    assert [str(node.state) for node in f.handle.nodes()] == ["cancelled", "ready", "blocked"]
+    (ready,) = (node.record() for node in f.handle.nodes() if node.state == "ready")
+    assert mail.store.apply([lifecycle.cancel(ready, lifecycle.DEFAULT, mail.store.time())], mail.store.time()) == [
+        True
+    ]
+    assert (f.handle.state, f.handle.retry()) == ("dead", True)
+    assert [str(node.state) for node in f.handle.nodes()] == ["ready", "ready", "blocked"]

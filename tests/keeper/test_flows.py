@@ -153,6 +153,26 @@ def test_a_flow_that_only_runs_long_stays_as_it_is(
     assert len(counted) == 4
 
 
+def test_what_moves_is_not_counted(
+    store: MemoryStore, clock: FakeClock, keeping: FlowChores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = put(store, [[], [], [], []])
+    # Nothing may read its nodes.
+    monkeypatch.setattr(store.flows, "nodes", None)
+    for index in (1, 2, 3):
+        keeping.audit_flows()
+        clock.advance(60)
+        run(store, flow, index, now=clock.now())
+
+
+def test_what_is_not_released_yet_is_not_missed(store: MemoryStore, clock: FakeClock, keeping: FlowChores) -> None:
+    """The audit would take the nodes behind an open gate for gone ones."""
+    flow = put(store, [[] for _ in range(2500)])
+    audit_twice(keeping, clock)
+    assert numbers(store, flow) == (Phase.RUNNING, 2500, 0, 0)
+    assert states(store, flow).count("b") == 500
+
+
 def test_flows_are_audited_by_pages(
     store: MemoryStore, clock: FakeClock, keeping: FlowChores, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tarry.model.flow.flow import Phase
 from tarry.model.job import State
+from tests import flow_phases_page
 from tests.lifecycle_page import PAGE, main, page, ways
 
 
@@ -51,3 +53,8 @@ def test_every_arrow_of_the_diagram_is_in_the_table() -> None:
     rows = [line for line in page().splitlines() if line.startswith("| ")]
     for way in ways():
         assert any(row.startswith(f"| {way.event} | {way.when} |") for row in rows)
+
+
+def test_a_flow_comes_out_of_every_phase() -> None:
+    assert {phase for _, phase, _ in flow_phases_page.ways()} == set(Phase)
+    assert {to for _, _, to in flow_phases_page.ways()} == {"running", "cancelling", "undoing", "ended", "gone"}

@@ -363,3 +363,12 @@ def test_names_and_options_are_checked(app: App) -> None:
         app.using(key="")
     with app.flow("order") as f, pytest.raises(ValueError, match="name="):
         f.add(call(app, "number", 1), name="")
+
+
+def test_a_flow_has_a_bound(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root counts, too; nothing is stored of one that is too large."""
+    monkeypatch.setattr("tarry.client.flows.build.MAX_NODES", 4)
+    app.group(call(app, "number", x) for x in range(3))
+    with pytest.raises(ValueError, match="flow group: at most 3 nodes"):
+        app.group(call(app, "number", x) for x in range(4))
+    assert len(app.flows.list()) == 1

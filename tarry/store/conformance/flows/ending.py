@@ -2,6 +2,7 @@
 
 import pytest
 from msgspec import json
+from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, HOUR
@@ -145,6 +146,24 @@ class FlowEnding(FlowCase):
         end(store, [by_flow[good[:12]]])
         assert (states(store, failed), root(store, failed).state) == ("xb", State.DEAD)
         assert (states(store, good), root(store, good).state) == ("db", State.DONE)
+
+    def test_no_undo_of_what_was_mended(self, store: Store) -> None:
+        """The node that failed was tried again while others ran, and was done then."""
+        flow = stored(store, [[], [], []], policies={1: COMPENSATE}, undo=3)
+        run(store, flow, 1, outcome=BAD)
+        assert store.apply([lifecycle.run_now(node(store, flow, 1), NOW)], NOW) == [True]
+        assert run(store, flow, 1, 2) == [1, 2]
+        assert (states(store, flow), root(store, flow).state) == ("ddb", State.DONE)
+
+    def test_a_flow_ends_once(self, store: Store) -> None:
+        """A failed node that a person runs again later counts no more than that."""
+        flow = stored(store, [[], [1]])
+        run(store, flow, 1, outcome=BAD)
+        ended = row_of(store, flow)
+        assert store.apply([lifecycle.run_now(node(store, flow, 1), NOW)], NOW) == [True]
+        run(store, flow, 1, now=NOW + HOUR)
+        assert row_of(store, flow) == replace(ended, failed=0)
+        assert (states(store, flow), root(store, flow).state) == ("db", State.DEAD)
 
     def test_cancelled_flow_releases_nothing(self, store: Store) -> None:
         """From the change on; it ends with the last of its active nodes, whatever becomes of them."""

@@ -147,6 +147,16 @@ class FlowReturning(FlowCase):
         with pytest.raises(NotPossible, match="gone"):
             operating.retry_flow(store, store.flows.new_id("order"), NOW)
 
+    def test_a_cancelled_flow_is_not_undone_and_can_be_retried(self, store: Store) -> None:
+        """Nothing of it has failed: who cancelled it did not ask for the undoing."""
+        flow = stored(store, [[], [1], []], policies={1: COMPENSATE, 2: COMPENSATE}, undo=3)
+        run(store, flow, 1)
+        operating.cancel_flow(store, flow, NOW)
+        assert (root(store, flow).state, states(store, flow)) == (State.CANCELLED, "dcb")
+        assert operating.retry_flow(store, flow, NOW) == 1
+        assert run(store, flow, 2) == [2]
+        assert (root(store, flow).state, states(store, flow)) == (State.DONE, "ddb")
+
     def test_no_retry_of_what_is_undone(self, store: Store) -> None:
         """What was done would be missing."""
         flow = stored(store, [[], []], policies={1: COMPENSATE}, undo=2)
