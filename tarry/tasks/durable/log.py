@@ -1,7 +1,7 @@
 """What the steps of one job were, and what came of them: the part of its progress that a later attempt goes by."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -12,6 +12,9 @@ from tarry.model.outcome import Suspended
 from tarry.model.quantity import quantity
 from tarry.tasks.durable.suspension import Suspension
 from tarry.tasks.progress import kept_steps
+
+if TYPE_CHECKING:
+    from asyncio import Future
 
 MOST_STEPS = 1000
 """Steps of a job, passed over or not."""
@@ -42,6 +45,8 @@ class StepLog:
         self._next = 0
         self.suspension: Suspension | None = None
         """What ends this attempt without an end of the job; None: nothing did yet."""
+        self.under_way: set[Future[None]] = set()
+        """Of the steps that an event loop runs and that are not kept yet; each is done when its step is over."""
 
     def take(self, name: str) -> int:
         """The position of the step that the task calls now. StepsChanged if the kept one there has another name;

@@ -5,13 +5,15 @@ return, so `finish` runs such a coroutine to its end in one go.
 """
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 from tarry.errors import StoreError
 from tarry.model.flow.signal import Signal
 from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.durable.log import StepLog
 from tarry.tasks.interrupts import CalledBack
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.progress import StepPort
@@ -33,6 +35,12 @@ class Mode(Protocol):
     async def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Calls the function of the step; returns or raises what it does."""
 
+    def begin(self, log: StepLog) -> AbstractContextManager[object]:
+        """`with mode.begin(log):` a step is called and kept there."""
+
+    async def wait_for_others(self, log: StepLog) -> None:
+        """Waits until the steps that were begun are over."""
+
     async def save(self, running: Running, port: StepPort) -> None:
         """Has the log of the job saved. CalledBack if the job is not ours any more."""
 
@@ -51,6 +59,12 @@ class Blocking:
             raise TypeError(f"{fn!r} is an `async def`: a step of a `def` task must be a `def`")
         with _Inside():
             return fn(*args, **kwargs)
+
+    def begin(self, log: StepLog) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    async def wait_for_others(self, log: StepLog) -> None:
+        """There are none: a step blocks its task."""
 
     async def save(self, running: Running, port: StepPort) -> None:
         saved, answers = Flag(), list[bool]()
@@ -87,6 +101,20 @@ class OnLoop:
             value = await asyncio.to_thread(fn, *args, **kwargs)
             # Such as a lambda that calls an `async def`.
             return await value if inspect.isawaitable(value) else value
+
+    @contextmanager
+    def begin(self, log: StepLog) -> Iterator[None]:
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        log.under_way.add(over)
+        try:
+            yield
+        finally:
+            log.under_way.discard(over)
+            over.set_result(None)
+
+    async def wait_for_others(self, log: StepLog) -> None:
+        while log.under_way:
+            await asyncio.wait(log.under_way)
 
     async def save(self, running: Running, port: StepPort) -> None:
         loop = asyncio.get_running_loop()

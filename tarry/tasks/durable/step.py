@@ -74,15 +74,22 @@ async def _step(steps: AttemptSteps, fn: Callable[..., Any], args: Sequence[Any]
     kept = steps.kept
     if kept is not None:
         return _decode(fn, kept.value)
-    value = await steps.mode.call(fn, args, kwargs)
+    if steps.log.suspension is not None:
+        # A step beside it sleeps already: what this one did would not be kept.
+        raise steps.log.suspension
+    with steps.mode.begin(steps.log):
+        encoded = _encode(steps, await steps.mode.call(fn, args, kwargs))
+        await steps.keep(encoded)
+    # Read back although it is at hand: so there is no difference between the first attempt and the next.
+    return _decode(fn, encoded)
+
+
+def _encode(steps: AttemptSteps, value: Any) -> bytes:
     try:
-        encoded = json_values.encode(value)
+        return json_values.encode(value)
     except Exception as error:
         what = f"step `{steps.name}` of {steps.running.job.task} returned {type(value).__name__}"
         raise StepError(f"{what}, which cannot be kept as JSON: {error}") from error
-    await steps.keep(encoded)
-    # Read back although it is at hand: so there is no difference between the first attempt and the next.
-    return _decode(fn, encoded)
 
 
 def _decode(fn: Callable[..., Any], value: bytes | msgspec.Raw) -> Any:

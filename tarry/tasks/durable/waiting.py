@@ -1,7 +1,7 @@
 """`sleep`, `wait_for` and `approve`: a task that waits, however long, and holds no slot meanwhile."""
 
 from collections.abc import Awaitable, Generator
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import Raw, Struct
@@ -108,7 +108,7 @@ async def _sleep(steps: AttemptSteps, long: int) -> None:
         return
     if kept is None:
         await steps.keep(b"%d" % due)
-    raise steps.log.suspend(due)
+    await _suspend(steps, due)
 
 
 async def _wait_for(steps: AttemptSteps, name: str, key: str, long: int | None, kind: Any) -> Any:
@@ -127,11 +127,18 @@ async def _wait_for(steps: AttemptSteps, name: str, key: str, long: int | None, 
         # Without a time limit there is nothing to remember.
         if kept is None and long is not None:
             await steps.keep(msgspec.json.encode(waited), waits=True)
-        raise steps.log.suspend(waited.until, Awaited(name, key, after))
+        await _suspend(steps, waited.until, Awaited(name, key, after))
     # First read, then kept: of a value that does not fit, the error should come again at each attempt.
     value = _value(waited, name, kind)
     await steps.keep(msgspec.json.encode(waited))
     return value
+
+
+async def _suspend(steps: AttemptSteps, until: int, awaits: Awaited | None = None) -> NoReturn:
+    """Ends the attempt."""
+    # A step that is on beside this one would be done, and not be kept.
+    await steps.mode.wait_for_others(steps.log)
+    raise steps.log.suspend(until, awaits)
 
 
 def _last_taken(steps: AttemptSteps, key: str) -> int:

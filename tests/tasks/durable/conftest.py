@@ -9,9 +9,10 @@ from tarry import App
 from tarry.store.base import Store
 from tarry.store.memory import MemoryStore
 from tests.apps import nowhere  # noqa: F401 - a fixture of all tests here
+from tests.servers.redis import RedisServer
 from tests.worker.bench import Bench
 
-STORES = ["memory", "sqlite", "sqlite-shards", "postgres", "mariadb"]
+STORES = ["memory", "sqlite", "sqlite-shards", "postgres", "mariadb", "redis"]
 
 
 @pytest.fixture(params=STORES)
@@ -20,6 +21,10 @@ def durable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     kind = request.param
     if kind == "memory":
         store: Store | str | list[str] = MemoryStore()
+    elif kind == "redis":
+        server: RedisServer = request.getfixturevalue("redis_server")
+        server.empty()
+        store = server.url
     elif kind == "sqlite-shards":
         store = [f"sqlite:///{tmp_path}/{number}.db" for number in range(2)]
     else:

@@ -223,6 +223,59 @@ def test_steps_side_by_side_are_in_the_order_of_their_calls(fast: Bench) -> None
     assert ledger == ["b", "a", "d"]
 
 
+async def until_kept(bench: Bench, name: str) -> None:
+    """Waits until a step of this job is stored; then for so long that what goes on by that has gone on."""
+    (id,) = [ids.parse(current_job().id)]
+    for _ in range(10_000):
+        (job,) = await asyncio.to_thread(bench.app.client.store.get, [id])
+        if job is not None and name.encode() in kept_steps(job.progress):
+            break
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+def test_a_step_that_is_on_when_another_one_sleeps_is_done_once(fast: Bench) -> None:
+    """The sleep waits for it: else it would be done, and not be kept."""
+    ledger: list[str] = []
+
+    async def charge() -> str:
+        await until_kept(fast, "sleep")
+        ledger.append("charged")
+        return "receipt"
+
+    @fast.app.task
+    async def both() -> str:
+        receipt, _ = await asyncio.gather(step(charge), sleep(1.1))
+        return receipt
+
+    job = fast.app.enqueue(both.name)
+    fast.work()
+    assert job.result(LIMIT) == "receipt"
+    assert ledger == ["charged"]
+
+
+def test_a_step_beside_one_that_sleeps_still_does_not_begin(fast: Bench) -> None:
+    """The attempt has ended by then, and nothing would be kept."""
+    ledger: list[str] = []
+
+    async def charge() -> str:
+        await until_kept(fast, "sleep")
+        ledger.append("charged")
+        if len(ledger) == 1:
+            raise ValueError
+        return "receipt"
+
+    @fast.app.task(retry=AT_ONCE)
+    async def both() -> str:
+        _, receipt = await asyncio.gather(sleep(1.5), step(charge))
+        return receipt
+
+    job = fast.app.enqueue(both.name)
+    fast.work()
+    assert job.result(LIMIT) == "receipt"
+    assert ledger == ["charged", "charged"]
+
+
 def test_a_step_in_a_step_is_a_plain_call(fast: Bench) -> None:
     async def inner(n: int) -> int:
         return n + 1
