@@ -1,5 +1,6 @@
 """How a durable task leaves its slot: an exception that the worker turns into the outcome Suspended."""
 
+import os
 import traceback
 
 from tarry.model.outcome import Suspended
@@ -14,10 +15,12 @@ class Suspension(BaseException):
         self.outcome = outcome
 
     def caught_at(self) -> str:
-        """Where the task caught it, as `file:line`; empty: not known."""
+        """Where the task caught it, as `file:line`; empty: not known, as where asyncio caught it."""
         # The first entry is the frame that caught it, at the line inside its `try`.
         places = traceback.extract_tb(self.__traceback__, limit=1)
-        return f"{places[0].filename}:{places[0].lineno}" if places else ""
+        if not places or os.path.dirname(places[0].filename) == os.path.dirname(__file__):
+            return ""
+        return f"{places[0].filename}:{places[0].lineno}"
 
 
 def find_suspension(error: BaseException) -> Suspension | None:

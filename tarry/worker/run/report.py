@@ -73,7 +73,8 @@ def _check_steps(running: Running) -> Outcome | None:
     steps = running.step_log or StepLog(running.job.task, running.job.progress)
     if steps.suspension is not None:
         at = steps.suspension.caught_at()
-        why = f"{running.job.task} caught what `sleep` or `wait_for` raises, at {at}, and returned: raise it again"
+        how = f"at {at}" if at else "perhaps by `return_exceptions=True` or `asyncio.wait`"
+        why = f"{running.job.task} caught what `sleep` or `wait_for` raises, {how}, and returned: raise it again"
         return Raised(outcome.outcome_note("StepError", why), final=True)
     if left := steps.left_over():
         id = ids.text(running.job.id)

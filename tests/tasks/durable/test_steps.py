@@ -223,6 +223,32 @@ def test_steps_side_by_side_are_in_the_order_of_their_calls(fast: Bench) -> None
     assert ledger == ["b", "a", "d"]
 
 
+def test_a_job_that_waits_holds_no_slot_of_its_limit(durable: Bench) -> None:
+    @durable.app.task(limit=1)
+    async def asks(key: str) -> Any:
+        return await wait_for("paid", key=key)
+
+    jobs = [durable.app.enqueue(asks.name, key) for key in "abc"]
+    durable.app.declare_limits(durable.app.client.store)
+    durable.work()
+    # All three wait, although one may run at a time.
+    until(lambda: len(durable.app.client.store.flows.awaiting("paid", 10)) == len(jobs))
+    for key in "cab":
+        durable.app.signal("paid", key=key, value=key)
+    assert [job.result(LIMIT) for job in jobs] == ["a", "b", "c"]
+
+
+def test_a_wait_that_a_gather_returns_as_an_error_is_told(fast: Bench) -> None:
+    @fast.app.task(retry=AT_ONCE)
+    async def swallows() -> int:
+        return len(await asyncio.gather(sleep("1d"), return_exceptions=True))
+
+    job = fast.app.enqueue(swallows.name)
+    fast.work()
+    assert finished(job) == State.DEAD
+    assert "caught what `sleep` or `wait_for` raises, perhaps by `return_exceptions=True`" in note(job)["message"]
+
+
 async def until_kept(bench: Bench, name: str) -> None:
     """Waits until a step of this job is stored; then for so long that what goes on by that has gone on."""
     (id,) = [ids.parse(current_job().id)]
