@@ -164,11 +164,15 @@ class ProgressBuffer:
     def take(self, now: float, ended: Iterable[Reporter]) -> list[Reporter]:
         """The jobs whose reports must be stored now: all if the last time is long enough ago, else those that ended."""
         taken = [running for running in ended if self.pending.pop(running, self) is None]
-        if now - self._sent < SAVE_INTERVAL:
-            return taken
-        self._sent = now
-        # Reset before the first is taken, so that a report from now on wakes the pump again.
-        self._woken = False
+        if now - self._sent >= SAVE_INTERVAL:
+            self._sent = now
+            taken += self._take_all()
+        # The pump comes again by itself for what is still pending. Else the next report must wake it, also if the one
+        # that woke it last is among those taken.
+        self._woken = bool(self.pending)
+        return taken
+
+    def _take_all(self) -> list[Reporter]:
         others = []
         while self.pending:
             # One by one: jobs in other threads add to the dict at the same time, so it cannot be iterated.
@@ -178,7 +182,7 @@ class ProgressBuffer:
         room = sum(1 for _ in itertools.takewhile(lambda size: size <= MAX_SAVE_BYTES, _sizes(others)))
         # At least one, or a job with more output than fits would wait for ever.
         self.put_back(others[max(room, 1) :])
-        return taken + others[: max(room, 1)]
+        return others[: max(room, 1)]
 
     def put_back(self, taken: Iterable[Reporter]) -> None:
         """Puts back jobs whose reports could not be stored."""

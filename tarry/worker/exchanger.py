@@ -32,7 +32,7 @@ from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.log_facts import about
 from tarry.tasks.progress import ProgressBuffer, make_rows
 from tarry.tasks.running import Running
-from tarry.worker.capacity import CLAIMED_AT_ONCE
+from tarry.worker.capacity import CLAIMED_AT_ONCE, GATHER
 from tarry.worker.claim_plan import ClaimPlan
 from tarry.worker.early_claim import EarlyClaim
 from tarry.worker.events import EventLog
@@ -77,6 +77,8 @@ class Exchanger:
         self._inputs = NodeInputs(store)
         self._tends = False
         """A flow has more nodes to release."""
+        self._looked_until = 0.0
+        """time.monotonic() until which the store need not be asked for jobs again while steps are stored."""
         self._early = EarlyClaim(store, owner, lease, plan)
         self.steps = StepSaver(store, owner, clock.now, marks.wake)
         marks.steps = self.steps
@@ -161,7 +163,8 @@ class Exchanger:
         """Settles the ended attempts and claims up to `limit` jobs, in one call. None: the store is away."""
         if self._marks.pending:
             self._save_progress(now)
-        if self.steps.pending and not self._save_steps(now):
+        self.steps.just_saved = self.steps.pending
+        if self.steps.just_saved and not self._save_steps(now):
             return None
         if (early := self._early.take()) is not None:
             jobs = self._accept(early, limit, now)
@@ -170,6 +173,9 @@ class Exchanger:
                 return jobs
         # All slots run jobs: there is nothing to say or to ask.
         if self.held and not limit and not self.unsettled and not self.is_away:
+            return []
+        # Tasks that do one short step after the other would have a look for each of them.
+        if self.steps.just_saved and not self.unsettled and now < self._looked_until:
             return []
         try:
             moment = self._clock.now()
@@ -190,17 +196,24 @@ class Exchanger:
         self.next_due, self.claimed_at = answer.next_due, moment
         if wants:
             self._plan.record(wants, answer.jobs)
+            self._looked_until = now + GATHER if len(answer.jobs) < limit else 0.0
         self.leases.record_claim(answer.jobs, now)
         return answer.jobs
 
     def sleep(self, wakeup: Wakeup, limit: int, seconds: float, also: Sequence[int]) -> None:
         """Sleeps as `Wakeup.sleep`. A store that can claims up to `limit` jobs at the end, for the next `exchange`."""
+        self._looked_until = 0.0
         try:
             self._early.sleep(wakeup, 0 if self.is_away else limit, seconds, also)
         except StoreError as error:
             # The next exchange finds out whether it is still away.
             log.debug("no claim at the end of a sleep: %s", error)
             self._may_hold_unseen = True
+
+    def check_soon(self) -> None:
+        """Makes the next exchange ask for jobs, and whether the running ones are still wanted."""
+        self._looked_until = 0.0
+        self.leases.check_soon()
 
     def _accept(self, early: Exchange, limit: int, now: float) -> list[Job]:
         """The jobs that were claimed at the end of the sleep. limit: 0: they are given back."""

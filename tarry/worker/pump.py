@@ -76,7 +76,7 @@ class Pump:
         """Asked for a task that is not in `tasks`."""
         self._tasks = tasks
         self._clock = clock or Clock(store.time, CHECKED_EVERY)
-        self._marks = ProgressBuffer(self.wakeup.wake, keep_output)
+        self._marks = ProgressBuffer(self.outcomes.wake, keep_output)
         self._plan = ClaimPlan(store, queues or {"*": 1}, shares)
         self._exchanger = Exchanger(
             store, owner, clock=self._clock, plan=self._plan, lease=lease, rules=rules, marks=self._marks
@@ -184,7 +184,7 @@ class Pump:
         """Makes the next step look for new queues, and ask whether the running jobs are still wanted."""
         # Wake-ups for these are lost if the worker did not listen when they were sent.
         self._search_due = True
-        self._exchanger.leases.check_soon()
+        self._exchanger.check_soon()
 
     # The loop
 
@@ -224,7 +224,8 @@ class Pump:
 
     def _has_new_queues(self) -> bool:
         # After a wake-up the claim itself finds the job, mostly: a look for its queue would only delay the next step.
-        is_due, self._search_due = self._search_due or not self._was_busy, False
+        knows = self._was_busy or self.steps.just_saved
+        is_due, self._search_due = self._search_due or not knows, False
         return is_due and self._plan.find_new_queues()
 
     def _exchange(self, limit: int, now: float) -> list[Job] | None:

@@ -9,8 +9,9 @@ from tarry.worker.pump import Pump
 
 READ_NEWS_EVERY = 0.05
 """Seconds between two reads of signals while busy."""
-ENDS_SOON = 0.001
-"""Seconds to wait for the end of a job that has just begun, before the pump listens for wake-ups."""
+SOON = 0.001
+"""Seconds to wait for the end of a job that has just begun, before the pump listens for wake-ups; and for the next step
+of a job whose last one was stored just now, before the pump sleeps."""
 
 
 class PumpedWorker(Protocol):
@@ -77,7 +78,7 @@ class PumpLoop:
         pump = self._pump
         if pump.has_started:
             # Most jobs are short: then that step settles this one, too, and it is the only one.
-            pump.outcomes.expect(ENDS_SOON)
+            pump.outcomes.expect(SOON)
             pump.collect()
         self._heard = self._wanted_topic()
         self._wakeup.listen(self._heard)
@@ -93,7 +94,12 @@ class PumpLoop:
             self._sleep_until_woken(seconds)
 
     def _sleep_until_woken(self, seconds: float) -> None:
-        outcomes = self._pump.outcomes
+        outcomes, steps = self._pump.outcomes, self._pump.steps
+        if steps.just_saved:
+            # The task that waited for it often has the next one soon.
+            outcomes.expect(SOON, lambda: steps.pending)
+            if outcomes.ended or steps.pending:
+                return
         outcomes.awaited = True
         if not outcomes.ended:
             self._pump.sleep(self._worker.sleep_seconds(seconds), self._filenos())

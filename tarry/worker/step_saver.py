@@ -21,6 +21,8 @@ class StepSaver:
 
     at_once = False
     """`add` saves by itself: nobody makes a step of the pump while a job runs."""
+    just_saved = False
+    """The last exchange has stored steps."""
 
     def __init__(self, store: Store, owner: str, now: Callable[[], int], wake: Callable[[], None]) -> None:
         self._store, self._owner, self._wake = store, owner, wake
@@ -30,8 +32,10 @@ class StepSaver:
 
     @property
     def pending(self) -> bool:
-        """Whether steps wait to be stored."""
-        return bool(self._waiting)
+        """Whether `save` is to be called: steps wait, or one did when it woke the pump."""
+        # Else the step that `save` took after it had woken the pump would leave `_woken` set, and nobody would wake the
+        # pump for the next one.
+        return self._woken or bool(self._waiting)
 
     def add(self, running: Running, done: Callable[[bool], object]) -> None:
         """See `StepPort.add`. With `at_once` it blocks, and a StoreError is raised."""
@@ -49,18 +53,23 @@ class StepSaver:
         return self._store.flows.signals(job, name, key, after)
 
     def save(self) -> None:
-        """Stores all steps that wait. StoreError: those that are not stored wait on."""
+        """Stores the steps that wait now. StoreError: those that are not stored wait on."""
         # Reset before the first is taken, so that a step from now on wakes the pump again.
         self._woken = False
-        while self._waiting:
+        # Not those that come meanwhile: a task without pauses always has one more, and the pump has other work.
+        left = len(self._waiting)
+        while left > 0:
             taken: dict[Running, list[Callable[[bool], object]]] = {}
-            rows = list(self._take(taken))
+            rows = list(self._take(taken, left))
+            left -= sum(map(len, taken.values()))
             self._save(rows, taken)
 
-    def _take(self, taken: dict[Running, list[Callable[[bool], object]]]) -> Iterator[ProgressRow]:
-        """Takes steps for one call, at least one: their rows, and in `taken` whom to tell."""
+    def _take(self, taken: dict[Running, list[Callable[[bool], object]]], most: int) -> Iterator[ProgressRow]:
+        """Takes steps for one call, at least one and at most `most`: their rows, and in `taken` whom to tell."""
         size = 0
-        while self._waiting and size < MAX_SAVE_BYTES:
+        for _ in range(most):
+            if size >= MAX_SAVE_BYTES:
+                return
             # A task may have many steps side by side: one row has them all.
             running, done = self._waiting.popleft()
             if running in taken:

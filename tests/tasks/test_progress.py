@@ -121,6 +121,22 @@ def test_a_sleeping_pump_is_woken_once_until_it_has_sent(make: MakePump, monkeyp
     assert len(pokes) == 2
 
 
+def test_a_pump_that_was_woken_for_a_job_that_has_ended_is_woken_for_the_next(
+    make: MakePump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manual = make(threads=2)
+    one, other = begun(manual, 2)
+    say(one, 0.1)
+    manual.turns()
+    pokes: list[int] = []
+    monkeypatch.setattr(manual.pump._marks, "_wake", lambda: pokes.append(1))
+    say(one, 0.2)
+    manual.sync.end(one)
+    manual.turns()
+    say(other, 0.5)
+    assert len(pokes) == 2
+
+
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreFull("no room")])
 def test_progress_that_the_store_cannot_take_harms_nothing(
     make: MakePump, error: Exception, monkeypatch: pytest.MonkeyPatch

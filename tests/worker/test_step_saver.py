@@ -137,3 +137,39 @@ def test_many_large_steps_are_several_calls(manual: ManualPump, monkeypatch: pyt
     manual.turns()
     assert manual.store.calls["save_progress"] == 2
     assert answers == {running.job.id: [True] for running in ours}
+
+
+def test_steps_that_come_while_others_are_stored_wait_for_the_next_call(manual: ManualPump) -> None:
+    one, *_ = begin(manual)
+
+    def go_on(is_ours: bool) -> None:
+        keep(one, "charge")
+        manual.pump.steps.add(one, go_on)
+
+    manual.pump.steps.add(one, go_on)
+    for calls in (1, 2):
+        manual.pump.step()
+        assert manual.store.calls["save_progress"] == calls
+
+
+def test_a_step_after_one_that_woke_the_pump_for_nothing_wakes_it_again(
+    manual: ManualPump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[int] = []
+    steps = manual.pump.steps
+    one, other, *_ = begin(manual)
+    take = steps._take
+
+    def take_late(taken: object, most: int) -> object:
+        # Added after the pump resets that it was woken, and taken all the same.
+        steps.add(other, lambda is_ours: None)
+        return take(taken, most + 1)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(steps, "_wake", lambda: woken.append(1))
+    steps.add(one, lambda is_ours: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "_take", take_late)
+        manual.pump.step()
+    manual.pump.step()
+    steps.add(one, lambda is_ours: None)
+    assert len(woken) == 3

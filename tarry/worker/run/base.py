@@ -33,11 +33,19 @@ class OutcomeQueue:
             self.awaited = False
             self._wake()
 
-    def expect(self, seconds: float) -> None:
-        """Waits for an attempt that ends soon: so long at most."""
+    def wake(self) -> None:
+        """Wakes the pump, whether it sleeps or expects something."""
+        if self._is_expected:
+            self._is_expected = False
+            self._came.put(None)
+        else:
+            self._wake()
+
+    def expect(self, seconds: float, is_there: Callable[[], bool] = lambda: False) -> None:
+        """Waits for an attempt that ends soon, or for `wake`: so long at most. is_there: whether that has come."""
         # By a lock and not by the wake-up's socket: each call of the system would cost more than most of these waits.
         self._is_expected = True
-        if not self.ended:
+        if not self.ended and not is_there():
             with contextlib.suppress(Empty):
                 self._came.get(timeout=seconds)
         self._is_expected = False
