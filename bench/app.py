@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from bench.board import BOARD
-from tarry import App
+from tarry import App, step
 
 app = App()
 
@@ -59,3 +59,29 @@ def timed(i: int, body: str) -> None:
     """Says when it started by the clock that its due time was given in."""
     BOARD.passed(i)
     BOARD.start[i] = time.time()
+
+
+@app.task
+def link(before: int, i: int, body: str) -> int:
+    """A job of a chain."""
+    BOARD.passed(i)
+    return i
+
+
+@app.task
+def join(results: list[None], i: int, body: str) -> None:
+    """The callback of a group."""
+    BOARD.passed(i)
+
+
+@app.task
+async def walk(i: int, steps: int) -> None:
+    """Does that many steps, each of which does nothing."""
+    BOARD.began(i)
+    for number in range(steps):
+        await step(_count, number)
+    BOARD.ended(i)
+
+
+async def _count(number: int) -> int:
+    return number

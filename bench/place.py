@@ -15,9 +15,12 @@ from tarry import App
 from tarry.config import load
 from tarry.errors import ConfigError
 from tarry.model import lifecycle
+from tarry.model.flow.flow import FlowChange, Phase
+from tarry.model.job import State
 from tarry.push.registry import FLOW_CELL
 from tarry.runtime import control
 from tarry.store.base import Query, Store
+from tarry.store.flows.flows import FlowQuery
 
 _SQLITE = "sqlite:///"
 _TABLE = """\
@@ -150,6 +153,7 @@ class Place:
 
 
 def _empty(store: Store) -> None:
+    _empty_flows(store)
     while jobs := store.find(Query(limit=1000)):
         now = store.time()
         running = [job for job in jobs if job.state == "running"]
@@ -159,3 +163,15 @@ def _empty(store: Store) -> None:
         store.limit(name, None)
     for name, cell in store.kv_list(FLOW_CELL).items():
         store.kv_cas(name, None, cell)
+
+
+def _empty_flows(store: Store) -> None:
+    now = store.time()
+    # A node that runs would keep its flow for a while.
+    while jobs := store.find(Query(states=(State.RUNNING,), limit=1000)):
+        store.apply([lifecycle.cancel(job, lifecycle.DEFAULT, now) for job in jobs], now)
+    while flows := store.flows.find(FlowQuery(limit=1000)):
+        for flow in flows:
+            store.flows.change(FlowChange(flow.id, flow.phase, Phase.ENDED, at=0), now)
+        while store.flows.tend(now):
+            pass

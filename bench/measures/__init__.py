@@ -9,6 +9,7 @@ from bench.measures import (  # noqa: F401, I001
     mixing,
     latency,
     backlog,
+    flows,
     resting,
     crashing,
     operating,
