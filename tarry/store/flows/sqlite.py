@@ -33,12 +33,13 @@ _DUE = f"max(?3, iif(due < {RELATIVE}, ?3 + due, due))"
 # As `rules.release`.
 _RELEASE = f"""UPDATE tarry_job SET state = iif({_DUE} > ?3, 0, 1), since = ?3, due = {_DUE},
     expires = iif(expires > 0 AND expires < {RELATIVE}, {_DUE} + expires, expires), {_LANE}
-    WHERE id >= ?1 AND id < ?2 AND state = {CODE[State.BLOCKED]} RETURNING state, queue, rank, task, lane"""
+    WHERE id >= ?1 AND id < ?2 AND state = {CODE[State.BLOCKED]} RETURNING id, state, queue, rank, task, lane"""
 # As `rules.wake`.
 _WAKE = """UPDATE tarry_job SET state = 1, due = min(due, ?3), since = ?3 WHERE id = ?1 AND epoch = ?2 AND state = 0
-    RETURNING state, queue, rank, task, lane"""
+    RETURNING id, state, queue, rank, task, lane"""
 _END_ROOT = f"""UPDATE tarry_job SET state = ?2, note = ?3, since = ?4, until = {HELD}, holds = 0
     WHERE id = ?1 AND state = {CODE[State.BLOCKED]}"""
+_NOTHING: tuple[Settled, Sequence[bytes]] = Settled(), ()
 _DELETE = f"DELETE FROM tarry_job WHERE id = ?1 AND (state >= 3 OR state = {CODE[State.BLOCKED]})"
 
 
@@ -49,6 +50,8 @@ class SqliteFlowTables(SqlFlowTables):
 
     def __init__(self, db: Statements, array: Callable[[Any], Any]) -> None:
         self._db, self._array = db, array
+        self.released: list[bytes] = []
+        """The ids of the jobs that it made ready or scheduled."""
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
         return self._db.execute(statement, tuple(values)).fetchall()
@@ -76,7 +79,8 @@ class SqliteFlowTables(SqlFlowTables):
     def _ready(self, statement: str, values: Sequence[Any]) -> int:
         """How many jobs a statement changed; opens the lanes of those that are ready by it."""
         rows = self.rows(statement, values)
-        laned = [place for state, *place in rows if state == 1 and place[-1] is not None]
+        self.released += [bytes(id) for id, *_ in rows]
+        laned = [place for _, state, *place in rows if state == 1 and place[-1] is not None]
         OpenLanes(self._db).add((queue, band(-rank), task, lane) for queue, rank, task, lane in laned)
         return len(rows)
 
@@ -134,10 +138,13 @@ class SqliteFlows(SqlFlows):
         return living
 
 
-def settle_flows(db: Database, changes: Sequence[Change], valid: Sequence[bool], now: int) -> Settled:
-    """What those of the changes that were made do to flows and signals, in the transaction that made them."""
+def settle_flows(
+    db: Database, changes: Sequence[Change], valid: Sequence[bool], now: int
+) -> tuple[Settled, Sequence[bytes]]:
+    """What those of the changes that were made do to flows and signals, in the transaction that made them; and the ids
+    of the jobs that it made ready or scheduled."""
     made = touching_flows(changes, valid)
     if not made:
-        return Settled()
+        return _NOTHING
     tables = SqliteFlowTables(db, db.array)
-    return tables.settle(made, now, SqlSignals(tables).wait)
+    return tables.settle(made, now, SqlSignals(tables).wait), tables.released

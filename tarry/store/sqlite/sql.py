@@ -26,8 +26,8 @@ PUT_VIEW = (
 _RUNNING = {"priority": "-rank", "epoch": "epoch + 1", "key_held_until": "iif(unique_for < 0, 0, holds)"}
 CLAIM_COLUMNS = f"n, {column_list(CLAIMED, _RUNNING)}"
 """The columns of a job as it is after its claim: its number, then CLAIMED."""
-KEY = 1 + CLAIMED.index("key")
-"""The place of the key in such a row."""
+ID, KEY = 1 + CLAIMED.index("id"), 1 + CLAIMED.index("key")
+"""The places of id and key in such a row."""
 _LINE = """FROM tarry_job INDEXED BY tarry_ready
     WHERE state = 1 AND lane IS NULL AND queue = ? AND (since > due) = ? AND rank {} 0"""
 # One statement for each band: with a bound for the rank SQLite reads one range of the index, in its order.

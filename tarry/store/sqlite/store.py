@@ -79,6 +79,7 @@ class SqliteStore(ScanningSqlStore):
         self.history = SqliteHistory(self)
         self.flows = SqliteFlows(self)
         self._has_released = False
+        """The last exchange released jobs that it did not claim itself."""
         self.waiting = SqlWaiting(SQLITE, self._rows)
         self._durable = durable
         self._reserve = Reserve(self.path)
@@ -231,7 +232,7 @@ class SqliteStore(ScanningSqlStore):
             valid = apply_changes(self._db, self._lanes, groups, now) if groups.changes else []
             if record := record_of_valid(groups.changes, valid):
                 self._db.execute(sql.TO_JOURNAL, (record,))
-            settled = settle_flows(self._db, groups.changes, valid, now)
+            settled, released = settle_flows(self._db, groups.changes, valid, now)
             due = self._next_due()
             if wants and limit > 0:
                 if due is not None and due <= now:
@@ -240,7 +241,7 @@ class SqliteStore(ScanningSqlStore):
                 rows, again = self._claim(wants, limit, owner, lease, now)
             # After both, since a claim often takes what the changes gave back.
             self._lanes.save_levels(now)
-        self._has_released = settled.released > 0
+        self._has_released = bool(released) and not {row[sql.ID] for row in rows}.issuperset(released)
         return Exchange(valid, claimed_jobs(rows, owner, now), earliest(due, again), tend=settled.tend)
 
     def _open(self, wants: Sequence[Want]) -> Sequence[Want]:

@@ -63,8 +63,8 @@ function lib.exchange_nothing()
   return {'', {}, lib.next_due(), '', now}
 end
 
--- What `exchange_nodes` does besides, once the changes are made.
-lib.after_changes = nil
+-- What `exchange_nodes` does besides, once the changes are made; and once jobs are claimed, to the reasons to wake.
+lib.after_changes, lib.after_claim = nil, nil
 
 function lib.exchange()
   local began = lib.claim_time()
@@ -74,20 +74,15 @@ function lib.exchange()
   if #ids > 0 then
     valid = lib.apply(descriptions, ids, numbers, limits, now)
     reasons = lib.wake_reasons(descriptions, limits)
-    if lib.after_changes then reasons = lib.after_changes(ids, valid, now, reasons) end
+    if lib.after_changes then lib.after_changes(ids, valid, now) end
     -- Now already: whatever may go wrong with the claim, the changes are whole.
     if limits then lib.write_levels(now) end
-    lib.write_tallies()
     lib.to_journal(record, valid)
   end
-  local jobs, fine, why = {}, true, nil
+  local claimed, jobs, fine, why = {}, {}, true, nil
   if limit > 0 and (#ids == 0 or lib.has_work(began)) then
-    local claimed
-    claimed, fine, why = lib.claim(limits, limit, now)
+    fine, why = pcall(lib.claim_and_start, limits, owner, limit, now, claimed, jobs)
     if #claimed > 0 then
-      jobs = lib.start_jobs(claimed, owner, lib.pack('>I8', now))
-      lib.extend_lease(owner, tonumber(ARGV[3]), now)
-      lib.write_lines()
       if reasons == '' then reasons = 'f' end
       -- There may be more: each worker that is woken wakes the next.
       if #claimed == limit then reasons = 'w' .. reasons end
@@ -95,26 +90,40 @@ function lib.exchange()
     end
   end
   if limits then lib.write_levels(now) end
+  -- Also if the claim went wrong. And only now: what it counts is mostly what the changes count back.
   lib.write_tallies()
+  if lib.after_claim then reasons = lib.after_claim(reasons, claimed) end
   if reasons ~= '' then lib.wake(reasons) end
   if not fine then error(why) end
   return {valid, jobs, lib.next_due(), lib.retry_at and string.format('%.0f', lib.retry_at) or '', began}
 end
 
--- Takes ready jobs out of their lines; answers their ids, and if something went wrong false and the error.
-function lib.claim(limits, limit, now)
-  local claimed, plan = {}, lib.plan_of(ARGV[6])
+-- Makes ready jobs run. Adds their ids to `claimed`, and ids and records in turn to `jobs`.
+function lib.claim_and_start(limits, owner, limit, now, claimed, jobs)
+  local fine, why = lib.claim(limits, limit, now, claimed)
+  if #claimed > 0 then
+    lib.start_jobs(claimed, owner, lib.pack('>I8', now), jobs)
+    lib.extend_lease(owner, tonumber(ARGV[3]), now)
+    lib.write_lines()
+  end
+  if not fine then error(why, 0) end
+end
+
+-- Takes ready jobs out of their lines, and adds their ids to `claimed`; answers true, or if something went wrong false
+-- and the error.
+function lib.claim(limits, limit, now, claimed)
+  local plan = lib.plan_of(ARGV[6])
   local wants, is_rare = plan.wants, lib.any_exists(plan.rare)
   for number, want in ipairs(wants) do want.count = lib.parse('>I4', ARGV[7], 4 * number - 3) end
   if is_rare then wants = lib.unpaused(wants) end
-  if #wants == 0 then return claimed, true end
+  if #wants == 0 then return true end
   -- What was scheduled waits in the late lines.
   if ARGV[5] == '1' and lib.promote(now, lib.pack('>I8', now)) then is_rare = true end
   -- What was taken out of its lines before an error must run: else it is never found again.
   if limits or is_rare and lib.has_lanes(wants) then
-    return claimed, pcall(lib.choose_limited, limits, wants, limit, now, claimed)
+    return pcall(lib.choose_limited, limits, wants, limit, now, claimed)
   end
-  return claimed, pcall(lib.choose_unlimited, wants, limit, is_rare, claimed)
+  return pcall(lib.choose_unlimited, wants, limit, is_rare, claimed)
 end
 
 function lib.read_changes(at)
@@ -221,9 +230,9 @@ function lib.running_entry(epochs, epoch, now8, names)
   return since .. names
 end
 
--- Makes jobs run. Answers ids and records in turn, as they were but for keys that were released.
-function lib.start_jobs(ids, owner, now8)
-  local jobs, entries, epochs, counts, sizes, texts = {}, {}, {}, {}, {}, {}
+-- Makes jobs run. Adds ids and records in turn to `jobs`, as they were but for keys that were released.
+function lib.start_jobs(ids, owner, now8, jobs)
+  local entries, epochs, counts, sizes, texts = {}, {}, {}, {}, {}
   for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
     local id, epoch = ids[number], lib.sub(record, 2, 5)
     local names, size, at = lib.plain_names(record)
@@ -250,7 +259,6 @@ function lib.start_jobs(ids, owner, now8)
   end
   lib.call_in_batches('HSET', lib.RUN, entries)
   lib.call('HINCRBY', lib.HELD, owner, #ids)
-  return jobs
 end
 
 function lib.has_lanes(wants)

@@ -9,7 +9,7 @@ function lib.exchange_nodes()
   local count, kinds = tonumber(table.remove(ARGV)), {}
   lib.effect_numbers = table.remove(ARGV)
   for number = count, 1, -1 do kinds[number] = lib.parse_effect(table.remove(ARGV)) end
-  lib.effect_kinds, lib.after_changes = kinds, lib.settle_changes
+  lib.effect_kinds, lib.after_changes, lib.after_claim = kinds, lib.settle_changes, lib.add_reasons
   local answer = lib.exchange()
   answer[6] = lib.settled.tend and 1 or 0
   return answer
@@ -49,8 +49,16 @@ function lib.parse_effect(text)
   return effect
 end
 
--- Does what those of the changes that were made do to flows and signals. Answers the reasons to wake, with more.
-function lib.settle_changes(ids, valid, now, reasons)
+-- Adds an effect to those of a flow: most changes of a call have the same one.
+function lib.count_effect(of, effect)
+  if not of.times[effect] then
+    of.effects[#of.effects + 1], of.times[effect] = effect, 0
+  end
+  of.times[effect] = of.times[effect] + 1
+end
+
+-- Does what those of the changes that were made do to flows and signals.
+function lib.settle_changes(ids, valid, now)
   local by_flow, flows = {}, {}
   for at = 1, #lib.effect_numbers, 4 do
     local place, kind = lib.parse('>I2I2', lib.effect_numbers, at)
@@ -59,9 +67,8 @@ function lib.settle_changes(ids, valid, now, reasons)
       if effect.awaits then lib.await_signal(id, effect.awaits) end
       if effect.is_node then
         local flow = lib.flow_of(id)
-        if not by_flow[flow] then by_flow[flow], flows[#flows + 1] = {}, flow end
-        local of = by_flow[flow]
-        of[#of + 1] = effect
+        if not by_flow[flow] then by_flow[flow], flows[#flows + 1] = {effects = {}, times = {}}, flow end
+        lib.count_effect(by_flow[flow], effect)
       end
     end
   end
@@ -69,12 +76,11 @@ function lib.settle_changes(ids, valid, now, reasons)
     local row = lib.read_flow(flow)
     if row then
       local one = lib.settling(row, now, lib.most_released - lib.settled.released)
-      lib.add_effects(one, by_flow[flow])
+      lib.add_effects(one, by_flow[flow].effects, by_flow[flow].times)
       lib.finish_settling(one)
     end
   end
   lib.write_lines()
-  return lib.add_reasons(reasons)
 end
 
 -- change_flow: changes the row of a flow if it is as it was seen.

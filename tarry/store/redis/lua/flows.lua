@@ -21,8 +21,9 @@ lib.STORING, lib.UNDER_WAY, lib.CANCELLING, lib.UNDOING, lib.ENDED = 0, 1, 2, 3,
 lib.RELATIVE = 1125899906842624
 lib.FLOW_FORM, lib.GATE_FORM = '>BBc8i4i4i4i4i4c8c8', '>I4I4i4'
 -- What this call did: how many nodes it released, how many jobs a signal woke, whether there are more to release, and
--- whether a flow has ended.
+-- whether a flow has ended. And the ids of the nodes that it released.
 lib.settled = {released = 0, woken = 0, tend = false, ended = false}
+lib.released_ids = {}
 
 function lib.node_of(flow, index) return lib.sub(flow, 1, 12) .. lib.pack('>I4', index) end
 
@@ -73,11 +74,11 @@ function lib.releases(row) return row.phase == lib.UNDER_WAY or row.phase == lib
 -- Whether gates of the flow open.
 function lib.is_moving(row) return row.phase == lib.UNDOING or row.phase == lib.UNDER_WAY and row.failed == 0 end
 
--- Gates: first, count, waits, next (-1: not open, or held).
+-- Gates: first, count, waits, next (-1: not open, or held); whether it has a row.
 
 function lib.parse_gate(first, text)
   local count, waits, following = lib.parse(lib.GATE_FORM, text)
-  return {first = first, count = count, waits = waits, next = following}
+  return {first = first, count = count, waits = waits, next = following, is_stored = true}
 end
 
 function lib.save_gate(flow, gate)
@@ -115,40 +116,6 @@ function lib.read_gates(flow, members)
     if text then gates[#gates + 1] = lib.parse_gate(lib.parse('>I4', firsts[number]), text) end
   end
   return gates
-end
-
--- The times of a blocked job once it is released, as `rules.release` has them: its state, due and expires.
-function lib.release_times(due, expires, now, now8)
-  local number = lib.parse('>I8', due)
-  if number < lib.RELATIVE then due = lib.pack('>I8', now + number) end
-  if lib.less(due, now8) then due = now8 end
-  local relative = expires and expires ~= lib.NO_TIME and lib.parse('>I8', expires) < lib.RELATIVE
-  if relative then expires = lib.add_times(due, expires) end
-  return lib.less(now8, due) and lib.SCHEDULED or lib.READY, due, expires
-end
-
--- Makes those of the nodes from `first` on that are blocked ready or scheduled; answers how many.
-function lib.release_nodes(flow, first, count, now)
-  local ids, written, now8, limits = {}, {}, lib.pack('>I8', now), lib.read_limits()
-  for number = 1, count do ids[number] = lib.node_of(flow, first + number - 1) end
-  for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
-    if record and lib.byte(record, 1) == lib.BLOCKED then
-      local at, note = lib.tail_position(record)
-      local tail = lib.parse_tail(record, at)
-      local state, due, expires = lib.release_times(lib.due_of(record), tail.expires, now, now8)
-      local lane = lib.lane_for(limits, tail.task, tail.lane)
-      record = lib.as_waiting(record, state, due, now8)
-      if expires ~= tail.expires or lane ~= tail.lane then
-        tail.expires, tail.lane = expires, lane
-        record = lib.replace_tail(record, tail)
-      end
-      written[#written + 1], written[#written + 2] = ids[number], record
-      lib.move_tally(lib.BLOCKED, state, tail, note)
-      lib.add_to_line(lib.line_and_entry(ids[number], record, tail))
-    end
-  end
-  lib.call_in_batches('HSET', lib.JOBS, written)
-  return #written / 2
 end
 
 -- Ends the root of a flow: it gives up its key, and stays until the flow goes.
@@ -200,12 +167,13 @@ function lib.settling(row, now, most)
   return one
 end
 
--- Adds up the effects of changes that were made, in the order of the changes.
-function lib.add_effects(one, effects)
+-- Adds up the effects of changes that were made, in the order of the changes. times: how often each effect was.
+function lib.add_effects(one, effects, times)
   local row = one.row
   for _, effect in ipairs(effects) do
-    row.active, row.blocked = row.active + effect.active, row.blocked + effect.blocked
-    row.failed = row.failed + effect.failed
+    local count = times[effect]
+    row.active, row.blocked = row.active + effect.active * count, row.blocked + effect.blocked * count
+    row.failed = row.failed + effect.failed * count
     if effect.arms then row.undo = math.abs(row.undo) end
     if row.note == '' then row.note = effect.note end
   end
@@ -213,11 +181,11 @@ function lib.add_effects(one, effects)
   for _, effect in ipairs(effects) do
     if effect.revives then row.phase, row.at = lib.UNDER_WAY, lib.FOREVER end
   end
-  lib.tell_gates(one, effects)
+  lib.tell_gates(one, effects, times)
 end
 
 -- Raises the gates, then tells them, and opens those that wait for nothing more.
-function lib.tell_gates(one, effects)
+function lib.tell_gates(one, effects, times)
   local gates, raised, told, firsts = {}, {}, {}, {}
   local function meet(gate, more, ends)
     local first = gate.first
@@ -228,10 +196,10 @@ function lib.tell_gates(one, effects)
     raised[first], told[first] = raised[first] + more, told[first] + ends
   end
   for _, effect in ipairs(effects) do
-    for _, gate in ipairs(effect.raises) do meet(gate, gate.more, 0) end
+    for _, gate in ipairs(effect.raises) do meet(gate, gate.more * times[effect], 0) end
   end
   for _, effect in ipairs(effects) do
-    for _, gate in ipairs(effect.tells) do meet(gate, 0, 1) end
+    for _, gate in ipairs(effect.tells) do meet(gate, 0, times[effect]) end
   end
   table.sort(firsts)
   local stored = lib.rows_of(one, firsts, gates, raised)
@@ -257,7 +225,7 @@ function lib.count_gate(one, gate, stored, raised, told)
   if not stored and gate.parents > 1 and raised == 0 then return end
   if stored and stored.waits == 0 then return end
   local waits = math.max(0, (stored and stored.waits or gate.parents) + raised - told)
-  local counted = {first = gate.first, count = gate.count, waits = waits, next = -1}
+  local counted = {first = gate.first, count = gate.count, waits = waits, next = -1, is_stored = stored ~= nil}
   if waits == 0 then
     lib.open_gate(one, counted)
   elseif stored or raised ~= 0 then
@@ -313,7 +281,7 @@ function lib.release_opened(one)
     if gate.next < last then
       lib.settled.tend = true
       lib.save_gate(one.row, gate)
-    else
+    elseif gate.is_stored then
       lib.drop_gate(one.row, gate)
     end
   end
@@ -342,18 +310,31 @@ function lib.start_undoing(one)
   return row.active == 1
 end
 
--- What was done to flows, as reasons to wake besides these.
-function lib.add_reasons(reasons)
-  local work = lib.settled.released + lib.settled.woken > 0
+-- What was done to flows, as reasons to wake besides these. claimed: ids of jobs that this call gave to a worker: for
+-- them no other one need wake.
+function lib.add_reasons(reasons, claimed)
+  local work = lib.settled.woken > 0 or lib.has_others(lib.released_ids, claimed)
   if work and not string.find(reasons, 'w', 1, true) then reasons = 'w' .. reasons end
   if lib.settled.ended and not string.find(reasons, 'r', 1, true) then reasons = reasons .. 'r' end
   return reasons
+end
+
+-- Whether one of the first ids is none of the others.
+function lib.has_others(ids, others)
+  -- Mostly one or none was released.
+  if #ids <= 1 and #others <= 1 then return ids[1] ~= nil and ids[1] ~= others[1] end
+  local known = {}
+  for _, id in ipairs(others) do known[id] = true end
+  for _, id in ipairs(ids) do
+    if not known[id] then return true end
+  end
+  return false
 end
 
 -- Writes what was gathered, and wakes whom it concerns.
 function lib.end_settling()
   lib.write_lines()
   lib.write_tallies()
-  local reasons = lib.add_reasons('')
+  local reasons = lib.add_reasons('', {})
   if reasons ~= '' then lib.wake(reasons) end
 end
