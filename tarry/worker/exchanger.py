@@ -272,7 +272,8 @@ class Exchanger:
         for at, ((running, outcome), change, is_valid) in enumerate(ended):
             if is_valid:
                 self.events.record_end(running.job, outcome, change, moment)
-                if change.node is not None and isinstance(outcome, Returned):
+                # Nobody takes the result of one that tells nobody.
+                if change.node is not None and change.node.tells and isinstance(outcome, Returned):
                     self._inputs.keep(change.id, outcome.value)
             # Not for a store that is away: its answer is only not known yet.
             elif at not in answer.missing:

@@ -79,7 +79,12 @@ def test_a_link_costs_sqlite_few_statements_more(sqlite: SqliteStore) -> None:
 
     def count(work: Callable[[], object]) -> int:
         statements: list[str] = []
-        database.exec_trace = lambda cursor, text, values: not statements.append(text)
+
+        def note(cursor: object, text: str, values: object) -> bool:
+            statements.append(text)
+            return True
+
+        database.exec_trace = note
         work()
         database.exec_trace = None
         return len(statements)

@@ -1,6 +1,5 @@
 """Random histories with flows, in which the Redis store must do as the reference does."""
 
-from struct import Struct as Form
 from typing import ClassVar
 
 import pytest
@@ -17,8 +16,6 @@ from tests.servers.redis import RedisServer
 from tests.store.flow_histories import FlowHistories
 from tests.store.test_machine import ALL
 
-ROW = Form(">IIi")
-
 
 class RedisFlowHistories(FlowHistories):
     server: ClassVar[RedisServer]
@@ -34,8 +31,8 @@ class RedisFlowHistories(FlowHistories):
         found: list[GateRow] = []
         for flow in sorted(flows):
             rows = command("HGETALL", f"{prefix}:gates:".encode() + flow[:12])
-            gates = {int.from_bytes(first, "big"): ROW.unpack(row) for first, row in pairs(rows)}
-            found += [GateRow(flow, first, *gates[first]) for first in sorted(gates)]
+            gates = {number(first): row for first, row in pairs(rows)}
+            found += [parse_gate(flow, first, gates[first]) for first in sorted(gates)]
         places = {True: set[bytes](), False: set[bytes]()}
         for gate in found:
             if not gate.waits:
@@ -49,6 +46,14 @@ class RedisFlowHistories(FlowHistories):
         ended = sum(row.size for row in rows if row.phase is Phase.ENDED)
         assert int(self.store._command("GET", "endednodes") or 0) == ended
         return found
+
+
+def number(text: bytes) -> int:
+    return int.from_bytes(text, "big")
+
+
+def parse_gate(flow: bytes, first: int, row: bytes) -> GateRow:
+    return GateRow(flow, first, number(row[:3]), number(row[3:6]), number(row[6:]) if row[6:] else -1)
 
 
 def pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:

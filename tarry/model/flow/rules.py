@@ -5,6 +5,7 @@ ended, the flow ends, too. With GO_ON it tells the others as if it had ended wel
 and what is done is undone before the flow ends. A node that is tried again, snoozes or sleeps has not ended.
 """
 
+from functools import lru_cache
 from uuid import UUID
 
 import msgspec
@@ -48,14 +49,21 @@ def effect_of_end(job: Job, to: State, note: bytes) -> NodeEffect | None:
     wiring = wiring_of(job)
     if wiring.alone:
         return None
-    if to is State.DONE and (added := added_nodes(note)) is not None:
-        return _effect_of_adding(wiring, added, opened_by(note))
+    if to is State.DONE:
+        added = added_nodes(note)
+        return _telling(wiring.tells) if added is None else _effect_of_adding(wiring, added, opened_by(note))
     ended = _read(note)
-    if to is State.DONE or (wiring.on_failure == GO_ON and ended.type != FLOW_CANCELLED):
-        return NodeEffect(active=-1, tells=wiring.tells)
+    if wiring.on_failure == GO_ON and ended.type != FLOW_CANCELLED:
+        return _telling(wiring.tells)
     ended.node = index_of(job.id)
     arms = wiring.on_failure == COMPENSATE and ended.type != FLOW_CANCELLED
     return NodeEffect(active=-1, failed=1, arms=arms, note=msgspec.json.encode(ended))
+
+
+# One for all members of a group: stores add up effects, and those that are the same at once.
+@lru_cache(maxsize=100)
+def _telling(gates: tuple[Gate, ...]) -> NodeEffect:
+    return NodeEffect(active=-1, tells=gates)
 
 
 def _effect_of_adding(wiring: Wiring, added: Ref, opened: int) -> NodeEffect:

@@ -4,6 +4,8 @@ A body is the byte 1, the size of the wiring as a varint, the wiring as a Messag
 The body of a plain job has no envelope: no JSON begins with the byte 1.
 """
 
+from functools import lru_cache
+
 import msgspec
 from msgspec import Struct
 
@@ -78,7 +80,7 @@ def unwrap(body: bytes) -> tuple[Wiring | None, bytes]:
     if body[:1] != MARK:
         return None, body
     start, end = _bounds(body)
-    return _decoder.decode(body[start:end]), body[end:]
+    return _decoded(body[start:end]), body[end:]
 
 
 def arguments(body: bytes) -> bytes:
@@ -104,8 +106,17 @@ def opened_by(result: bytes) -> int:
     return _numbers.decode(result[len(_ADDED) : -1])[2]
 
 
+# The members of a group have the same one, and each is asked for at its start and at its end.
+@lru_cache(maxsize=1000)
+def _decoded(packed: bytes) -> Wiring:
+    return _decoder.decode(packed)
+
+
 def _bounds(body: bytes) -> tuple[int, int]:
     """Where the wiring begins and ends."""
+    # Nearly all are so short.
+    if len(body) > 1 and body[1] < 0x80 and len(body) >= 2 + body[1]:
+        return 2, 2 + body[1]
     size = shift = 0
     for at, byte in enumerate(body[1:6], 2):
         size |= (byte & 0x7F) << shift

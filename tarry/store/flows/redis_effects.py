@@ -13,7 +13,7 @@ from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE
 
 _TOUCHES, _ARMS, _REVIVES, _AWAITS = 1, 2, 4, 8
-_HEAD, _GATE, _RAISED, _PLACE = Form(">BiiiIIII"), Form(">III"), Form(">IIIi"), Form(">HH")
+_HEAD, _GATE, _RAISED = Form(">BiiiIIII"), Form(">III"), Form(">IIIi")
 _FLOW, _ROW, _LENGTH, _AFTER = Form(">BBQiiiiiQQ"), Form(">IIIi"), Form(">H"), Form(">Q")
 _NOTHING = NodeEffect()
 
@@ -27,17 +27,18 @@ def pack_effects(changes: Sequence[Change], ids: Sequence[bytes]) -> list[Word]:
     """What the changes do besides, in their order. ids: of all changes of the script, in the order in which it gets
     them."""
     places = {id: place for place, id in enumerate(ids, 1)}
-    kinds: dict[tuple[NodeEffect | None, Awaited | None], int] = {}
+    # By identity: to hash an effect takes longer than all else here, and those of a group are one (`flow.rules`).
+    kinds: dict[tuple[int, Awaited | None], int] = {}
     texts: list[bytes] = []
-    numbers: list[bytes] = []
+    numbers: list[int] = []
     for change in changes:
-        kind = change.node, change.awaits
+        kind = id(change.node), change.awaits
         number = kinds.get(kind)
         if number is None:
             number = kinds[kind] = len(texts) + 1
-            texts.append(_pack_kind(*kind))
-        numbers.append(_PLACE.pack(places[change.id], number))
-    return [*texts, b"".join(numbers), len(texts), verbs.RELEASED_AT_ONCE]
+            texts.append(_pack_kind(change.node, change.awaits))
+        numbers += (places[change.id], number)
+    return [*texts, Form(f">{len(numbers)}H").pack(*numbers), len(texts), verbs.RELEASED_AT_ONCE]
 
 
 def _pack_kind(node: NodeEffect | None, awaits: Awaited | None) -> bytes:
@@ -84,5 +85,5 @@ def parse_flow(id: bytes, text: bytes) -> FlowRow:
 
 
 def pack_gate_rows(gates: Iterable[GateRow]) -> bytes:
-    """The rows of gates, each after the index of its first node."""
+    """The gates: the index of the first node of each, and its numbers."""
     return b"".join(_ROW.pack(gate.first, gate.count, gate.waits, gate.next) for gate in gates)

@@ -6,6 +6,7 @@ worker keeps the results that it settled last: in a chain, each link finds the o
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -75,26 +76,27 @@ class NodeInputs:
         return {place: _as_list(found) if place in lists else found[0] for place, found in values.items()}
 
     def _results(self, flow: bytes, ref: Ref, budget: "_Budget", depth: int = 0) -> Iterator[bytes]:
-        for index, result in self._read(flow, ref, budget):
-            budget.spend(len(result), index)
-            added = added_nodes(result)
-            if added is None:
-                yield result
-            elif depth < _EXPANDS:
-                yield _as_list(list(self._results(flow, added, budget, depth + 1)))
-            else:
-                raise ArgumentError(f"{budget.task}: the result of node {index} lies too deep")
+        for indices, results in self._read(flow, ref, budget):
+            budget.spend(results, indices)
+            for index, result in zip(indices, results, strict=True):
+                added = added_nodes(result)
+                if added is None:
+                    yield result
+                elif depth < _EXPANDS:
+                    yield _as_list(list(self._results(flow, added, budget, depth + 1)))
+                else:
+                    raise ArgumentError(f"{budget.task}: the result of node {index} lies too deep")
 
-    def _read(self, flow: bytes, ref: Ref, budget: "_Budget") -> Iterator[tuple[int, bytes]]:
-        """Index and result of each of these nodes."""
-        end = ref.first + max(1, ref.count)
+    def _read(self, flow: bytes, ref: Ref, budget: "_Budget") -> Iterator[tuple[range, list[bytes]]]:
+        """Indices and results of these nodes, by pages."""
+        end, kept = ref.first + max(1, ref.count), self._kept
         for start in range(ref.first, end, _AT_ONCE):
             indices = range(start, min(start + _AT_ONCE, end))
-            kept = {index: self._kept.get(node_id(flow, index)) for index in indices}
-            if None in kept.values():
+            results = [result for index in indices if (result := kept.get(node_id(flow, index))) is not None]
+            if len(results) < len(indices):
                 jobs = self._jobs(flow, indices)
-                kept = {index: budget.result(jobs.get(index), index) for index in indices}
-            yield from ((index, result) for index, result in kept.items() if result is not None)
+                results = [budget.result(jobs.get(index), index) for index in indices]
+            yield indices, results
 
     def _jobs(self, flow: bytes, indices: range) -> dict[int, Job]:
         if len(indices) == 1:
@@ -110,9 +112,12 @@ class _Budget:
         self.task = task
         self._left = MAX_COLLECTED
 
-    def spend(self, size: int, index: int) -> None:
-        self._left -= size
+    def spend(self, results: Sequence[bytes], indices: range) -> None:
+        left, self._left = self._left, self._left - sum(map(len, results))
         if self._left < 0:
+            index = next(
+                index for index, size in zip(indices, accumulate(map(len, results)), strict=True) if size > left
+            )
             raise ArgumentError(
                 f"{self.task}: the results that it takes are more than {MAX_COLLECTED >> 20} MB, up to node {index};"
                 " return where the data are, and not the data"

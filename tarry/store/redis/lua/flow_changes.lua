@@ -110,8 +110,8 @@ end
 
 -- insert_flow: stores a flow, or the first part of a large one.
 -- Keys: as insert, and those of `flows.lua`; wakes for `w`.
--- Arguments: flow, its row, its gates (16 bytes each: first, and the row), how many jobs there are, ids and records in
--- turn, the root first; the record of what they count as, or nothing.
+-- Arguments: flow, its row, its gates (first, count, waits, next, 4 bytes each), how many jobs there are, ids and
+-- records in turn, the root first; the record of what they count as, or nothing.
 -- Answer: the id of the flow that lives.
 -- Cost: some three commands for each job and gate.
 function lib.insert_flow()
@@ -123,7 +123,8 @@ function lib.insert_flow()
   lib.save_flow(row)
   lib.add_to_line(lib.FLOW_IDS, id)
   for at = 1, #ARGV[3], 16 do
-    lib.save_gate(row, lib.parse_gate(lib.parse('>I4', ARGV[3], at), lib.sub(ARGV[3], at + 4, at + 15)))
+    local first, count, waits, following = lib.parse('>I4I4I4i4', ARGV[3], at)
+    lib.save_gate(row, {first = first, count = count, waits = waits, next = following})
   end
   digits[1] = '1'
   for number = 2, tonumber(ARGV[4]) do

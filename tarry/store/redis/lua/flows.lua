@@ -1,7 +1,7 @@
 -- Flows: `tarry/store/flows/settle.py` has the rules, which are the same here. A flow is a range of ids of jobs.
 --
 -- A flow's row: phase 1, state that it ends in 1, at 8, size 4, active 4, blocked 4, failed 4, undo 4, keep_done 8,
--- keep_dead 8, note. A gate's row: count 4, waits 4, next 4. Numbers that may be negative have a sign.
+-- keep_dead 8, note. A gate's row: count 3, waits 3; next 4 if it is open. Numbers that may be negative have a sign.
 -- Hash: id of a flow to its row. Line: the ids of all flows. For each phase a sorted set of ids by `at`.
 lib.FLOWS = lib.P .. 'flows'
 lib.FLOW_IDS = lib.P .. 'flowids'
@@ -19,7 +19,7 @@ lib.ENDED_NODES = lib.P .. 'endednodes'
 lib.STORING, lib.UNDER_WAY, lib.CANCELLING, lib.UNDOING, lib.ENDED = 0, 1, 2, 3, 4
 -- 2^50: below it, a time of a blocked job counts from its release.
 lib.RELATIVE = 1125899906842624
-lib.FLOW_FORM, lib.GATE_FORM = '>BBc8i4i4i4i4i4c8c8', '>I4I4i4'
+lib.FLOW_FORM, lib.GATE_FORM = '>BBc8i4i4i4i4i4c8c8', '>I3I3'
 -- What this call did: how many nodes it released, how many jobs a signal woke, whether there are more to release, and
 -- whether a flow has ended. And the ids of the nodes that it released.
 lib.settled = {released = 0, woken = 0, tend = false, ended = false}
@@ -77,13 +77,15 @@ function lib.is_moving(row) return row.phase == lib.UNDOING or row.phase == lib.
 -- Gates: first, count, waits, next (-1: not open, or held); whether it has a row.
 
 function lib.parse_gate(first, text)
-  local count, waits, following = lib.parse(lib.GATE_FORM, text)
+  local count, waits = lib.parse(lib.GATE_FORM, text)
+  local following = #text > 6 and lib.parse('>I4', text, 7) or -1
   return {first = first, count = count, waits = waits, next = following, is_stored = true}
 end
 
 function lib.save_gate(flow, gate)
   local member = lib.node_of(flow.id, gate.first)
-  local text = lib.pack(lib.GATE_FORM, gate.count, gate.waits, gate.next)
+  local text = lib.pack(lib.GATE_FORM, gate.count, gate.waits)
+  if gate.next >= 0 then text = text .. lib.pack('>I4', gate.next) end
   lib.call('HSET', lib.gates_key(flow.id), lib.sub(member, 13), text)
   if gate.next >= 0 then
     lib.call('ZADD', lib.OPEN_GATES, '0', member)
