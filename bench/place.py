@@ -16,11 +16,13 @@ from tarry.config import load
 from tarry.errors import ConfigError
 from tarry.model import lifecycle
 from tarry.model.flow.flow import FlowChange, Phase
-from tarry.model.job import State
+from tarry.model.flow.node_ids import flow_of, is_node
+from tarry.model.flow.rules import cancel_flow
 from tarry.push.registry import FLOW_CELL
 from tarry.runtime import control
 from tarry.store.base import Query, Store
 from tarry.store.flows.flows import FlowQuery
+from tarry.store.flows.operating import ACTIVE, cancel_nodes
 
 _SQLITE = "sqlite:///"
 _TABLE = """\
@@ -166,12 +168,14 @@ def _empty(store: Store) -> None:
 
 
 def _empty_flows(store: Store) -> None:
-    now = store.time()
-    # A node that runs would keep its flow for a while.
-    while jobs := store.find(Query(states=(State.RUNNING,), limit=1000)):
-        store.apply([lifecycle.cancel(job, lifecycle.DEFAULT, now) for job in jobs], now)
-    while flows := store.flows.find(FlowQuery(limit=1000)):
-        for flow in flows:
-            store.flows.change(FlowChange(flow.id, flow.phase, Phase.ENDED, at=0), now)
-        while store.flows.tend(now):
+    flows, now = store.flows, store.time()
+    # Nodes that are active would keep their flow for a while.
+    while ids := {flow_of(job.id) for job in store.find(Query(states=ACTIVE, limit=1000)) if is_node(job.id)}:
+        for id in ids:
+            flows.change(cancel_flow(id), now)
+            cancel_nodes(store, id, now)
+    while found := flows.find(FlowQuery(limit=1000)):
+        for flow in found:
+            flows.change(FlowChange(flow.id, flow.phase, Phase.ENDED, at=0), now)
+        while flows.tend(now):
             pass

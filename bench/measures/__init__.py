@@ -10,6 +10,7 @@ from bench.measures import (  # noqa: F401, I001
     latency,
     backlog,
     flows,
+    flow_costs,
     resting,
     crashing,
     operating,

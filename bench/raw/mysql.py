@@ -17,7 +17,7 @@ class MysqlRaw:
     """One connection."""
 
     def __init__(self, url: str) -> None:
-        self._db = _connected(url)
+        self._db = connected(url)
         self._token = (os.getpid() * 1000 + threading.get_native_id() % 1000) * 1_000_000
 
     def batch(self, size: int) -> list[tuple[bytes]]:
@@ -64,13 +64,14 @@ def removed(target: str) -> None:
 
 
 def _once(url: str, statement: str) -> None:
-    connection = _connected(url)
+    connection = connected(url)
     with connection.cursor() as cursor:
         cursor.execute(statement)
     connection.close()
 
 
-def _connected(url: str) -> "pymysql.connections.Connection[Any]":
+def connected(url: str) -> "pymysql.connections.Connection[Any]":
+    """A new connection to the database of a URL."""
     parts = urlsplit(url)
     connection = pymysql.connect(
         host=parts.hostname,
