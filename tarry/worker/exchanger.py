@@ -19,6 +19,7 @@ from tarry.client.clock import Clock
 from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
+from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow.wiring import MARK
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
@@ -49,6 +50,11 @@ RulesFor = Callable[[str, str], Rules]
 class Exchanger:
     """lease: microseconds."""
 
+    has_followers = False
+    """The last claim brought nodes of flows only, which the ends that were settled with it may have released."""
+    _looked_until = 0.0
+    """time.monotonic() until which the store need not be asked for jobs again while steps are stored."""
+
     def __init__(
         self,
         store: Store,
@@ -77,8 +83,6 @@ class Exchanger:
         self._inputs = NodeInputs(store)
         self._tends = False
         """A flow has more nodes to release."""
-        self._looked_until = 0.0
-        """time.monotonic() until which the store need not be asked for jobs again while steps are stored."""
         self._early = EarlyClaim(store, owner, lease, plan)
         self.steps = StepSaver(store, owner, clock.now, marks.wake)
         marks.steps = self.steps
@@ -171,11 +175,7 @@ class Exchanger:
             # Jobs start at once; what has ended is settled by the next exchange.
             if jobs or not self.unsettled:
                 return jobs
-        # All slots run jobs: there is nothing to say or to ask.
-        if self.held and not limit and not self.unsettled and not self.is_away:
-            return []
-        # Tasks that do one short step after the other would have a look for each of them.
-        if self.steps.just_saved and not self.unsettled and now < self._looked_until:
+        if not self.unsettled and self._knows_enough(limit, now):
             return []
         try:
             moment = self._clock.now()
@@ -198,6 +198,7 @@ class Exchanger:
             self._plan.record(wants, answer.jobs)
             self._looked_until = now + GATHER if len(answer.jobs) < limit else 0.0
         self.leases.record_claim(answer.jobs, now)
+        self.has_followers = _are_of_these_flows(answer.jobs, changes)
         return answer.jobs
 
     def sleep(self, wakeup: Wakeup, limit: int, seconds: float, also: Sequence[int]) -> None:
@@ -209,6 +210,14 @@ class Exchanger:
             # The next exchange finds out whether it is still away.
             log.debug("no claim at the end of a sleep: %s", error)
             self._may_hold_unseen = True
+
+    def _knows_enough(self, limit: int, now: float) -> bool:
+        """Whether the store need not be asked for up to `limit` jobs."""
+        # All slots run jobs.
+        if self.held and not limit and not self.is_away:
+            return True
+        # Tasks that do one short step after the other would have a look for each of them.
+        return self.steps.just_saved and now < self._looked_until
 
     def check_soon(self) -> None:
         """Makes the next exchange ask for jobs, and whether the running ones are still wanted."""
@@ -297,6 +306,15 @@ class Exchanger:
         if self._store_backoff.fail(now):
             log.error("%s; holding %s, trying again", error, quantity(self.count()))
         self._may_hold_unseen, self._error = True, str(error)
+
+
+def _are_of_these_flows(jobs: Sequence[Job], changes: Sequence[Change]) -> bool:
+    """Whether the jobs are nodes of flows in which these changes ended nodes."""
+    # Nearly all jobs are in no flow.
+    if not jobs or not is_node(jobs[0].id):
+        return False
+    flows = {flow_of(change.id) for change in changes if change.node is not None}
+    return all(is_node(job.id) and flow_of(job.id) in flows for job in jobs)
 
 
 _NO_TASK: TaskDefinition[Any, Any] = TaskDefinition(print, name="tarry.unknown")

@@ -208,7 +208,7 @@ class Pump:
         if jobs is None:
             return exchanger.away_for(now)
         self._store_is_drained = not free or len(jobs) < free
-        self._delay.record_exchange(settled, 0 < len(jobs) < free)
+        self._delay.record_exchange(settled, 0 < len(jobs) < free and not exchanger.has_followers)
         self._start_jobs(jobs, time.monotonic())  # a fresh clock: a slow reply does not mean that a runner is stalled
         self._reporter.load(self._capacity.load(), len(self.held))
         # After the new jobs are held, so that they are not taken for unseen ones.

@@ -80,8 +80,10 @@ class PumpLoop:
             # Most jobs are short: then that step settles this one, too, and it is the only one.
             pump.outcomes.expect(SOON)
             pump.collect()
-        self._heard = self._wanted_topic()
-        self._wakeup.listen(self._heard)
+        topic = self._wanted_topic()
+        if self._heard != topic or not self._wakeup.is_listening():
+            self._heard = topic
+            self._wakeup.listen(topic)
         pump.look_thoroughly()
 
     def _sleep(self, seconds: float) -> None:

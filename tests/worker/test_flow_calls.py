@@ -9,6 +9,7 @@ from tarry.tasks.durable.log import KeptStep, StepLog
 from tarry.tasks.running import Running
 from tarry.worker.capacity import GATHER
 from tests.worker.manual_pump import MakePump, ManualPump
+from tests.worker.test_settle_delay import Steady
 
 LINKS = 20
 
@@ -37,6 +38,23 @@ def test_a_link_of_a_chain_is_one_call(make: MakePump, monkeypatch: pytest.Monke
         manual.sync.end(running, Returned(b"1"))
         manual.pump.step()
     assert manual.store.calls == {"exchange": LINKS - 1}
+
+
+def test_a_link_of_a_chain_does_not_wait_for_others(make: MakePump) -> None:
+    """Jobs that come while others run are gathered. A link comes because the one before has ended."""
+    manual = make(threads=4)
+    manual.pump._delay = Steady()
+    sync = app_on(manual).tasks["sync"]
+    app_on(manual).chain(sync.call(1), *(sync.call() for _ in range(LINKS - 1)))
+    manual.turns()
+    for _ in range(LINKS - 1):
+        manual.sync.end_all()
+        manual.pump.step()
+        assert manual.pump.settle_delay() == 0.0
+    manual.insert()
+    manual.sync.end_all()
+    manual.pump.step()
+    assert manual.pump.settle_delay() == GATHER
 
 
 def take_step(manual: ManualPump, running: Running) -> None:
