@@ -98,9 +98,8 @@ class PumpLoop:
     def _sleep_until_woken(self, seconds: float) -> None:
         outcomes, steps = self._pump.outcomes, self._pump.steps
         if steps.just_saved:
-            # The task that waited for it often has the next one soon.
-            outcomes.expect(SOON, lambda: steps.pending)
-            if outcomes.ended or steps.pending:
+            # The task that waited for it often has the next one soon. Or it reports progress, which wakes no sleep then.
+            if outcomes.expect(SOON, lambda: steps.pending) or steps.pending:
                 return
         outcomes.awaited = True
         if not outcomes.ended:

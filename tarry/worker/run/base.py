@@ -41,14 +41,18 @@ class OutcomeQueue:
         else:
             self._wake()
 
-    def expect(self, seconds: float, is_there: Callable[[], bool] = lambda: False) -> None:
-        """Waits for an attempt that ends soon, or for `wake`: so long at most. is_there: whether that has come."""
+    def expect(self, seconds: float, is_there: Callable[[], bool] = lambda: False) -> bool:
+        """Waits for an attempt that ends soon, or for `wake`: so long at most. Returns whether one came. is_there:
+        whether what wakes has come already."""
         # By a lock and not by the wake-up's socket: each call of the system would cost more than most of these waits.
         self._is_expected = True
-        if not self.ended and not is_there():
+        came = bool(self.ended) or is_there()
+        if not came:
             with contextlib.suppress(Empty):
                 self._came.get(timeout=seconds)
+                came = True
         self._is_expected = False
+        return came
 
 
 class Runner:
