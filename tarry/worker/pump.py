@@ -26,7 +26,7 @@ from tarry.worker.deadlines import Deadlines
 from tarry.worker.exchanger import Exchanger, RulesFor
 from tarry.worker.run import hook_calls
 from tarry.worker.run.base import OutcomeQueue, Runner
-from tarry.worker.run.undo import INTERNAL
+from tarry.worker.run.internal import find_internal
 from tarry.worker.status_reporter import NullReporter, StatusReporter
 
 # A wake-up may be lost.
@@ -303,7 +303,7 @@ class Pump:
         gathered: list[Running] = []
         moment, reject = self._clock.now(), self._exchanger.reject
         for job in jobs:
-            task = self._tasks.get(job.task) or INTERNAL.get(job.task) or self.find_task(job.task)
+            task = self._tasks.get(job.task) or find_internal(job.task, self._tasks) or self.find_task(job.task)
             if task is None or not self._runners[task.is_async].slots:
                 reject(job, Unknown())
             elif job.expires and job.expires <= moment:

@@ -99,6 +99,15 @@ def flows() -> None:
         assert_type(f.add_all([fetch.call("x")], on_failure="go_on"), Node[list[int | None]])
         f.add(join.call([sent.result, sent.result]), after=[group])
         f.returns(group)
+        mapped = f.map(fetch, ["x"], shards=3, after=[sent])
+        assert_type(mapped, Node[list[int]])
+        assert_type(f.chain(send.call("a@b"), fetch.call(), after=[mapped]), Node[int])
+        assert_type(f.chain(f.add_all(send.call(to) for to in "ab"), join.call(), fetch.call()), Node[int])
+        assert_type(f.add_all(f.chain(order.call(n), charge.call(amount=5)) for n in range(3)), Node[list[bool]])
+        assert_type(f.chord([send.call("a"), sent], join.call()), Node[str])
+        with f.flow("pack", after=[sent], on_failure="go_on") as g:
+            assert_type(g.add(fetch.call(sent.result)), Node[int])
+        assert_type(g.node, Node[Any])
     assert_type(f.handle, Flow[Any])
     assert_type(app.flows.get("x").result(), Any)
 
@@ -111,12 +120,16 @@ def chains() -> None:
     assert_type(app.using(queue="slow", keep="1d").chain(send.call("a@b"), fetch.using(delay=5).call()), Flow[int])
     assert_type(app.group(fetch.call(str(n)) for n in range(3)), Flow[list[int]])
     assert_type(app.chord((send.call(to) for to in "ab"), join.call()), Flow[str])
+    assert_type(app.map(send, ["a@b", "c@d"]), Flow[list[str]])
+    assert_type(app.map(fetch.using(queue="slow"), (str(n) for n in range(3)), shards=2), Flow[list[int]])
+    assert_type(app.map(crawl, "ab").result(), list[list[str]])
 
 
 async def awaited_chains() -> None:
     assert_type(await (await app.achain(send.call("a@b"), fetch.call())).aresult(), int)
     assert_type(await app.agroup([fetch.call("x")]), Flow[list[int]])
     assert_type(await app.achord([send.call("x")], join.call()), Flow[str])
+    assert_type(await app.amap(fetch, ["x"]), Flow[list[int]])
     async with app.flow("order") as f:
         assert_type(f.add(send.call("a@b")), Node[str])
 

@@ -1,104 +1,54 @@
 """`with app.flow("order") as f:` builds a flow, and stores it when the block ends well."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
+from tarry.client.flows.adding import NodeAdder, checked_label
 from tarry.client.flows.build import FlowBuilder
 from tarry.client.flows.handle import FlowHandle
-from tarry.client.flows.node import Node, results_of
-from tarry.client.flows.options import FlowOptions, policy
+from tarry.client.flows.node import Node, waits_of
+from tarry.client.flows.options import FlowOptions, OnFailure, policy
 from tarry.client.flows.root import RootBody
 from tarry.client.flows.storing import astore, store
 from tarry.model.flow.wiring import Ref
-from tarry.tasks.call import Call, Link
-from tarry.tasks.options import MAX_NAME
+from tarry.tasks.arguments.results import as_list
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
 
-R = TypeVar("R")
-Stops = Literal["stop", "compensate"]
+
+class BlockAdder(NodeAdder):
+    """A flow or one within it: both may have flows within."""
+
+    _has_failed = False
+    """A flow within it did not end well: its nodes are there, and what comes after them may not be."""
+
+    def flow(self, name: str, *, after: Iterable[Node[Any]] = (), on_failure: OnFailure | None = None) -> "NestedFlow":
+        """A flow within this one: `with f.flow("pack") as g: g.add(...)`. It becomes part of this flow: people see its
+        nodes as `pack/...`. After its block `g.node` stands for it: as a result, which is that of the last node of `g`
+        or of what `g.returns` names, or in `after=`. What waits for it waits for all of its nodes.
+
+        after: none of its nodes starts before these have ended. on_failure: of its nodes that say nothing else.
+        """
+        self._check_open()
+        label, waits = checked_label(name), waits_of(after, self._builder)
+        default = self._on_failure if on_failure is None else on_failure
+        policy(default)
+        return NestedFlow(self, self._builder, default, f"{self._prefix}/{label}".lstrip("/"), waits)
+
+    def _end_nested(self, nested: "NestedFlow", has_failed: bool) -> None:
+        self._has_failed = self._has_failed or has_failed
+        self._last = nested.node
 
 
-class Flow:
+class Flow(BlockAdder):
     """A flow that is being built: jobs, and what each waits for."""
 
     def __init__(self, client: "Client", name: str, options: FlowOptions) -> None:
+        super().__init__(FlowBuilder(client.factory, name, options), options.on_failure)
         self._client = client
-        self._builder = FlowBuilder(client.factory, name, options)
-        self._last: Node[Any] | None = None
-        self._returns: Node[Any] | None = None
         self._handle: FlowHandle[Any] | None = None
-        self._is_open = self._was_opened = False
-
-    @overload
-    def add(
-        self,
-        call: Call[R],
-        *,
-        after: Iterable[Node[Any]] = (),
-        on_failure: Stops | None = None,
-        undo: Link[R, Any] | None = None,
-        name: str | None = None,
-    ) -> Node[R]: ...
-    @overload
-    def add(
-        self,
-        call: Call[R],
-        *,
-        after: Iterable[Node[Any]] = (),
-        on_failure: Literal["go_on"],
-        undo: Link[R, Any] | None = None,
-        name: str | None = None,
-    ) -> Node[R | None]: ...
-    def add(
-        self,
-        call: Call[Any],
-        *,
-        after: Iterable[Node[Any]] = (),
-        on_failure: str | None = None,
-        undo: Any = None,
-        name: str | None = None,
-    ) -> Node[Any]:
-        """Adds a job. It starts once the nodes have ended whose results it gets, and those of `after`.
-
-        on_failure: "stop": if it does not end well, nothing that waits starts any more, and the flow is dead once all
-        that runs has ended; "go_on": the flow goes on, with None for its result; "compensate": as "stop", and before
-        the flow is dead, `undo` runs for each job that was done, the last one first. Default: that of the flow.
-
-        undo: a call that undoes the job; if it lacks its first argument, that is the result of the job. name: what
-        people see, instead of the task's name. ArgumentError if the arguments do not fit the task.
-        """
-        self._check_open()
-        waits = results_of(after, self._builder)
-        added = self._builder.add(call, waits, self._policy(on_failure), _label(name), undo)
-        self._last = Node(self._builder, added)
-        return self._last
-
-    @overload
-    def add_all(
-        self, calls: Iterable[Call[R]], *, after: Iterable[Node[Any]] = (), on_failure: Stops | None = None
-    ) -> Node[list[R]]: ...
-    @overload
-    def add_all(
-        self, calls: Iterable[Call[R]], *, after: Iterable[Node[Any]] = (), on_failure: Literal["go_on"]
-    ) -> Node[list[R | None]]: ...
-    def add_all(
-        self, calls: Iterable[Call[Any]], *, after: Iterable[Node[Any]] = (), on_failure: str | None = None
-    ) -> Node[list[Any]]:
-        """Adds a group: jobs that run side by side. Its result is the list of theirs, in order; else as `add`."""
-        self._check_open()
-        waits, kind = results_of(after, self._builder), self._policy(on_failure)
-        added = [self._builder.add(call, waits, kind) for call in calls]
-        self._last = Node(self._builder, Ref(added[0].first, len(added)) if added else None)
-        return self._last
-
-    def returns(self, node: Node[Any]) -> None:
-        """Makes the result of this node that of the flow; else it is that of the node that was added last."""
-        self._check_open()
-        results_of([node], self._builder)
-        self._returns = node
 
     @property
     def handle(self) -> FlowHandle[Any]:
@@ -129,24 +79,63 @@ class Flow:
         if kind is None:
             self._handle = FlowHandle(self._client, await astore(self._client, self._builder, self._body()))
 
-    def _open(self) -> None:
-        if self._was_opened:
-            raise RuntimeError(f"flow {self._builder.name}: the block of a flow is run once; make another one")
-        self._is_open = self._was_opened = True
-
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise RuntimeError("nodes are added in the block of their flow: with app.flow(name) as f: f.add(...)")
-
-    def _policy(self, on_failure: str | None) -> int:
-        return policy(self._builder.options.on_failure if on_failure is None else on_failure)
+    def _note(self, index: int) -> None:
+        """Nobody asks which nodes are those of the whole flow."""
 
     def _body(self) -> RootBody:
-        node = self._returns or self._last
-        return RootBody() if node is None else RootBody(node.ref, is_list=node.ref is None)
+        if self._has_failed:
+            raise RuntimeError(f"flow {self._builder.name}: a flow within it did not end well, so nothing is stored")
+        node = self._result()
+        if node is None or not node.refs:
+            return RootBody(is_list=node is not None)
+        return RootBody(node.refs[0], more=node.refs[1:])
 
 
-def _label(name: str | None) -> str:
-    if name is not None and not (isinstance(name, str) and 0 < len(name) <= MAX_NAME):
-        raise ValueError(f"name={name!r}: text of 1 to {MAX_NAME} characters")
-    return name or ""
+class NestedFlow(BlockAdder):
+    """A flow within a flow. waits: what its first nodes wait for."""
+
+    def __init__(
+        self, outer: BlockAdder, builder: FlowBuilder, on_failure: str, prefix: str, waits: Sequence[Ref]
+    ) -> None:
+        super().__init__(builder, on_failure, prefix)
+        self._outer, self._waits = outer, waits
+        self._own: set[int] = set()
+
+    @property
+    def node(self) -> Node[Any]:
+        """Stands for this flow, after its block, in those around it; RuntimeError before its end."""
+        if self._is_open or not self._was_opened:
+            raise RuntimeError("a flow within a flow has a node once its block has ended")
+        result = self._result()
+        refs, more = ((), ()) if result is None else (result.refs, result.waits)
+        return Node(self._builder, refs, (*more, *(self._ends() or self._entry_waits(()))))
+
+    def __enter__(self) -> "NestedFlow":
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_open = False
+        self._outer._end_nested(self, has_failed=self._has_failed or kind is not None)
+
+    def _note(self, index: int) -> None:
+        self._own.add(index)
+        self._outer._note(index)
+
+    def _entry_waits(self, parents: Sequence[Ref]) -> Sequence[Ref]:
+        # One that waits for another node of this flow needs no more: that one has waited.
+        if not all(self._own.isdisjoint(ref.nodes) for ref in parents):
+            return ()
+        return [*self._waits, *self._outer._entry_waits([*parents, *self._waits])]
+
+    def _ends(self) -> list[Ref]:
+        """Those of its nodes for which no other one of it waits: when they have ended, all have."""
+        inner = {
+            index
+            for own in self._own
+            for first, count in self._builder.planned[own - 1].parents
+            for index in range(first, first + count)
+        }
+        return as_list(sorted(self._own - inner))

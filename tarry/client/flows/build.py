@@ -49,16 +49,14 @@ class FlowBuilder:
         """The names of the tasks with limits that it has, in order."""
         return sorted({node.call.task.name for node in self.planned if node.call.task.lane})
 
-    def add(
-        self, call: Any, after: Iterable[Ref | None] = (), on_failure: int = 0, label: str = "", undo: Any = None
-    ) -> Ref:
+    def add(self, call: Any, after: Iterable[Ref] = (), on_failure: int = 0, label: str = "", undo: Any = None) -> Ref:
         """Adds a node; ArgumentError if its arguments do not fit, and ValueError for a wrong option."""
         if type(call) is not Call:
             raise TypeError(f"{call!r} is no call of a task: write task.call(...)")
         if len(self.planned) + 2 > MAX_NODES:
             raise ValueError(f"flow {self.name}: at most {MAX_NODES - 1:,} nodes")
         check_node(call.task.name, call.options)
-        node = PlannedNode(call, joined((*after, *self._refs(call.task, call.args, call.kwargs))), on_failure, label)
+        node = PlannedNode(call, joined((*after, *self.refs(call.task, call.args, call.kwargs))), on_failure, label)
         # With middleware it waits for the end of the block: an `async def` must be awaited.
         if not call.task.app_hooks.has_enqueue_hooks:
             self.make(node, call.args, call.kwargs, call.options)
@@ -75,7 +73,7 @@ class FlowBuilder:
         if task.lane or task.runner:
             raise ValueError(f"undo={call!r}: a task that is limited, or sends requests, cannot undo")
         lacks_first = not task.codec.fits(call.args, call.kwargs)
-        args = (NodeResult(self, own), *call.args) if lacks_first else call.args
+        args = (NodeResult(self, (own,)), *call.args) if lacks_first else call.args
         body, takes = encode_with_results(task.codec, args, call.kwargs)
         return task.name, call.options.queue or task.queue, wrap(Wiring(takes=takes), body) if takes else body
 
@@ -96,7 +94,7 @@ class FlowBuilder:
         """Checks what middleware made of a call; ValueError, ArgumentError."""
         task = node.call.task
         check_node(task.name, options)
-        if joined((*map(_as_ref, node.parents), *self._refs(task, args, kwargs))) != node.parents:
+        if joined((*map(_as_ref, node.parents), *self.refs(task, args, kwargs))) != node.parents:
             raise ArgumentError(f"{task.name}: a middleware gave it the result of a node that it does not wait for")
 
     def finish(self, id: bytes, now: int, rules: Callable[[str, str], Rules], body: RootBody) -> NewFlow:
@@ -118,11 +116,12 @@ class FlowBuilder:
         asks = any(node.on_failure == COMPENSATE for node in self.planned)
         return len(self.planned) + 1 if asks and any(node.undo for node in self.planned) else 0
 
-    def _refs(self, task: TaskDefinition[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Ref | None]:
+    def refs(self, task: TaskDefinition[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Ref]:
+        """What a call with these arguments waits for; ArgumentError for a result of another flow."""
         found = list(results_in(args, kwargs))
         if any(result.flow is not self for result in found):
             raise ArgumentError(f"{task.name}: an argument is the result of a node of another flow")
-        return [result.ref for result in found]
+        return [ref for result in found for ref in (*result.refs, *result.waits)]
 
     def _row(self, id: bytes, now: int, rules: Callable[[str, str], Rules], blocked: int) -> FlowRow:
         options, size = self.options, len(self.planned) + 1

@@ -1,4 +1,4 @@
-"""What an app has for flows: `flow`, `chain`, `group` and `chord`."""
+"""What an app has for flows: `flow`, `chain`, `group`, `chord` and `map`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from tarry.client.flows.block import Flow
 from tarry.client.flows.finding import Flows
 from tarry.client.flows.handle import FlowHandle
-from tarry.client.flows.node import Node
+from tarry.client.flows.mapping import Mapped
 from tarry.client.flows.options import FlowOptions, OnFailure
 from tarry.client.flows.root import checked_name
 from tarry.model.duration import Duration
@@ -77,7 +77,7 @@ class FlowMaker(ABC):
         """Stores a flow of calls that run one after the other; each gets the result of the one before as its first
         argument. Its result is that of the last. Type checkers check the first five of them."""
         with self.flow("chain") as flow:
-            _chain(flow, calls)
+            flow.chain(*calls)
         return flow.handle
 
     def group(self, calls: Iterable[Call[R]], /) -> FlowHandle[list[R]]:
@@ -90,7 +90,23 @@ class FlowMaker(ABC):
         """Stores a flow of calls that run side by side, and of a last one, which gets the list of their results as its
         first argument. Its result is that of the last one."""
         with self.flow("chord") as flow:
-            _chord(flow, calls, callback)
+            flow.chord(calls, callback)
+        return flow.handle
+
+    def map(self, task: Mapped[A, R], items: Iterable[A], /, *, shards: int = 32) -> FlowHandle[list[R]]:
+        """Stores a flow of a few jobs that call the task for each of these items: `app.map(shrink, pages)`. Its result
+        is the list of what the calls return, in order.
+
+        shards: how many jobs share the items, which run side by side; more if one had over 1,000 items. Each calls the
+        task for one item after the other. An attempt after a crash or an error goes on after the last 100 items that
+        were done. The task's timeout holds for all items of a job together, as often as it has items; middleware and
+        hooks are called for a job, and not for an item.
+
+        ValueError for a task with limits, for one that takes many jobs in one call, and for an HTTP task; ArgumentError
+        if an item does not fit. What came of the items of one job may be 256 KB.
+        """
+        with self.flow("map") as flow:
+            flow.map(task, items, shards=shards)
         return flow.handle
 
     @overload
@@ -113,7 +129,7 @@ class FlowMaker(ABC):
     async def achain(self, *calls: Any) -> FlowHandle[Any]:
         """`chain`, awaited."""
         async with self.flow("chain") as flow:
-            _chain(flow, calls)
+            flow.chain(*calls)
         return flow.handle
 
     async def agroup(self, calls: Iterable[Call[R]], /) -> FlowHandle[list[R]]:
@@ -127,7 +143,13 @@ class FlowMaker(ABC):
     ) -> FlowHandle[R]:
         """`chord`, awaited."""
         async with self.flow("chord") as flow:
-            _chord(flow, calls, callback)
+            flow.chord(calls, callback)
+        return flow.handle
+
+    async def amap(self, task: Mapped[A, R], items: Iterable[A], /, *, shards: int = 32) -> FlowHandle[list[R]]:
+        """`map`, awaited."""
+        async with self.flow("map") as flow:
+            flow.map(task, items, shards=shards)
         return flow.handle
 
     def using(
@@ -158,22 +180,3 @@ class FlowMakerUsing(FlowMaker):
     @property
     def client(self) -> "Client":
         return self._maker.client
-
-
-def _chain(flow: Flow, calls: Sequence[Any]) -> None:
-    if not calls:
-        raise TypeError("chain() needs a call: app.chain(task.call(...), other.call())")
-    before: Node[Any] | None = None
-    for call in calls:
-        before = flow.add(call if before is None else _after(call, before))
-
-
-def _chord(flow: Flow, calls: Iterable[Any], callback: Any) -> None:
-    flow.add(_after(callback, flow.add_all(calls)))
-
-
-def _after(call: Any, node: Node[Any]) -> Call[Any]:
-    """The call with the result of that node as its first argument."""
-    if type(call) is not Call:
-        raise TypeError(f"{call!r} is no call of a task: write task.call(...)")
-    return Call(call.task, (node.result, *call.args), call.kwargs, call.options)

@@ -1,6 +1,6 @@
 """A node of a flow that is being built."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar, cast
 
 from tarry.model.flow.wiring import Ref
@@ -10,12 +10,12 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Node(Generic[R_co]):
-    """What `f.add` returns: a job of the flow, or with `f.add_all` all jobs of a group."""
+    """What `f.add` returns: a job of the flow. Those of `f.add_all`, `f.map` and `f.flow` are many jobs."""
 
-    __slots__ = ("_flow", "_ref")
+    __slots__ = ("_flow", "_refs", "_waits")
 
-    def __init__(self, flow: object, ref: Ref | None) -> None:
-        self._flow, self._ref = flow, ref
+    def __init__(self, flow: object, refs: tuple[Ref, ...], waits: tuple[Ref, ...] = ()) -> None:
+        self._flow, self._refs, self._waits = flow, refs, waits
 
     @property
     def flow(self) -> object:
@@ -23,29 +23,41 @@ class Node(Generic[R_co]):
         return self._flow
 
     @property
-    def ref(self) -> Ref | None:
-        """Where its results will be; None: it is a group of nothing. For tarry's own use."""
-        return self._ref
+    def refs(self) -> tuple[Ref, ...]:
+        """Where its results will be; several are parts of one list. For tarry's own use."""
+        return self._refs
+
+    @property
+    def waits(self) -> tuple[Ref, ...]:
+        """What has ended, besides, when it has; for tarry's own use."""
+        return self._waits
+
+    @property
+    def index(self) -> int | None:
+        """The index of the job whose result it is; None: it is a list of results. For tarry's own use."""
+        return self._refs[0].first if self._refs and not self._refs[0].count else None
 
     @property
     def result(self) -> R_co:
         """What the node will return: give it to other nodes as an argument, or within a list that is one."""
         # For type checkers it is the value itself, so that they check the call that gets it.
-        return cast("R_co", NodeResult(self._flow, self._ref))
+        return cast("R_co", NodeResult(self._flow, self._refs, self._waits))
 
     def __repr__(self) -> str:
-        if self._ref is None:
-            return "<Node of nothing>"
-        last = f" to {self._ref.first + self._ref.count - 1}" if self._ref.count > 1 else ""
-        return f"<Node {self._ref.first}{last}>"
+        ranges = [f"{ref.nodes[0]} to {ref.nodes[-1]}" if len(ref.nodes) > 1 else f"{ref.first}" for ref in self._refs]
+        return f"<Node {', '.join(ranges)}>" if ranges else "<Node of nothing>"
 
 
-def results_of(nodes: Iterable[Any], flow: object) -> list[Ref | None]:
-    """Where the results of these nodes will be; TypeError, or ValueError for a node of another flow."""
-    found = list(nodes)
-    for node in found:
+def require_nodes(nodes: Iterable[Any], flow: object) -> Iterator[Node[Any]]:
+    """The nodes; TypeError, or ValueError for a node of another flow."""
+    for node in nodes:
         if not isinstance(node, Node):
             raise TypeError(f"after={node!r}: a list of nodes, as `add` returns them")
         if node.flow is not flow:
             raise ValueError(f"after={node!r}: a node of another flow")
-    return [node.ref for node in found]
+        yield node
+
+
+def waits_of(nodes: Iterable[Any], flow: object) -> list[Ref]:
+    """What has to end before what waits for these nodes starts; errors as `require_nodes`."""
+    return [ref for node in require_nodes(nodes, flow) for ref in (*node.refs, *node.waits)]

@@ -1,12 +1,13 @@
 """What a flow gave back, read from its nodes: results are not copied."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
+from tarry.client.flows import map_part
 from tarry.client.flows.root import name_of, read_root
 from tarry.errors import FlowFailed, JobCancelled, TarryError
 from tarry.model.flow.flow import FlowRow
@@ -30,35 +31,46 @@ def with_root(row: FlowRow, root: Job) -> FlowRow:
 def value(client: "Client", root: Job) -> Any:
     """The result of a flow that is done; ValueError if its parts are more than MAX_COLLECTED bytes."""
     body = read_root(root)
-    if body.returns is None:
+    if not body.parts:
         return [] if body.is_list else None
-    taken, found = 0, []
-    for job in nodes_of(client, root.id, body.returns):
-        taken += 0 if job is None else len(job.note)
-        if taken > MAX_COLLECTED:
-            raise ValueError(f"the results of flow {name_of(root)} take more than 16 MiB: iterate over results()")
-        found.append(decode(client, job))
+    taken, found = 0, list[Any]()
+    for ref in body.parts:
+        for job in nodes_of(client, root.id, ref):
+            taken += 0 if job is None else len(job.note)
+            if taken > MAX_COLLECTED:
+                raise ValueError(f"the results of flow {name_of(root)} take more than 16 MiB: iterate over results()")
+            found += _elements(client, ref, job)
     return body.shape(found)
 
 
 def iterate(client: "Client", root: Job) -> Iterator[Any]:
     """The elements of the result of a flow that is done, if it is a list; else the result."""
     body = read_root(root)
-    returns = body.returns
-    if returns is None:
-        return
+    parts = body.parts
     if body.names:
         yield value(client, root)
         return
-    if not returns.count:
-        job = client.store.get([node_id(root.id, returns.first)])[0]
+    if parts and not parts[0].count:
+        job = client.store.get([node_id(root.id, parts[0].first)])[0]
         added = None if job is None else added_nodes(job.note)
         if added is None:
             result = decode(client, job)
             yield from result if isinstance(result, list) else [result]
             return
-        returns = added
-    yield from (decode(client, job) for job in nodes_of(client, root.id, returns))
+        parts = (added,)
+    for ref in parts:
+        for job in nodes_of(client, root.id, ref):
+            yield from _elements(client, ref, job)
+
+
+def _elements(client: "Client", ref: Ref, job: Job | None) -> Sequence[Any]:
+    """What a node of this part adds to the list of results."""
+    if ref.count >= 0:
+        return [decode(client, job)]
+    if job is None:
+        raise ValueError("a part of the result is gone: somebody deleted its job")
+    found: Sequence[Any] = decode(client, job) if job.state is State.DONE else [None] * map_part.count_items(job.body)
+    return found
 
 
 def nodes_of(client: "Client", flow: bytes, ref: Ref) -> Iterator[Job | None]:
@@ -66,9 +78,8 @@ def nodes_of(client: "Client", flow: bytes, ref: Ref) -> Iterator[Job | None]:
     if not ref.count:
         yield from client.store.get([node_id(flow, ref.first)])
         return
-    end = ref.first + ref.count
-    for start in range(ref.first, end, _AT_ONCE):
-        count = min(_AT_ONCE, end - start)
+    for start in range(ref.nodes.start, ref.nodes.stop, _AT_ONCE):
+        count = min(_AT_ONCE, ref.nodes.stop - start)
         page = {index_of(job.id): job for job in client.store.flows.nodes(flow, start - 1, count)}
         yield from (page.get(index) for index in range(start, start + count))
 
@@ -81,7 +92,7 @@ def decode(client: "Client", job: Job | None) -> Any:
     if added is not None:
         # Nodes that it has added while it ran stand for its result.
         return [decode(client, each) for each in nodes_of(client, flow_of(job.id), added)]
-    task = client.tasks.get(job.task)
+    task = client.tasks.get(job.task) or map_part.find(job.task, client.tasks)
     return task.codec.decode_result(job.note) if task else msgspec.json.decode(job.note)
 
 

@@ -20,6 +20,8 @@ class RootBody(Struct, frozen=True, omit_defaults=True):
     """Without `returns`: the result is the empty list, and not None."""
     names: list[str] = []
     """Of the results in turn: then the result is a dict."""
+    more: tuple[Ref, ...] = ()
+    """The further parts of a result that is a list."""
     undo: int = 0
     """The index of the node that undoes the others; 0: there is none."""
 
@@ -28,6 +30,11 @@ class RootBody(Struct, frozen=True, omit_defaults=True):
         if self.names:
             return dict(zip(self.names, results, strict=True))
         return results[0] if self.returns and not self.returns.count else results
+
+    @property
+    def parts(self) -> tuple[Ref, ...]:
+        """All parts of the result; none: it is the empty list, or None."""
+        return () if self.returns is None else (self.returns, *self.more)
 
 
 _decoder = msgspec.json.Decoder(RootBody)

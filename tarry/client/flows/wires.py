@@ -18,10 +18,10 @@ class Wires(Struct, frozen=True):
     tells: dict[int, list[Gate]]
 
 
-def joined(refs: Iterable[Ref | None]) -> Parents:
+def joined(refs: Iterable[Ref]) -> Parents:
     """The nodes of these results, as ranges."""
     ranges: list[tuple[int, int]] = []
-    for first, count in sorted({(ref.first, ref.count or 1) for ref in refs if ref is not None}):
+    for first, count in sorted({(ref.first, len(ref.nodes)) for ref in refs}):
         if ranges and first <= sum(ranges[-1]):
             start = ranges[-1][0]
             ranges[-1] = start, max(sum(ranges[-1]), first + count) - start

@@ -30,7 +30,12 @@ class Ref(Struct, frozen=True, array_like=True, gc=False):
 
     first: int
     count: int = 0
-    """0: one result, and not a list."""
+    """0: one result, and not a list. Negative: the results of so many are lists, which are joined into one."""
+
+    @property
+    def nodes(self) -> range:
+        """The indices of its nodes."""
+        return range(self.first, self.first + max(1, abs(self.count)))
 
 
 class Take(Struct, frozen=True, array_like=True, gc=False):

@@ -1,6 +1,6 @@
 """Arguments that are results of other nodes of a flow: they are known only once those nodes have run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from tarry.errors import ArgumentError
@@ -14,21 +14,22 @@ class NodeResult:
     """The result of a node, before the node has run. It may be an argument of another node, or an element of a list
     that is one. Whoever looks into it gets an ArgumentError.
 
-    flow: what all nodes of one flow have in common. ref: where it will be; None: it is the empty list.
+    flow: what all nodes of one flow have in common. refs: where it will be; several are parts of one list, none is the
+    empty list. waits: other nodes that must have ended before it may be used.
     """
 
-    __slots__ = ("flow", "ref")
+    __slots__ = ("flow", "refs", "waits")
 
-    def __init__(self, flow: object, ref: Ref | None) -> None:
-        self.flow, self.ref = flow, ref
+    def __init__(self, flow: object, refs: tuple[Ref, ...], waits: tuple[Ref, ...] = ()) -> None:
+        self.flow, self.refs, self.waits = flow, refs, waits
 
     @property
     def is_list(self) -> bool:
         """Whether it is the list of the results of many nodes."""
-        return self.ref is None or self.ref.count > 0
+        return not self.refs or self.refs[0].count != 0
 
     def __repr__(self) -> str:
-        return "<result of no node>" if self.ref is None else f"<result of node {self.ref.first}>"
+        return f"<result of node {self.refs[0].first}>" if self.refs else "<result of no node>"
 
     def _refuse(self, *args: object) -> NoReturn:
         """Raises: code such as `limit_by=` cannot work with a value that is not there yet."""
@@ -67,19 +68,19 @@ def encode_with_results(codec: Codec, args: Sequence[Any], kwargs: Mapping[str, 
 def _known(codec: Codec, place: int | str, value: Any, taken: dict[int | str, list[Ref]]) -> Any:
     """The argument, or LATER if it is a result; that is then noted in `taken`."""
     if type(value) is NodeResult:
-        if value.ref is None:
+        if not value.refs:
             return []
-        taken[place] = [value.ref]
+        taken[place] = [*value.refs]
         return LATER
     if type(value) not in (list, tuple) or not any(type(each) is NodeResult for each in value):
         return value
     if any(type(each) is not NodeResult or each.is_list for each in value):
         raise ArgumentError(f"{codec.argument(place)}: a list with results has nothing else in it, and no lists")
-    taken[place] = _joined([each.ref.first for each in value])
+    taken[place] = as_list([each.refs[0].first for each in value])
     return LATER
 
 
-def _joined(indices: Sequence[int]) -> list[Ref]:
+def as_list(indices: Iterable[int]) -> list[Ref]:
     """The results of these nodes as a list, with those that follow each other in one Ref."""
     refs: list[Ref] = []
     for index in indices:

@@ -57,7 +57,7 @@ class Blocking:
     async def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if is_coroutine_function(fn):
             raise TypeError(f"{fn!r} is an `async def`: a step of a `def` task must be a `def`")
-        with _Inside():
+        with Inside():
             return fn(*args, **kwargs)
 
     def begin(self, log: StepLog) -> AbstractContextManager[object]:
@@ -95,7 +95,7 @@ class OnLoop:
     """For code that an event loop runs."""
 
     async def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        with _Inside():
+        with Inside():
             if is_coroutine_function(fn):
                 return await fn(*args, **kwargs)
             value = await asyncio.to_thread(fn, *args, **kwargs)
@@ -176,8 +176,8 @@ def require_ours(is_ours: bool) -> None:
         raise CalledBack("the job was cancelled, or now belongs to another worker: no further step runs")
 
 
-class _Inside:
-    """`with _Inside():` what runs there, and what it starts, is part of a step."""
+class Inside:
+    """`with Inside():` what runs there, and what it starts, is part of a step."""
 
     def __enter__(self) -> None:
         self._token = inside.set(True)

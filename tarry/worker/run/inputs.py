@@ -6,11 +6,12 @@ worker keeps the results that it settled last: in a chain, each link finds the o
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import msgspec
 
+from tarry.client.flows import map_part
 from tarry.errors import ArgumentError, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
@@ -78,6 +79,10 @@ class NodeInputs:
     def _results(self, flow: bytes, ref: Ref, budget: "_Budget", depth: int = 0) -> Iterator[bytes]:
         for indices, results in self._read(flow, ref, budget):
             budget.spend(results, indices)
+            if ref.count < 0:
+                # Parts of a map, each with a list.
+                yield from chain.from_iterable(map(budget.elements, results, indices))
+                continue
             for index, result in zip(indices, results, strict=True):
                 added = added_nodes(result)
                 if added is None:
@@ -89,13 +94,13 @@ class NodeInputs:
 
     def _read(self, flow: bytes, ref: Ref, budget: "_Budget") -> Iterator[tuple[range, list[bytes]]]:
         """Indices and results of these nodes, by pages."""
-        end, kept = ref.first + max(1, ref.count), self._kept
-        for start in range(ref.first, end, _AT_ONCE):
-            indices = range(start, min(start + _AT_ONCE, end))
+        kept = self._kept
+        for start in range(0, len(ref.nodes), _AT_ONCE):
+            indices = ref.nodes[start : start + _AT_ONCE]
             results = [result for index in indices if (result := kept.get(node_id(flow, index))) is not None]
             if len(results) < len(indices):
                 jobs = self._jobs(flow, indices)
-                results = [budget.result(jobs.get(index), index) for index in indices]
+                results = [budget.result(jobs.get(index), index, ref.count < 0) for index in indices]
             yield indices, results
 
     def _jobs(self, flow: bytes, indices: range) -> dict[int, Job]:
@@ -123,14 +128,24 @@ class _Budget:
                 " return where the data are, and not the data"
             )
 
-    def result(self, job: Job | None, index: int) -> bytes:
+    def elements(self, result: bytes, index: int) -> Sequence[bytes]:
+        """The elements of a result that is a list, of a part of a map."""
+        try:
+            return [bytes(each) for each in msgspec.json.decode(result, type=list[msgspec.Raw])]
+        except msgspec.MsgspecError:
+            raise ArgumentError(f"{self.task}: the result of node {index} is no list") from None
+
+    def result(self, job: Job | None, index: int, is_part: bool) -> bytes:
+        """is_part: it is a part of a map, whose result is a list."""
         if job is None or job.state is State.BLOCKED:
             raise ArgumentError(f"{self.task}: the result of node {index} is gone")
         if job.state in _UNFINISHED:
             # A person runs it again just now.
             raise ArgumentsLater(f"{self.task}: node {index} runs again", SECOND)
+        if job.state is State.DONE:
+            return job.note or b"null"
         # It has not ended well, and its flow went on.
-        return (job.note or b"null") if job.state is State.DONE else b"null"
+        return _as_list([b"null"] * map_part.count_items(job.body)) if is_part else b"null"
 
 
 async def fetch(running: Running) -> None:

@@ -4,7 +4,7 @@ It adds a chain of nodes, one for each node that is done and says how it is undo
 fails, the next ones run all the same.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -61,5 +61,4 @@ def _chain(job: Job, first: int, done: Sequence[Job]) -> Iterator[Job]:
         )  # fmt: skip
 
 
-INTERNAL: Mapping[str, TaskDefinition[Any, Any]] = {UNDO_TASK: TaskDefinition(_undo, name=UNDO_TASK)}
-"""Tasks that every worker has, by name."""
+undo_task: TaskDefinition[Any, Any] = TaskDefinition(_undo, name=UNDO_TASK)

@@ -21,6 +21,15 @@ def nodes() -> None:
         f.add(join.call(group.result))  # error
         f.add_all([send.call()])  # error
         f.add_all(send.call("a"))  # error
+        f.map(fetch, [1])  # error
+        f.map(charge, [1])  # error
+        f.chain(fetch.call("x"), send.call())  # error
+        f.chain(f.add_all([fetch.call("x")]), join.call())  # error
+        f.chain(group, fetch.call())  # error
+        f.add_all([sent.result])  # error
+        f.chord([fetched], join.call())  # error
+        f.flow("pack", after=sent)  # error
+        f.flow("pack", on_failure="never")  # error
 
 
 def chains() -> None:
@@ -38,12 +47,17 @@ def chains() -> None:
     app.chord([fetch.call("x")], join.call())  # error
     app.chord([crawl.call("x")], join.call())  # error
     c: int = app.chord([send.call("x")], join.call()).result()  # error
+    app.map(fetch, [7])  # error
+    app.map(fetch, "x", shards="3")  # error
+    app.map(charge, [order(1)])  # error
+    app.map(len, ["x"])  # error
+    d: list[str] = app.map(fetch, ["x"]).result()  # error
     app.flow("order", on_failure="never")  # error
     app.flow()  # error
     send.broadcast(7)  # error
     send.using(per="rack").broadcast("a@b")  # error
-    d: dict[str, str] = send.using(per="worker").broadcast("a@b").result()  # error
-    print(a, b, c, d)
+    e: dict[str, str] = send.using(per="worker").broadcast("a@b").result()  # error
+    print(a, b, c, d, e)
 
 
 async def awaited() -> None:
@@ -51,4 +65,5 @@ async def awaited() -> None:
     a: str = await (await app.achain(send.call("x"), fetch.call())).aresult()  # error
     await app.agroup([send.call()])  # error
     await app.achord([fetch.call("x")], join.call())  # error
+    await app.amap(fetch, [7])  # error
     print(a)
