@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from tarry.model.attempts import Attempt, acts_of, attempts_of
 from tarry.model.duration import SECOND
-from tarry.model.flow import wiring
 from tarry.model.flow.node_ids import flow_of, is_node
+from tarry.model.flow.wiring import split
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.overrides import retry_of
@@ -162,17 +162,9 @@ def job_fields(job: Job, attempts: int | None) -> dict[str, Any]:
         "expires": job.expires / SECOND or None,
         "owner": job.owner or None,
         "progress": decode_progress(job.progress),
-        "args": decode_json(_arguments(job.body)),
+        "args": decode_json(split(job.id, job.body)[1]),
         "note": decode_json(job.note),
     }
-
-
-def _arguments(body: bytes) -> bytes:
-    """The arguments of a body; those of a node that are results of others are null."""
-    try:
-        return wiring.arguments(body)
-    except ValueError:
-        return body
 
 
 def decode_json(text: bytes) -> Any:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from tarry.client.clock import CHECKED_EVERY, Clock
-from tarry.door.claim_requests import ClaimRequest, expire, give_back
+from tarry.door.claim_requests import ClaimRequest, give_back
 from tarry.door.claim_settling import PreparedChange, Replies, Settler
 from tarry.door.gathering import GATHER_FROM, Gathering
+from tarry.door.given_jobs import GivenJobs
 from tarry.door.held_jobs import LEASE, ExternalMarks, HeldJobs, OutsideOwners
 from tarry.door.takers import MOST_CLAIMS, Answer, Takers, Ticket, TicketClaim, TicketGroup, share_out
 from tarry.errors import Draining, StoreError
@@ -61,7 +62,7 @@ class ClaimLoop:
     ) -> None:
         self.held, self._owners, self._takers = HeldJobs(), OutsideOwners(), Takers()
         self.clock = Clock(store.time, CHECKED_EVERY)
-        self._store, self._rules, self._marks = store, rules, ExternalMarks(app_queues)
+        self._store, self._given, self._marks = store, GivenJobs(store, rules), ExternalMarks(app_queues)
         self._replies = Replies(loop)
         self._settler = Settler(store, self.clock, self.held, self._owners, self._replies, hooks)
         self._lock = threading.Lock()
@@ -310,7 +311,7 @@ class ClaimLoop:
         self._look_at = min(self._look_at, time.monotonic() + pause)
 
     def _hand_out(self, claim: TicketClaim, name: str, answer: Exchange, now: int) -> None:
-        jobs = [job for job in answer.jobs if not 0 < job.expires <= now]
+        jobs, others = self._given.choose(answer.jobs, now)
         claim.group.plan.record(claim.wants, answer.jobs)
         if claim.lease is None:
             self.held.add(answer.jobs)
@@ -318,10 +319,9 @@ class ClaimLoop:
             self._owners.note_claim(name, claim.lease, len(answer.jobs))
         if answer.unheard:
             self._doubt(name, answer.jobs)
-        late = [job for job in answer.jobs if 0 < job.expires <= now]
         given = share_out(claim.tickets, jobs)
         with self._lock:
-            self._requests.extend(expire(job, self._rules) for job in late)
+            self._requests.extend(others)
             for ticket in given:
                 self._takers.remove(ticket)
         for ticket, got in given.items():

@@ -9,7 +9,7 @@ from tarry.errors import NotHeld
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job, State
-from tarry.model.outcome import Expired, Outcome
+from tarry.model.outcome import Outcome
 from tarry.store import ids, owner
 from tarry.worker.exchanger import RulesFor
 
@@ -74,14 +74,14 @@ def give_back(job: Job) -> ChangeRequest:
     return ChangeRequest(job.id, rule, _ignore)
 
 
-def expire(job: Job, rules: RulesFor) -> ChangeRequest:
-    """Ends a job that was claimed too late to start."""
+def end_unstarted(job: Job, outcome: Outcome, rules: RulesFor) -> ChangeRequest:
+    """Ends the attempt at a job that was claimed and is given to nobody."""
 
     def rule(seen: Job, now: int) -> Change:
         _require_same(seen, job)
-        return lifecycle.after(seen, Expired(), rules(seen.task, seen.queue), now)
+        return lifecycle.after(seen, outcome, rules(seen.task, seen.queue), now)
 
-    return ChangeRequest(job.id, rule, _ignore, Expired())
+    return ChangeRequest(job.id, rule, _ignore, outcome)
 
 
 def _require_same(seen: Job, job: Job) -> None:

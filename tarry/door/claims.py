@@ -152,9 +152,9 @@ class Claims:
     ) -> None:
         """Makes the change that the rule of the lifecycle says, of any job. Busy, Draining.
 
-        reply: gets the job as it was before, a held one without its body, or an error: that of the rule, JobNotFound,
-        or a StoreError. The rule may be called again if the job has changed meanwhile. outcome: how an attempt ended,
-        for the log and the hooks; None: nothing is to be told.
+        reply: gets the job as it was before, a held one without its arguments, or an error: that of the rule,
+        JobNotFound, or a StoreError. The rule may be called again if the job has changed meanwhile. outcome: how an
+        attempt ended, for the log and the hooks; None: nothing is to be told.
         """
         self._ask(ChangeRequest(id, rule, lambda answer: reply(_before(answer)), outcome))
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tarry.client.clock import elapsed
 from tarry.model.duration import SECOND
+from tarry.model.flow.wiring import split
 from tarry.model.job import Job
 from tarry.store import owner
 from tarry.store.base import Store
@@ -37,11 +38,11 @@ class HeldJobs:
         if not self._jobs:
             # Their lease is new.
             self._extended_at = time.monotonic()
-        # No rule needs the bodies, which may be large.
-        self._jobs.update((job.id, replace(job, body=b"", progress=b"")) for job in jobs)
+        # No rule needs the arguments, which may be large; the end of a node needs its envelope.
+        self._jobs.update((job.id, replace(job, body=split(job.id, job.body)[0], progress=b"")) for job in jobs)
 
     def get(self, id: bytes) -> Job | None:
-        """The job, without its body, if the process holds it."""
+        """The job, without its arguments, if the process holds it."""
         return self._jobs.get(id)
 
     def drop(self, id: bytes) -> None:

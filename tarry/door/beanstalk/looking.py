@@ -7,6 +7,7 @@ from tarry.door.beanstalk import records, replies, stats
 from tarry.door.beanstalk.parser import Command
 from tarry.door.beanstalk.shared import DEFAULT_TUBE, BeanstalkDoor
 from tarry.door.beanstalk.tube_choice import TubeChoice
+from tarry.model.flow.wiring import split
 from tarry.model.job import Job
 
 R = TypeVar("R")
@@ -46,7 +47,7 @@ class Looking:
     def peek(self, command: Command) -> StoreCall | bytes:
         """Any job."""
         numbers = self._door.numbers
-        return self._look(command.number, lambda job: replies.found(numbers.number(job.id), job.body))
+        return self._look(command.number, lambda job: replies.found(numbers.number(job.id), split(job.id, job.body)[1]))
 
     def stats_job(self, command: Command) -> StoreCall | bytes:
         """Of any job."""
@@ -72,7 +73,11 @@ class Looking:
         state, tube, door = command.verb.removeprefix("peek-"), self._tubes.used, self._door
 
         def reply(job: Job | None) -> bytes:
-            return replies.NOT_FOUND if job is None else replies.found(door.numbers.number(job.id), job.body)
+            return (
+                replies.NOT_FOUND
+                if job is None
+                else replies.found(door.numbers.number(job.id), split(job.id, job.body)[1])
+            )
 
         return StoreCall(lambda: door.tubes.peek(state, tube, door.now()), reply)
 

@@ -2,6 +2,8 @@
 
 from tarry.door.beanstalk import records
 from tarry.door.beanstalk.shared import BeanstalkDoor
+from tarry.door.given_jobs import GivenJobs
+from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
@@ -29,7 +31,17 @@ def reserve_job(door: BeanstalkDoor, id: bytes, owner: str) -> Job | None:
     others = [records.give_back(other, now) for other in answer.jobs if other.id != id]
     if others:
         store.apply(others, now)
-    return next((taken for taken in answer.jobs if taken.id == id), None)
+    taken = next((taken for taken in answer.jobs if taken.id == id), None)
+    return None if taken is None else _complete(door, store, taken, now)
+
+
+def _complete(door: BeanstalkDoor, store: Store, job: Job, now: int) -> Job | None:
+    """The job with all of its arguments; None if these cannot be had, and then its attempt has ended."""
+    made = GivenJobs(store, door.client.rules).complete(job)
+    if isinstance(made, Job):
+        return made
+    store.apply([lifecycle.after(job, made, door.rules(job), now)], now)
+    return None
 
 
 def _find(store: Store, id: bytes) -> tuple[Store, Job | None]:

@@ -12,6 +12,7 @@ from tarry.door.beanstalk.reserve_job import reserve_job
 from tarry.door.beanstalk.shared import TakeTicket, add
 from tarry.door.beanstalk.tube_choice import TubeChoice
 from tarry.errors import Busy, Draining, StoreError
+from tarry.model.flow.wiring import split
 from tarry.model.job import Job
 
 MakeReply = Callable[[Job], bytes]
@@ -96,7 +97,7 @@ class Taking:
             self._reply(replies.INTERNAL_ERROR)
             return
         self._reservations.add(number, job)
-        self._reply(replies.reserved(number, job.body))
+        self._reply(replies.reserved(number, split(job.id, job.body)[1]))
 
     def _begin_wait(self) -> None:
         self._is_waiting = True

@@ -9,6 +9,8 @@ from functools import lru_cache
 import msgspec
 from msgspec import Struct
 
+from tarry.model.flow.node_ids import is_node
+
 STOP, GO_ON, COMPENSATE = range(3)
 """What follows when a node does not end well; `model/flow/rules.py` has the rule."""
 
@@ -89,8 +91,21 @@ def unwrap(body: bytes) -> tuple[Wiring | None, bytes]:
 
 
 def arguments(body: bytes) -> bytes:
-    """The arguments of a body, with or without an envelope: for whoever shows them. ValueError as `unwrap`."""
+    """The arguments of a body, with or without an envelope. ValueError as `unwrap`."""
     return body[_bounds(body)[1] :] if body[:1] == MARK else body
+
+
+def split(id: bytes, body: bytes) -> tuple[bytes, bytes]:
+    """The envelope and the arguments of any job, for whoever shows or passes them on. Without an envelope: empty, and
+    the body; also if it cannot be read."""
+    # Other programs put any bytes: only a node's can be an envelope.
+    if not is_node(id) or body[:1] != MARK:
+        return b"", body
+    try:
+        end = _bounds(body)[1]
+    except ValueError:
+        return b"", body
+    return body[:end], body[end:]
 
 
 def added_result(first: int, count: int, opened: int = 0) -> bytes:

@@ -18,6 +18,7 @@ from tarry.door.http.reading import check_depth
 from tarry.door.identity.access import Scope
 from tarry.model.change import Change
 from tarry.model.duration import DAY, SECOND, microseconds
+from tarry.model.flow.wiring import split
 from tarry.model.job import Job, State
 from tarry.model.outcome import Outcome, Raised, Released, Returned, Snoozed, outcome_note
 from tarry.store import ids
@@ -323,7 +324,8 @@ def _outcome(call: ApiCall, order: FinishOrder | FailOrder | ReleaseOrder) -> Ou
 
 
 def _claimed(job: Job) -> ClaimedJob:
-    args = _json(job.body)
+    _, body = split(job.id, job.body)
+    args = _json(body)
     return ClaimedJob(
         ids.text(job.id),
         job.epoch,
@@ -335,7 +337,7 @@ def _claimed(job: Job) -> ClaimedJob:
         job.created / SECOND,
         job.due / SECOND,
         Raw(b"null") if args is None else args,
-        base64.b64encode(job.body).decode() if args is None else None,
+        base64.b64encode(body).decode() if args is None else None,
         _json(job.headers) or Raw(b"{}"),
     )
 
