@@ -31,7 +31,7 @@ class DeathHooks:
     """Calls `on_failure` and `on_dead` for the keeper, in a separate thread. store: has what nodes of flows take."""
 
     def __init__(self, tasks: Mapping[str, TaskDefinition[Any, Any]], store: Store) -> None:
-        self._tasks, self._inputs = tasks, NodeInputs(store)
+        self._tasks, self._inputs = tasks, NodeInputs(store, tasks)
         self._queue: SimpleQueue[tuple[Job, Change] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 

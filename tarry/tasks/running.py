@@ -1,7 +1,8 @@
 """A job while it runs in this process, for the pump, the runner, and the task itself."""
 
+import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +19,7 @@ from tarry.tasks import headers, progress
 from tarry.tasks.arguments.codec import Arguments
 from tarry.tasks.durable.log import StepLog
 from tarry.tasks.interrupts import Interrupted
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.output import Tail
 from tarry.tasks.progress import Progress, ProgressBuffer
 
@@ -30,6 +32,10 @@ class Inputs(Protocol):
 
     def arguments(self, job: Job) -> bytes:
         """The arguments of a node as JSON, with the results that it takes; ArgumentError. May block."""
+
+    def pages(self, job: Job) -> Iterator[list[Any]]:
+        """The results of the nodes that a node comes after, in order, many at a time. Each page may block; StoreError,
+        and ArgumentError if one is gone."""
 
 
 class Running:
@@ -219,6 +225,29 @@ class CurrentJob:
         if self._scratch is None:
             self._scratch = {}
         return self._scratch
+
+    def results(self) -> Iterator[Any]:
+        """Iterates over the results of the nodes that this job of a flow comes after: those of `after=`, in that order.
+        They are read by pages, so there may be any number of them.
+
+        A group or a map gives all of its results, one by one; so does a node that has fanned out. None: the node did
+        not end well, and the flow went on. Reading blocks: use `aresults` in an `async def`. RuntimeError if the job is
+        in no flow; StoreError; ArgumentError if one was deleted.
+        """
+        return itertools.chain.from_iterable(self._pages())
+
+    async def aresults(self) -> AsyncIterator[Any]:
+        """The same, for `async for`."""
+        pages = self._pages()
+        while (page := await asyncio.to_thread(next, pages, None)) is not None:
+            for result in page:
+                yield result
+
+    def _pages(self) -> Iterator[list[Any]]:
+        inputs, job = self._running.inputs, self._running.job
+        if inputs is None:
+            raise RuntimeError(f"results() of {job.task}: this job is in no flow")
+        return inputs.pages(job)
 
     @property
     def deadline(self) -> float | None:

@@ -12,7 +12,7 @@ used as usual.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tarry.client.clock import Clock
@@ -65,6 +65,7 @@ class Exchanger:
         lease: int,
         rules: RulesFor,
         marks: ProgressBuffer,
+        tasks: Mapping[str, TaskDefinition[Any, Any]],
     ) -> None:
         self.store = store
         self.owner = owner
@@ -80,7 +81,7 @@ class Exchanger:
         self.claimed_at = 0
         """The store's time of the last claim."""
         self._clock, self._plan, self._lease, self._rules, self._marks = clock, plan, lease, rules, marks
-        self._inputs = NodeInputs(store)
+        self._inputs = NodeInputs(store, tasks)
         self._tends = False
         """A flow has more nodes to release."""
         self._early = EarlyClaim(store, owner, lease, plan)

@@ -79,7 +79,7 @@ class Pump:
         self._marks = ProgressBuffer(self.outcomes.wake, keep_output)
         self._plan = ClaimPlan(store, queues or {"*": 1}, shares)
         self._exchanger = Exchanger(
-            store, owner, clock=self._clock, plan=self._plan, lease=lease, rules=rules, marks=self._marks
+            store, owner, clock=self._clock, plan=self._plan, lease=lease, rules=rules, marks=self._marks, tasks=tasks
         )
         self.held, self.steps = self._exchanger.held, self._exchanger.steps
         self.events = self._exchanger.events

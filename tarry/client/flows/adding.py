@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from tarry.client.flows.build import FlowBuilder
 from tarry.client.flows.mapping import Mapped, plan_parts
-from tarry.client.flows.node import Node, require_nodes, waits_of
+from tarry.client.flows.node import Node, joined_results, require_nodes, waits_of
 from tarry.client.flows.options import policy
 from tarry.errors import BodyTooLarge
 from tarry.model.flow.wiring import Ref
@@ -64,7 +64,8 @@ class NodeAdder(ABC):
         undo: Any = None,
         name: str | None = None,
     ) -> Node[Any]:
-        """Adds a job. It starts once the nodes have ended whose results it gets, and those of `after`.
+        """Adds a job. It starts once the nodes have ended whose results it gets, and those of `after`, whose results it
+        may read by `current_job().results()`.
 
         on_failure: "stop": if it does not end well, nothing that waits starts any more, and the flow is dead once all
         that runs has ended; "go_on": the flow goes on, with None for its result; "compensate": as "stop", and before
@@ -74,7 +75,9 @@ class NodeAdder(ABC):
         people see, instead of the task's name. ArgumentError if the arguments do not fit the task.
         """
         self._check_open()
-        self._last = self._add_one(call, waits_of(after, self._builder), on_failure, checked_label(name), undo)
+        nodes = list(after)
+        waits, reads = waits_of(nodes, self._builder), joined_results(nodes)
+        self._last = self._add_one(call, waits, on_failure, checked_label(name), undo, reads)
         return self._last
 
     @overload
@@ -195,13 +198,19 @@ class NodeAdder(ABC):
         return ()
 
     def _add_one(
-        self, call: Any, waits: Sequence[Ref], on_failure: str | None, label: str = "", undo: Any = None
+        self,
+        call: Any,
+        waits: Sequence[Ref],
+        on_failure: str | None,
+        label: str = "",
+        undo: Any = None,
+        reads: Sequence[Ref] = (),
     ) -> Node[Any]:
         kind = policy(self._on_failure if on_failure is None else on_failure)
         if self._prefix and type(call) is Call:
             label = f"{self._prefix}/{label or call.task.name}"
             waits = [*waits, *self._entry_waits([*waits, *self._builder.refs(call.task, call.args, call.kwargs)])]
-        added = self._builder.add(call, waits, kind, label, undo)
+        added = self._builder.add(call, waits, kind, label, undo, reads)
         self._note(added.first)
         return Node(self._builder, (added,))
 

@@ -14,7 +14,7 @@ from tarry.errors import ArgumentError
 from tarry.model.duration import microseconds
 from tarry.model.flow.flow import FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import MAX_NODES, node_id
-from tarry.model.flow.wiring import COMPENSATE, UNDO_TASK, Gate, Ref, Take, Wiring, wrap
+from tarry.model.flow.wiring import AFTER, COMPENSATE, UNDO_TASK, Gate, Ref, Take, Wiring, wrap
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.lifecycle import Rules
 from tarry.store.flows.flows import FLOW_TASK, NewFlow
@@ -35,6 +35,7 @@ class PlannedNode(Struct, gc=False):
     undo: tuple[str, str, bytes] | None = None
     job: Job | None = None
     takes: tuple[Take, ...] = ()
+    reads: Sequence[Ref] = ()
 
 
 class FlowBuilder:
@@ -49,14 +50,26 @@ class FlowBuilder:
         """The names of the tasks with limits that it has, in order."""
         return sorted({node.call.task.name for node in self.planned if node.call.task.lane})
 
-    def add(self, call: Any, after: Iterable[Ref] = (), on_failure: int = 0, label: str = "", undo: Any = None) -> Ref:
-        """Adds a node; ArgumentError if its arguments do not fit, and ValueError for a wrong option."""
+    def add(
+        self,
+        call: Any,
+        after: Iterable[Ref] = (),
+        on_failure: int = 0,
+        label: str = "",
+        undo: Any = None,
+        reads: Sequence[Ref] = (),
+    ) -> Ref:
+        """Adds a node; ArgumentError if its arguments do not fit, and ValueError for a wrong option.
+
+        after: what it waits for besides the results among its arguments. reads: which results it may read.
+        """
         if type(call) is not Call:
             raise TypeError(f"{call!r} is no call of a task: write task.call(...)")
         if len(self.planned) + 2 > MAX_NODES:
             raise ValueError(f"flow {self.name}: at most {MAX_NODES - 1:,} nodes")
         check_node(call.task.name, call.options)
         node = PlannedNode(call, joined((*after, *self.refs(call.task, call.args, call.kwargs))), on_failure, label)
+        node.reads = reads
         # With middleware it waits for the end of the block: an `async def` must be awaited.
         if not call.task.app_hooks.has_enqueue_hooks:
             self.make(node, call.args, call.kwargs, call.options)
@@ -82,7 +95,8 @@ class FlowBuilder:
     ) -> None:
         """Makes the job of a node, with these arguments; ArgumentError."""
         task = node.call.task
-        body, node.takes = encode_with_results(task.codec, args, kwargs)
+        body, takes = encode_with_results(task.codec, args, kwargs)
+        node.takes = (*takes, *(Take(AFTER, ref) for ref in node.reads))
         lane = _lane(task, args, kwargs)
         if self.options.queue is not None and options.queue is None:
             options = replace(options, queue=self.options.queue)

@@ -61,3 +61,14 @@ def require_nodes(nodes: Iterable[Any], flow: object) -> Iterator[Node[Any]]:
 def waits_of(nodes: Iterable[Any], flow: object) -> list[Ref]:
     """What has to end before what waits for these nodes starts; errors as `require_nodes`."""
     return [ref for node in require_nodes(nodes, flow) for ref in (*node.refs, *node.waits)]
+
+
+def joined_results(nodes: Iterable[Node[Any]]) -> list[Ref]:
+    """Where the results of these nodes will be, one after the other."""
+    found: list[Ref] = []
+    for ref in (ref for node in nodes for ref in node.refs):
+        if found and min(ref.count, found[-1].count) >= 0 and ref.first == found[-1].nodes.stop:
+            found[-1] = Ref(found[-1].first, len(found[-1].nodes) + len(ref.nodes))
+        else:
+            found.append(ref)
+    return found

@@ -14,6 +14,9 @@ from tarry.model.flow.node_ids import is_node
 STOP, GO_ON, COMPENSATE = range(3)
 """What follows when a node does not end well; `model/flow/rules.py` has the rule."""
 
+AFTER = ""
+"""The place of a result that is no argument: the node only comes after that one."""
+
 MARK = b"\x01"
 """The first byte of an envelope."""
 
@@ -44,7 +47,7 @@ class Take(Struct, frozen=True, array_like=True, gc=False):
     """An argument that is a result. In the arguments `null` stands in its place."""
 
     place: int | str
-    """Its position, or its name."""
+    """Its position, or its name. AFTER: it is no argument, and the task may read it while it runs."""
     ref: Ref
 
 

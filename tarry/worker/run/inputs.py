@@ -5,7 +5,7 @@ worker keeps the results that it settled last: in a chain, each link finds the o
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -15,13 +15,15 @@ from tarry.client.flows import map_part
 from tarry.errors import ArgumentError, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
-from tarry.model.flow.wiring import Ref, Take, added_nodes, unwrap
+from tarry.model.flow.wiring import AFTER, Ref, Take, added_nodes, unwrap
 from tarry.model.job import Job, State
 from tarry.store.base import Store
 from tarry.tasks.arguments.errors import ArgumentsLater
+from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import Running, jobs_of
 from tarry.tasks.shield import shielded
+from tarry.worker.run.waited_results import WaitedResults
 
 MAX_COLLECTED = 16 * 2**20
 """Bytes of all results that one node takes."""
@@ -34,10 +36,10 @@ _UNFINISHED = (State.READY, State.SCHEDULED, State.RUNNING)
 
 
 class NodeInputs:
-    """Finds results of nodes for one worker. Its methods may be called in any thread."""
+    """Finds results of nodes for one worker. Its methods may be called in any thread. tasks: those of the app."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, tasks: Mapping[str, TaskDefinition[Any, Any]] | None = None) -> None:
+        self.store, self._tasks = store, tasks or {}
         self._kept: OrderedDict[bytes, bytes] = OrderedDict()
         self._size = 0
 
@@ -56,13 +58,18 @@ class NodeInputs:
             wiring, arguments = unwrap(job.body)
         except (ValueError, msgspec.MsgspecError) as error:
             raise ArgumentError(f"{job.task}: {error}") from None
-        if wiring is None or not wiring.takes:
+        takes = () if wiring is None else [take for take in wiring.takes if take.place != AFTER]
+        if not takes:
             return arguments
         try:
             with shielded:
-                return _splice(arguments, self._values(job, wiring.takes))
+                return _splice(arguments, self._values(job, takes))
         except StoreError as error:
             raise ArgumentsLater(f"{job.task}: its arguments cannot be read: {error}", SECOND) from None
+
+    def pages(self, job: Job) -> Iterator[list[Any]]:
+        """See `Inputs.pages`."""
+        return WaitedResults(self.store, self._tasks, job.task).pages(job)
 
     def _values(self, job: Job, takes: Sequence[Take]) -> dict[int | str, bytes]:
         """The values as JSON, by the place of the argument."""
@@ -125,7 +132,7 @@ class _Budget:
             )
             raise ArgumentError(
                 f"{self.task}: the results that it takes are more than {MAX_COLLECTED >> 20} MB, up to node {index};"
-                " return where the data are, and not the data"
+                " name it in after= instead, and read current_job().results(), or return where the data are"
             )
 
     def elements(self, result: bytes, index: int) -> Sequence[bytes]:

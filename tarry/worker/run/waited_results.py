@@ -1,0 +1,74 @@
+"""The results of the nodes that a node comes after, page by page: for a task that could not take them all at once."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tarry.client.flows import map_part
+from tarry.errors import ArgumentError
+from tarry.model.flow.node_ids import flow_of, index_of, node_id
+from tarry.model.flow.wiring import AFTER, Ref, added_nodes, unwrap
+from tarry.model.job import Job, State
+from tarry.model.verdict import Snooze
+from tarry.store.base import Store
+from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.shield import shielded
+
+PAGE = 1000
+"""Nodes that are read in one call of the store."""
+_AGAIN = 1
+"""Seconds until a job comes again whose node runs once more just now."""
+
+
+class WaitedResults:
+    """tasks: those of the app, which know the types of their results. task: the one that reads, for errors."""
+
+    def __init__(self, store: Store, tasks: Mapping[str, TaskDefinition[Any, Any]], task: str) -> None:
+        self._store, self._tasks, self._task = store, tasks, task
+
+    def pages(self, job: Job) -> Iterator[list[Any]]:
+        """See `Inputs.pages`."""
+        wiring, _ = unwrap(job.body)
+        for take in wiring.takes if wiring is not None else ():
+            if take.place == AFTER:
+                yield from self._pages(flow_of(job.id), take.ref)
+
+    def _pages(self, flow: bytes, ref: Ref) -> Iterator[list[Any]]:
+        for start in range(0, len(ref.nodes), PAGE):
+            indices = ref.nodes[start : start + PAGE]
+            with shielded:
+                found = {index_of(job.id): job for job in self._read(flow, indices)}
+            page: list[Any] = []
+            for index in indices:
+                job = self._require_ended(found.get(index), index)
+                added = added_nodes(job.note) if job.state is State.DONE else None
+                if added is None:
+                    page += self._elements(job, is_part=ref.count < 0)
+                    continue
+                # Those that it has added stand in its place, however many.
+                yield page
+                page = []
+                yield from self._pages(flow, added)
+            yield page
+
+    def _read(self, flow: bytes, indices: range) -> list[Job]:
+        if len(indices) == 1:
+            return [job for job in self._store.get([node_id(flow, indices[0])]) if job is not None]
+        return self._store.flows.nodes(flow, indices[0] - 1, len(indices))
+
+    def _require_ended(self, job: Job | None, index: int) -> Job:
+        if job is None or job.state is State.BLOCKED:
+            raise ArgumentError(f"{self._task}: the result of node {index} is gone")
+        if not job.state.finished:
+            # A person runs it again just now.
+            raise Snooze(_AGAIN)
+        return job
+
+    def _elements(self, job: Job, is_part: bool) -> list[Any]:
+        if job.state is not State.DONE:
+            return [None] * (map_part.count_items(job.body) if is_part else 1)
+        task = self._tasks.get(job.task) or map_part.find(job.task, self._tasks)
+        note = job.note or b"null"
+        result = msgspec.json.decode(note) if task is None else task.codec.decode_result(note)
+        return [*result] if is_part else [result]
