@@ -31,6 +31,7 @@ from tarry.model.change import Change
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.flow import rules as flow_rules
 from tarry.model.flow.node_ids import is_node
+from tarry.model.flow.slept import age
 from tarry.model.job import HELD, WAITING, Job, State
 from tarry.model.outcome import (
     Cancelled,
@@ -365,9 +366,7 @@ def _failed(
     job: Job, kinds: tuple[str, ...], final: bool, asked: int | None, text: bytes, rules: Rules, now: int
 ) -> Change:
     failures = job.failures + 1
-    delay = (
-        None if final else retry_of(job.headers, rules.retry).delay(failures, kinds, job.id, now - job.created, asked)
-    )
+    delay = None if final else retry_of(job.headers, rules.retry).delay(failures, kinds, job.id, age(job, now), asked)
     if delay is None:
         return _finished(job, State.DEAD, rules, now, text, failures)
     due = now + delay

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tarry.model.flow.signal import Signal
+from tarry.model.flow.slept import Slept, kept_slept
 from tarry.model.job import Job
 from tarry.tasks.output import Output, Tail
 from tarry.tasks.shield import shielded
@@ -36,6 +37,9 @@ class Progress(Struct, frozen=True):
 
 class StepRecord(Protocol):
     """The durable steps of a running job."""
+
+    slept: Slept
+    """How long the job has slept in them."""
 
     def encode(self) -> bytes:
         """The steps as JSON."""
@@ -76,6 +80,7 @@ class _Report(Struct, array_like=True):
     left_out: int = 0
     text: str | None = None
     steps: Raw = _NO_STEPS
+    slept: Slept = Slept()
 
 
 def make_progress(fraction: SupportsFloat, message: str) -> Progress:
@@ -93,12 +98,16 @@ def encode_report(running: Reporter) -> bytes:
     fraction, message = (progress.fraction, progress.message) if progress else (None, "")
     # A file name that was decoded badly may have half a surrogate pair, which UTF-8 cannot encode.
     message = message.encode("utf-8", "backslashreplace").decode()
-    steps = kept_steps(job.progress) if running.steps is None else running.steps.encode()
+    if running.steps is None:
+        steps, slept = kept_steps(job.progress), kept_slept(job.progress)
+    else:
+        steps, slept = running.steps.encode(), running.steps.slept
     if tail is None and not steps:
         return msgspec.json.encode((fraction, message))
     output = None if tail is None else tail.snapshot(job.attempt)
     said = (0, 0, None) if output is None else (output.attempt, output.left_out, output.text)
-    return msgspec.json.encode((fraction, message, *said, Raw(steps)) if steps else (fraction, message, *said))
+    kept = ((Raw(steps),) if slept == Slept() else (Raw(steps), slept)) if steps else ()
+    return msgspec.json.encode((fraction, message, *said, *kept))
 
 
 def decode_progress(kept: bytes) -> Progress | None:

@@ -73,10 +73,16 @@ class Shop:
         return self.client.get(id).state
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "redis", "postgres", "mariadb"])
 def shop(request: pytest.FixtureRequest, scene: Scene) -> Iterator[Shop]:
-    is_file = request.param == "sqlite"
-    url = f"sqlite:///{scene.database}" if is_file else request.getfixturevalue("postgres_url")
+    if request.param == "sqlite":
+        url = f"sqlite:///{scene.database}"
+    elif request.param == "redis":
+        server = request.getfixturevalue("redis_server")
+        server.empty()
+        url = server.url
+    else:
+        url = request.getfixturevalue(f"{request.param}_url")
     scene.write("app.py", APP + ORDERS)
     scene.settings(f'store = "{url}"\n')
     scene.serve()

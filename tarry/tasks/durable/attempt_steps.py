@@ -53,7 +53,7 @@ def begin_step(caller: str, name: str) -> AttemptSteps:
     if port is None:
         raise RuntimeError(f"{caller} is for code that a worker runs; here nothing keeps its steps")
     if running.step_log is None:
-        running.step_log = StepLog(running.job.task, running.job.progress)
+        running.step_log = StepLog(running.job.task, running.job.progress, running.job.state_since)
     name = name[:_MOST_NAME]
     mode: Mode = ON_LOOP if is_on_loop() else BLOCKING
     return AttemptSteps(running, port, running.step_log, mode, running.step_log.take(name), name)

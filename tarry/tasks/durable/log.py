@@ -8,6 +8,7 @@ from msgspec import Raw, Struct
 
 from tarry.errors import StepLimit, StepsChanged
 from tarry.model.flow.signal import MOST_VALUE, Awaited
+from tarry.model.flow.slept import Slept, kept_slept
 from tarry.model.outcome import Suspended
 from tarry.model.quantity import quantity
 from tarry.tasks.durable.suspension import Suspension
@@ -33,16 +34,19 @@ class KeptStep(Struct, frozen=True, array_like=True):
 class StepLog:
     """The steps of one job, by position. One attempt uses it, in one thread; the pump may encode it meanwhile.
 
-    task: its name, for errors. progress: the progress that came with the job.
+    task: its name, for errors. progress: the progress that came with the job. woken: when the job was claimed for this
+    attempt, microseconds since the epoch.
     """
 
-    def __init__(self, task: str, progress: bytes) -> None:
+    def __init__(self, task: str, progress: bytes, woken: int = 0) -> None:
         self._task = task
         self._steps: list[KeptStep | None] = _decode(kept_steps(progress))
         # Encoded once: each save has them all.
         self._encoded = [b"null" if step is None else msgspec.json.encode(step) for step in self._steps]
         self._size = sum(map(len, self._encoded))
         self._next = 0
+        self.slept = Slept(kept_slept(progress).woken(woken))
+        """How long the job has slept; it is stored with the next step."""
         self.suspension: Suspension | None = None
         """What ends this attempt without an end of the job; None: nothing did yet."""
         self.under_way: set[Future[None]] = set()
@@ -94,6 +98,10 @@ class StepLog:
     def done(self, name: str) -> Sequence[Raw]:
         """The values of the steps of this name that are done."""
         return [step.value for step in self._steps if step is not None and step.name == name and not step.waits]
+
+    def fall_asleep(self, now: int, until: int) -> None:
+        """From now on the job sleeps, until that time at the latest; microseconds since the epoch."""
+        self.slept = Slept(self.slept.before, now, until)
 
     def suspend(self, until: int, awaits: Awaited | None = None) -> Suspension:
         """What the task raises to be called again at a time (microseconds since the epoch), or at a signal."""

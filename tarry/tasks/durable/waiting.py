@@ -106,8 +106,9 @@ async def _sleep(steps: AttemptSteps, long: int) -> None:
         if due > now:
             await steps.mode.pause((due - now) / SECOND)
         return
-    if kept is None:
-        await steps.keep(b"%d" % due)
+    # Also if it is kept: when this sleep began is stored with it.
+    steps.log.fall_asleep(now, due)
+    await steps.keep(b"%d" % due)
     await _suspend(steps, due)
 
 
@@ -124,9 +125,8 @@ async def _wait_for(steps: AttemptSteps, name: str, key: str, long: int | None, 
     if found:
         waited = replace(waited, n=found[0].n, value=Raw(found[0].value))
     elif waited.until > now:
-        # Without a time limit there is nothing to remember.
-        if kept is None and long is not None:
-            await steps.keep(msgspec.json.encode(waited), waits=True)
+        steps.log.fall_asleep(now, waited.until)
+        await steps.keep(msgspec.json.encode(waited), waits=True)
         await _suspend(steps, waited.until, Awaited(name, key, after))
     # First read, then kept: of a value that does not fit, the error should come again at each attempt.
     value = _value(waited, name, kind)

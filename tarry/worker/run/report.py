@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tarry.client.flows.fan_out import AddedNodes
 from tarry.errors import ArgumentError, JobFailed, StepError
 from tarry.model import outcome
+from tarry.model.flow.slept import kept_slept
 from tarry.model.killing import ENDED
 from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut
 from tarry.model.retry import qualified_name
@@ -56,6 +57,7 @@ def outcome_of_error(running: Running, error: BaseException) -> Outcome:
     """The outcome if the task raised this error."""
     if (suspension := find_suspension(error)) is not None:
         return suspension.outcome
+    _end_sleep(running)
     if (witness := error_sink.get()) is not None:
         witness.append(error)
     if isinstance(error, Verdict):
@@ -66,6 +68,14 @@ def outcome_of_error(running: Running, error: BaseException) -> Outcome:
     kinds = tuple(qualified_name(kind) for kind in type(error).__mro__ if kind not in (object, BaseException))
     note = outcome.outcome_note(kinds[0], message(error), format_traceback(error))
     return Raised(note, kinds, final=isinstance(error, StepError))
+
+
+def _end_sleep(running: Running) -> None:
+    """Stores that the job sleeps no more, if it failed before it came to a step: else what follows would count as
+    slept, too."""
+    if running.step_log is None and running.progress_buffer is not None and kept_slept(running.job.progress).since:
+        running.step_log = StepLog(running.job.task, running.job.progress, running.job.state_since)
+        running.progress_buffer.add(running)
 
 
 def _check_steps(running: Running) -> Outcome | None:

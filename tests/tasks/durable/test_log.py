@@ -5,6 +5,7 @@ from msgspec import Raw, json
 
 from tarry import StepLimit, StepsChanged
 from tarry.model.flow.signal import MOST_VALUE
+from tarry.model.flow.slept import Slept, kept_slept
 from tarry.tasks.durable.log import MOST_BYTES, MOST_STEPS, KeptStep, StepLog
 from tarry.tasks.durable.suspension import Suspension, find_suspension
 from tarry.tasks.progress import Progress, decode_output, decode_progress, encode_report, kept_steps
@@ -20,9 +21,14 @@ def step(name: str, value: bytes = b"1", waits: bool = False) -> KeptStep:
     return KeptStep(name, Raw(value), waits)
 
 
-def again(log: StepLog) -> StepLog:
+def progress(log: StepLog) -> bytes:
+    """As a store keeps it."""
+    return json.encode((None, "", 0, 0, None, Raw(log.encode()), log.slept))
+
+
+def again(log: StepLog, woken: int = 0) -> StepLog:
     """The log of the next attempt."""
-    return StepLog("order", json.encode((None, "", 0, 0, None, Raw(log.encode()))))
+    return StepLog("order", progress(log), woken)
 
 
 def test_the_next_attempt_finds_what_was_kept() -> None:
@@ -143,3 +149,23 @@ def test_an_attempt_without_a_step_keeps_those_of_the_one_before(manual: ManualP
     running.job = job
     running.progress = Progress(0.5)
     assert json.decode(kept_steps(encode_report(running))) == [["charge", 1, False]]
+
+
+def test_what_was_slept_is_summed_up_over_attempts() -> None:
+    log = StepLog("order", b"", 5)
+    assert log.slept == Slept()
+    log.fall_asleep(100, 400)
+    log.keep(0, step("sleep"))
+    # Called before its time; it sleeps again, and is called late.
+    log = again(log, woken=150)
+    assert log.slept == Slept(50)
+    log.fall_asleep(160, 400)
+    log = again(log, woken=1000)
+    assert log.slept == Slept(50 + 240)
+    # An attempt that comes to no step leaves it as it is.
+    assert kept_slept(progress(log)) == Slept(290)
+
+
+@pytest.mark.parametrize("kept", [b"", b'[0.5,"half"]', b'[null,"",0,0,null,[]]', b"no JSON"])
+def test_a_job_that_has_not_slept(kept: bytes) -> None:
+    assert kept_slept(kept).woken(7) == 0

@@ -12,6 +12,7 @@ from tarry import Approval, Retry, State, StepError, approve, astep, current_job
 from tarry.model.duration import SECOND
 from tarry.store import ids
 from tarry.tasks.progress import kept_steps
+from tarry.testing import Jobs
 from tests.worker.bench import LIMIT, Bench, finished, note, until
 from tests.worker.bench import wait_for as wait_until_set
 
@@ -113,6 +114,64 @@ def test_a_sleep_holds_no_slot_and_counts_no_attempt(durable: Bench, kind: str) 
     until(lambda: (again := job.record()).state == State.SCHEDULED and again.epoch > kept.epoch)
     assert job.record().due == kept.due
     assert ledger == ["charge 1"]
+
+
+@pytest.mark.parametrize("kind", ["sync", "loop"])
+@pytest.mark.parametrize("waits", ["sleep", "signal"])
+def test_the_time_that_a_job_slept_does_not_count_for_how_long_it_is_retried(jobs: Jobs, kind: str, waits: str) -> None:
+    def fail() -> None:
+        raise ValueError("not yet")
+
+    def sync() -> None:
+        if waits == "sleep":
+            sleep("3d")
+        else:
+            wait_for("paid", key="7")
+        step(fail)
+
+    async def loop() -> None:
+        if waits == "sleep":
+            await sleep("3d")
+        else:
+            await wait_for("paid", key="7")
+        await astep(fail)
+
+    # A job is as old as its id says, to the millisecond.
+    rule = Retry(None, base=600, within="61m")
+    fn: Any = sync if kind == "sync" else loop
+    job = jobs.app.task(retry=rule)(fn).enqueue()
+    jobs.drain(raising=False)
+    jobs.advance("3d")
+    if waits == "signal":
+        jobs.drain()
+        assert jobs.signal("paid", key="7") == 1
+    for failures in range(1, 7):
+        jobs.drain(raising=False)
+        assert (job.state, job.record().failures) == ("scheduled", failures)
+        jobs.advance(600)
+    jobs.drain(raising=False)
+    assert (job.state, job.record().failures) == ("dead", 7)
+
+
+def test_a_failure_before_the_first_step_ends_the_sleep(jobs: Jobs) -> None:
+    fails: list[int] = []
+
+    def waits() -> None:
+        if fails:
+            raise ValueError("not yet")
+        wait_for("paid", key="7")
+
+    job = jobs.app.task(retry=Retry(None, base=1200, within="61m"))(waits).enqueue()
+    jobs.drain()
+    jobs.advance("3d")
+    fails.append(1)
+    assert jobs.signal("paid", key="7") == 1
+    for failures in (1, 2, 3):
+        jobs.drain(raising=False)
+        assert (job.state, job.record().failures) == ("scheduled", failures)
+        jobs.advance(1200)
+    jobs.drain(raising=False)
+    assert (job.state, job.record().failures) == ("dead", 4)
 
 
 @pytest.mark.parametrize("kind", ["sync", "loop"])

@@ -1,0 +1,54 @@
+"""How long a job has slept, or waited for a signal, in durable steps. It is kept with the steps, in the progress."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from tarry.model.job import Job
+
+_NO_VALUE = Raw(b"null")
+
+
+class Slept(Struct, frozen=True, array_like=True):
+    """Times are microseconds."""
+
+    before: int = 0
+    """In all sleeps but that which follows."""
+    since: int = 0
+    """When the last sleep began, as far as it is not part of `before`; 0: it is, or there is none."""
+    until: int = 0
+    """When that ends at the latest."""
+
+    def woken(self, at: int) -> int:
+        """How long it has slept, if it was called again at this time."""
+        return self.before + max(0, min(at, self.until) - self.since) if self.since else self.before
+
+
+class _Progress(Struct, array_like=True):
+    """`Job.progress`; `tasks/progress.py` writes it."""
+
+    fraction: Raw = _NO_VALUE
+    message: Raw = _NO_VALUE
+    attempt: Raw = _NO_VALUE
+    left_out: Raw = _NO_VALUE
+    text: Raw = _NO_VALUE
+    steps: Raw = _NO_VALUE
+    slept: Slept = Slept()
+
+
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Progress)
+
+
+def kept_slept(progress: bytes) -> Slept:
+    """What the progress of a job says; nothing if it cannot be read."""
+    try:
+        slept: Slept = _decoder.decode(progress).slept if progress else Slept()
+    except msgspec.DecodeError:
+        return Slept()
+    return slept
+
+
+def age(job: Job, now: int) -> int:
+    """How long ago a running job was made, without the time that it slept; microseconds."""
+    return now - job.created - kept_slept(job.progress).woken(job.state_since)
