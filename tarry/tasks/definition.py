@@ -56,6 +56,8 @@ class TaskDefinition(Generic[P, R]):
     """Microseconds until a new job is due, if its enqueue does not say when."""
     runner: TaskRunner | None = None
     """What runs the jobs instead of a function of the app; None: the function does."""
+    map_part: "TaskDefinition[Any, Any] | None" = None
+    """The task of jobs that call this one for many items each; None: there was no such job yet."""
     codec_class: type[Codec] = Codec
 
     def __init__(  # noqa: PLR0913 - settings, by name

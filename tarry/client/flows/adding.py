@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from tarry.client.flows.build import FlowBuilder
 from tarry.client.flows.mapping import Mapped, plan_parts
-from tarry.client.flows.node import Node, joined_results, require_nodes, waits_of
+from tarry.client.flows.node import Node, join_results, require_nodes, waits_of
 from tarry.client.flows.options import policy
 from tarry.errors import BodyTooLarge
 from tarry.model.flow.wiring import Ref
@@ -76,7 +76,7 @@ class NodeAdder(ABC):
         """
         self._check_open()
         nodes = list(after)
-        waits, reads = waits_of(nodes, self._builder), joined_results(nodes)
+        waits, reads = waits_of(nodes, self._builder), join_results(nodes)
         self._last = self._add_one(call, waits, on_failure, checked_label(name), undo, reads)
         return self._last
 
@@ -93,8 +93,8 @@ class NodeAdder(ABC):
     ) -> Node[list[Any]]:
         """Adds a group: jobs that run side by side. Its result is the list of theirs, in order; else as `add`.
 
-        A node stands for what was added before, such as a chain: its result is one of the list. ValueError if that is
-        a list of several nodes' results.
+        A node stands for what was added before, such as a chain: its result is one of the list, and `after` is not for
+        it. ValueError if its result is a list of several nodes' results.
         """
         self._check_open()
         waits = waits_of(after, self._builder)
@@ -129,7 +129,7 @@ class NodeAdder(ABC):
         return self._last
 
     @overload
-    def chain(self, a: Call[A] | Node[A], /, *, after: Iterable[Node[Any]] = ()) -> Node[A]: ...
+    def chain(self, a: Call[A], /, *, after: Iterable[Node[Any]] = ()) -> Node[A]: ...
     @overload
     def chain(self, a: Call[A] | Node[A], b: Link[A, B], /, *, after: Iterable[Node[Any]] = ()) -> Node[B]: ...
     @overload
@@ -156,7 +156,7 @@ class NodeAdder(ABC):
 
         Type checkers check the first five of them.
         """
-        if not calls:
+        if all(isinstance(link, Node) for link in calls):
             raise TypeError("chain() needs a call: chain(task.call(...), other.call())")
         before, waits = None, list(after)
         for link in calls:

@@ -6,7 +6,6 @@ What came of each 100 items is a durable step. So an attempt after a crash repea
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Raw
@@ -45,21 +44,17 @@ class MapPart(TaskDefinition[Any, list[Any]]):
         task.app_hooks.attach(self)
 
 
-_parts: "WeakKeyDictionary[TaskDefinition[Any, Any], MapPart]" = WeakKeyDictionary()
-
-
-def part_task(task: TaskDefinition[Any, Any]) -> MapPart:
+def part_task(task: TaskDefinition[Any, Any]) -> TaskDefinition[Any, Any]:
     """The task of the parts of a map over this task."""
-    part = _parts.get(task)
-    if part is None:
-        part = _parts[task] = MapPart(task)
+    if task.map_part is None:
+        task.map_part = MapPart(task)
     else:
         # The task may have got a hook since.
-        part.app_hooks.refresh(part)
-    return part
+        task.map_part.app_hooks.refresh(task.map_part)
+    return task.map_part
 
 
-def find(name: str, tasks: Mapping[str, TaskDefinition[Any, Any]]) -> MapPart | None:
+def find(name: str, tasks: Mapping[str, TaskDefinition[Any, Any]]) -> TaskDefinition[Any, Any] | None:
     """The task of parts by its name; None: it is none, or of a task that is not known here."""
     task = tasks.get(name.removeprefix(MAP_TASK)) if name.startswith(MAP_TASK) else None
     return None if task is None else part_task(task)
@@ -133,7 +128,7 @@ class _Results:
         self._size += len(encoded)
 
     @contextlib.contextmanager
-    def naming_item(self) -> Iterator[None]:
+    def name_item(self) -> Iterator[None]:
         """Says in the traceback of an error which item it was."""
         try:
             yield
@@ -150,7 +145,7 @@ def _sync_part(task: TaskDefinition[Any, Any]) -> Callable[..., Any]:
     def call(items: Sequence[Any], at: int, first: int) -> list[Raw]:
         results = _Results(task, first + at)
         for item in items[at : at + ITEMS_IN_STEP]:
-            with results.naming_item():
+            with results.name_item():
                 results.add(task.fn(item))
             if results.is_full:
                 break
@@ -160,13 +155,13 @@ def _sync_part(task: TaskDefinition[Any, Any]) -> Callable[..., Any]:
         done: list[Any] = []
         while len(items) - len(done) > ITEMS_IN_STEP:
             _leave_if_stopping(done)
-            with _told(task, items):
+            with _explain_limit(task, items):
                 done += step.named(_STEP)(call, items, len(done), first)
         # What comes last is kept with the end of the job.
         with Inside():
             while len(done) < len(items):
                 done += call(items, len(done), first)
-        return _decoded(task, done)
+        return _decode(task, done)
 
     return map_part
 
@@ -175,7 +170,7 @@ def _async_part(task: TaskDefinition[Any, Any]) -> Callable[..., Any]:
     async def call(items: Sequence[Any], at: int, first: int) -> list[Raw]:
         results = _Results(task, first + at)
         for item in items[at : at + ITEMS_IN_STEP]:
-            with results.naming_item():
+            with results.name_item():
                 results.add(await task.fn(item))
             if results.is_full:
                 break
@@ -185,12 +180,12 @@ def _async_part(task: TaskDefinition[Any, Any]) -> Callable[..., Any]:
         done: list[Any] = []
         while len(items) - len(done) > ITEMS_IN_STEP:
             _leave_if_stopping(done)
-            with _told(task, items):
+            with _explain_limit(task, items):
                 done += await step.named(_STEP)(call, items, len(done), first)
         with Inside():
             while len(done) < len(items):
                 done += await call(items, len(done), first)
-        return _decoded(task, done)
+        return _decode(task, done)
 
     return map_part
 
@@ -202,7 +197,7 @@ def _leave_if_stopping(done: Sequence[Any]) -> None:
 
 
 @contextlib.contextmanager
-def _told(task: TaskDefinition[Any, Any], items: Sequence[Any]) -> Iterator[None]:
+def _explain_limit(task: TaskDefinition[Any, Any], items: Sequence[Any]) -> Iterator[None]:
     """Says what helps if the results are too large for the steps of one job."""
     try:
         yield
@@ -213,6 +208,6 @@ def _told(task: TaskDefinition[Any, Any], items: Sequence[Any]) -> Iterator[None
         ) from None
 
 
-def _decoded(task: TaskDefinition[Any, Any], results: Sequence[Any]) -> list[Any]:
+def _decode(task: TaskDefinition[Any, Any], results: Sequence[Any]) -> list[Any]:
     # As after a step: so there is no difference between the first attempt and the next.
     return [task.codec.decode_result(bytes(each)) for each in results]

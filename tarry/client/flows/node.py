@@ -63,7 +63,7 @@ def waits_of(nodes: Iterable[Any], flow: object) -> list[Ref]:
     return [ref for node in require_nodes(nodes, flow) for ref in (*node.refs, *node.waits)]
 
 
-def joined_results(nodes: Iterable[Node[Any]]) -> list[Ref]:
+def join_results(nodes: Iterable[Node[Any]]) -> list[Ref]:
     """Where the results of these nodes will be, one after the other."""
     found: list[Ref] = []
     for ref in (ref for node in nodes for ref in node.refs):

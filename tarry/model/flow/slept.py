@@ -20,9 +20,9 @@ class Slept(Struct, frozen=True, array_like=True):
     until: int = 0
     """When that ends at the latest."""
 
-    def woken(self, at: int) -> int:
+    def total(self, woken: int) -> int:
         """How long it has slept, if it was called again at this time."""
-        return self.before + max(0, min(at, self.until) - self.since) if self.since else self.before
+        return self.before + max(0, min(woken, self.until) - self.since) if self.since else self.before
 
 
 class _Progress(Struct, array_like=True):
@@ -51,4 +51,4 @@ def kept_slept(progress: bytes) -> Slept:
 
 def age(job: Job, now: int) -> int:
     """How long ago a running job was made, without the time that it slept; microseconds."""
-    return now - job.created - kept_slept(job.progress).woken(job.state_since)
+    return now - job.created - kept_slept(job.progress).total(job.state_since)

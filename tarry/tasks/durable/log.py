@@ -45,7 +45,7 @@ class StepLog:
         self._encoded = [b"null" if step is None else msgspec.json.encode(step) for step in self._steps]
         self._size = sum(map(len, self._encoded))
         self._next = 0
-        self.slept = Slept(kept_slept(progress).woken(woken))
+        self.slept = Slept(kept_slept(progress).total(woken))
         """How long the job has slept; it is stored with the next step."""
         self.suspension: Suspension | None = None
         """What ends this attempt without an end of the job; None: nothing did yet."""
@@ -99,7 +99,7 @@ class StepLog:
         """The values of the steps of this name that are done."""
         return [step.value for step in self._steps if step is not None and step.name == name and not step.waits]
 
-    def fall_asleep(self, now: int, until: int) -> None:
+    def begin_sleep(self, now: int, until: int) -> None:
         """From now on the job sleeps, until that time at the latest; microseconds since the epoch."""
         self.slept = Slept(self.slept.before, now, until)
 

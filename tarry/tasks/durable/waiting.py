@@ -107,7 +107,7 @@ async def _sleep(steps: AttemptSteps, long: int) -> None:
             await steps.mode.pause((due - now) / SECOND)
         return
     # Also if it is kept: when this sleep began is stored with it.
-    steps.log.fall_asleep(now, due)
+    steps.log.begin_sleep(now, due)
     await steps.keep(b"%d" % due)
     await _suspend(steps, due)
 
@@ -125,7 +125,7 @@ async def _wait_for(steps: AttemptSteps, name: str, key: str, long: int | None, 
     if found:
         waited = replace(waited, n=found[0].n, value=Raw(found[0].value))
     elif waited.until > now:
-        steps.log.fall_asleep(now, waited.until)
+        steps.log.begin_sleep(now, waited.until)
         await steps.keep(msgspec.json.encode(waited), waits=True)
         await _suspend(steps, waited.until, Awaited(name, key, after))
     # First read, then kept: of a value that does not fit, the error should come again at each attempt.

@@ -89,6 +89,9 @@ def test_a_group_of_groups_is_refused(app: App) -> None:
         group = f.add_all([call(app, "plus", 1)])
         with pytest.raises(ValueError, match="<Node 1> in a group: its result is a list of many; add a job"):
             f.add_all([group])
+        only: Any = group
+        with pytest.raises(TypeError, match="needs a call"):
+            f.chain(only)
     with app.flow("other") as g, pytest.raises(ValueError, match="of another flow"):
         g.add_all([group])
 

@@ -154,12 +154,12 @@ def test_an_attempt_without_a_step_keeps_those_of_the_one_before(manual: ManualP
 def test_what_was_slept_is_summed_up_over_attempts() -> None:
     log = StepLog("order", b"", 5)
     assert log.slept == Slept()
-    log.fall_asleep(100, 400)
+    log.begin_sleep(100, 400)
     log.keep(0, step("sleep"))
     # Called before its time; it sleeps again, and is called late.
     log = again(log, woken=150)
     assert log.slept == Slept(50)
-    log.fall_asleep(160, 400)
+    log.begin_sleep(160, 400)
     log = again(log, woken=1000)
     assert log.slept == Slept(50 + 240)
     # An attempt that comes to no step leaves it as it is.
@@ -168,4 +168,4 @@ def test_what_was_slept_is_summed_up_over_attempts() -> None:
 
 @pytest.mark.parametrize("kept", [b"", b'[0.5,"half"]', b'[null,"",0,0,null,[]]', b"no JSON"])
 def test_a_job_that_has_not_slept(kept: bytes) -> None:
-    assert kept_slept(kept).woken(7) == 0
+    assert kept_slept(kept).total(7) == 0
