@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tarry import App
 from tarry.client.client import Client
 from tarry.model.duration import HOUR
 from tarry.model.flow.signal import Signal
@@ -54,15 +55,22 @@ async def aorder(number: int) -> str:
     parcel = await astep(pack, number)
     await sleep(1.5)
     return f"{parcel} {paid} {await wait_for('review', key=str(number))}"
+
+
+@app.task
+def square(x: int) -> int:
+    tell("item")
+    if x == 250:
+        hang("go")
+    return x * x
 """
 
 
 class Shop:
     """A master with its workers, and the store that they use."""
 
-    def __init__(self, scene: Scene, store: Store) -> None:
-        self.scene = scene
-        self.store = store
+    def __init__(self, scene: Scene, store: Store, url: str) -> None:
+        self.scene, self.store, self.url = scene, store, url
         self.client = Client(store, {})
 
     def put(self, task: str, number: int) -> str:
@@ -87,7 +95,7 @@ def shop(request: pytest.FixtureRequest, scene: Scene) -> Iterator[Shop]:
     scene.settings(f'store = "{url}"\n')
     scene.serve()
     store = open_store(url)
-    yield Shop(scene, store)
+    yield Shop(scene, store, url)
     scene.close()
     store.close()
 
@@ -112,6 +120,27 @@ def test_a_worker_killed_after_a_step_does_it_once(shop: Shop, task: str) -> Non
     until(lambda: shop.state(job).finished)
     assert shop.client.get(job).result(1) == "parcel 7 70 good"
     assert (scene.times("charged"), scene.times("packed")) == ({job: 1}, {job: 1})
+
+
+def test_a_worker_killed_in_a_map_repeats_a_hundred_items_at_most(shop: Shop) -> None:
+    def square(x: int) -> int:
+        return x * x
+
+    scene = shop.scene
+    app = App(shop.url, closures=True)
+    try:
+        flow = app.map(app.task(name="app.square")(square), range(300), shards=1)
+        scene.begun(1)
+        scene.kill(scene.pids()[0])
+        until(lambda: len(scene.ledger("began")) == 2)
+        scene.open("go")
+        until(lambda: flow.state.finished)
+        assert flow.result(1) == [x * x for x in range(300)]
+        (part,) = flow.nodes()
+        # 0 to 250, and once more from 200.
+        assert scene.times("item") == {part.id: 251 + 100}
+    finally:
+        app.close()
 
 
 def _waits(shop: Shop, id: str) -> bool:
