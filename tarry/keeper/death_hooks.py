@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tarry.client.flows import map_part
 from tarry.errors import JobFailed
 from tarry.model.change import Change
 from tarry.model.job import Job
@@ -38,7 +39,7 @@ class DeathHooks:
     def notify(self, changes: Iterable[tuple[Job, Change]]) -> None:
         """Calls the hooks for those of these changes that count as a failure."""
         for job, change in changes:
-            task = self._tasks.get(job.task)
+            task = self._task(job)
             if task is not None and task.run_wrapper is not None and (change.failures or 0) > job.failures:
                 self._queue.put((job, change))
                 self._start()
@@ -64,9 +65,12 @@ class DeathHooks:
                 job = item[0]
                 log.exception("the hooks of %s %s were not called", job.task, ids.text(job.id), extra=about(job))
 
+    def _task(self, job: Job) -> TaskDefinition[Any, Any] | None:
+        return self._tasks.get(job.task) or map_part.find(job.task, self._tasks)
+
     def _call(self, job: Job, change: Change) -> None:
-        task = self._tasks[job.task]
-        if task.run_wrapper is None:
+        task = self._task(job)
+        if task is None or task.run_wrapper is None:
             return
         running = Running(job, task)
         running.inputs = self._inputs

@@ -24,7 +24,11 @@ from tarry import (
     step,
 )
 from tarry.client.flows import map_part
+from tarry.keeper.death_hooks import DeathHooks
+from tarry.model import lifecycle
+from tarry.model.outcome import Lost
 from tarry.model.overrides import retry_of, timeout_of
+from tarry.store.base import Want
 from tarry.store.memory import MemoryStore
 from tarry.testing import Jobs
 from tests.worker.bench import LIMIT, Bench
@@ -305,6 +309,18 @@ def test_middleware_and_hooks_are_called_for_each_part(app: App) -> None:
         ("tarry.map:who", [[4, 5], 0]),
         ["ann"] * 2,
     ]
+
+
+def test_hooks_of_a_dead_worker_are_called_for_its_part(app: App) -> None:
+    told: list[Any] = []
+    app.tasks["square"].on_failure(lambda job, error: told.append((job.task, list(job.args))))
+    app.map(task(app, "square"), [1, 2], shards=1)
+    store, now = app.client.store, app.client.clock.now()
+    (job,) = store.claim([Want("default", 0, 1)], 1, "owner", 1, now)
+    hooks = DeathHooks(app.tasks, store)
+    hooks.notify([(job, lifecycle.after(job, Lost(on=True), lifecycle.DEFAULT, now))])
+    hooks.close()
+    assert told == [("tarry.map:square", [[1, 2], 0])]
 
 
 def test_what_cannot_hold_is_refused(app: App) -> None:
