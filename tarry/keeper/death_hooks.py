@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tarry.client.flows import map_part
+from tarry.client.flows.maps import map_part
 from tarry.errors import JobFailed
 from tarry.model.change import Change
 from tarry.model.job import Job

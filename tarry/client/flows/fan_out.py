@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 from tarry.client.flows.build import FlowBuilder, stored_node
+from tarry.client.flows.node import AddedNodes, FanOut
 from tarry.client.flows.options import FlowOptions
 from tarry.client.flows.storing import make_all
 from tarry.client.task import Task
@@ -16,24 +17,6 @@ from tarry.tasks.call import Call
 from tarry.tasks.shield import shielded
 
 R = TypeVar("R")
-
-
-class FanOut:
-    """What `fan_out` returns, for the worker."""
-
-    __slots__ = ("calls",)
-
-    def __init__(self, calls: Sequence[Call[Any]]) -> None:
-        self.calls = calls
-
-
-class AddedNodes:
-    """Nodes that were added. result: what their parent keeps as its result; it stands for the list of theirs."""
-
-    __slots__ = ("result",)
-
-    def __init__(self, result: bytes) -> None:
-        self.result = result
 
 
 def fan_out(calls: Iterable[Call[R]]) -> list[R]:

@@ -1,10 +1,11 @@
-"""A node of a flow that is being built."""
+"""A node of a flow that is being built, and nodes that a job adds while it runs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from tarry.model.flow.wiring import Ref
 from tarry.tasks.arguments.results import NodeResult
+from tarry.tasks.call import Call
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -46,6 +47,24 @@ class Node(Generic[R_co]):
     def __repr__(self) -> str:
         ranges = [f"{ref.nodes[0]} to {ref.nodes[-1]}" if len(ref.nodes) > 1 else f"{ref.first}" for ref in self._refs]
         return f"<Node {', '.join(ranges)}>" if ranges else "<Node of nothing>"
+
+
+class FanOut:
+    """What `fan_out` returns, for the worker."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: Sequence[Call[Any]]) -> None:
+        self.calls = calls
+
+
+class AddedNodes:
+    """Nodes that were added. result: what their parent keeps as its result; it stands for the list of theirs."""
+
+    __slots__ = ("result",)
+
+    def __init__(self, result: bytes) -> None:
+        self.result = result
 
 
 def require_nodes(nodes: Iterable[Any], flow: object) -> Iterator[Node[Any]]:

@@ -248,7 +248,13 @@ def _result(client: "Client", row: FlowRow, allows: Callable[[str], bool]) -> tu
         return ([] if body.is_list else None), ""
     reader = _ResultReader(client, row.id, allows)
     try:
-        found = reader.read(body.returns)
+        # Parts of a map are lists, which are joined.
+        found = [
+            each
+            for ref in body.parts
+            for result in reader.read(ref)
+            for each in (result or [] if ref.count < 0 else [result])
+        ]
     except _Omitted as reason:
         return None, str(reason)
     return body.shape(found), ""
@@ -267,7 +273,7 @@ class _ResultReader:
 
     def read(self, ref: Ref) -> list[Any]:
         """The results of these nodes."""
-        self._parts += ref.count or 1
+        self._parts += len(ref.nodes)
         if self._parts > MOST_PARTS:
             raise _Omitted(f"it has more than {MOST_PARTS:,} parts")
         return [self._value(job) for job in nodes_of(self._client, self._flow, ref)]

@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from tarry.client.flows import map_part
+from tarry.client.flows.maps import map_part
 from tarry.client.flows.root import name_of, read_root
 from tarry.errors import FlowFailed, JobCancelled, TarryError
 from tarry.model.flow.flow import FlowRow

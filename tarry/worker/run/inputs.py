@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tarry.client.flows import map_part
+from tarry.client.flows.maps import map_part
 from tarry.errors import ArgumentError, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, index_of, node_id

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from tarry.client.flows.fan_out import AddedNodes
+from tarry.client.flows.node import AddedNodes
 from tarry.errors import ArgumentError, JobFailed, StepError
 from tarry.model import outcome
 from tarry.model.flow.slept import kept_slept

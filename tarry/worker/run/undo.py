@@ -4,12 +4,14 @@ It adds a chain of nodes, one for each node that is done and says how it is undo
 fails, the next ones run all the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from tarry.client.flows.fan_out import AddedNodes, insert_nodes
+from tarry.client.flows.fan_out import insert_nodes
+from tarry.client.flows.maps import map_part
+from tarry.client.flows.node import AddedNodes
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.rules import wiring_of
 from tarry.model.flow.wiring import GO_ON, UNDO_TASK, Gate, Wiring, added_result, unwrap, wrap
@@ -61,4 +63,10 @@ def _chain(job: Job, first: int, done: Sequence[Job]) -> Iterator[Job]:
         )  # fmt: skip
 
 
-undo_task: TaskDefinition[Any, Any] = TaskDefinition(_undo, name=UNDO_TASK)
+_undo_task: TaskDefinition[Any, Any] = TaskDefinition(_undo, name=UNDO_TASK)
+
+
+def find_internal(name: str, tasks: Mapping[str, TaskDefinition[Any, Any]]) -> TaskDefinition[Any, Any] | None:
+    """The task of this name that every worker has besides those of the app; None: it is none of these. tasks:
+    those of the app."""
+    return _undo_task if name == UNDO_TASK else map_part.find(name, tasks)

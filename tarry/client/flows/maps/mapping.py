@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from tarry.client.flows.map_part import part_task
+from tarry.client.flows.maps.map_part import part_task
 from tarry.client.handle import Handle
 from tarry.model.duration import SECOND, microseconds
 from tarry.tasks.call import Call

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from tarry.client.flows.fan_out import FanOut
+from tarry.client.flows.node import FanOut
 from tarry.errors import ArgumentError, StepError, StepLimit
 from tarry.model.flow import wiring
 from tarry.model.verdict import Snooze, Verdict
