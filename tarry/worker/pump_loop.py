@@ -97,10 +97,9 @@ class PumpLoop:
 
     def _sleep_until_woken(self, seconds: float) -> None:
         outcomes, steps = self._pump.outcomes, self._pump.steps
-        if steps.just_saved:
-            # The task that waited for it often has the next one soon. Or it reports progress, which wakes no sleep then.
-            if outcomes.expect(SOON, lambda: steps.pending) or steps.pending:
-                return
+        # The task that waited for it often has the next one soon. Progress that comes meanwhile wakes no sleep.
+        if steps.just_saved and (outcomes.expect(SOON, lambda: steps.pending) or steps.pending):
+            return
         outcomes.awaited = True
         if not outcomes.ended:
             self._pump.sleep(self._worker.sleep_seconds(seconds), self._filenos())
