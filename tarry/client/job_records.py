@@ -16,6 +16,7 @@ from tarry.model.overrides import retry_of
 from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.tasks.arguments.json_depth import is_too_deep
+from tarry.tasks.durable.records import JobStepRecord, step_records
 from tarry.tasks.output import Output
 from tarry.tasks.progress import Progress, decode_output, decode_progress
 
@@ -103,6 +104,8 @@ class JobDetail(JobRecord, frozen=True):
     """The last 20 things that were done to it by hand, the oldest first."""
     flow: str | None
     """The flow of which it is a job."""
+    steps: list[JobStepRecord]
+    """Its durable steps that are done, and the one that it waits in if that has a time limit."""
 
 
 def job_record(job: Job, attempts: int | None = None) -> JobRecord:
@@ -120,6 +123,7 @@ def job_detail(job: Job, attempts: int | None = None) -> JobDetail:
         attempts_left_out=known.left_out,
         acts=[JobActRecord(one.at / SECOND, one.act, one.who, one.address, one.via) for one in acts_of(job)],
         flow=ids.text(flow_of(job.id)) if is_node(job.id) else None,
+        steps=step_records(job),
     )
 
 

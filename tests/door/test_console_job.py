@@ -23,6 +23,7 @@ from tarry.door.http.methods.jobs import JobAnswer
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit
+from tarry.model.moving import NEVER
 from tarry.push.delivery.record import AttemptRecord
 from tarry.store.base import Want
 from tarry.store.ids import uuid7
@@ -45,6 +46,8 @@ def job(
         attempts=list(more_attempts),
         attempts_left_out=0,
         acts=[],
+        flow=None,
+        steps=[],
     )
 
 
@@ -52,6 +55,7 @@ def job(
     ("seen", "steps"),
     [
         (job(), "ready! running done"),
+        (job(State.BLOCKED), "blocked! ready running done"),
         (job(State.SCHEDULED, 60), "scheduled! ready running done"),
         (job(State.SCHEDULED, 60, failures=1, epoch=1), "scheduled! ready* running* done"),
         (job(State.RUNNING, epoch=1), "ready* running! done"),
@@ -64,6 +68,11 @@ def job(
 def test_the_states_that_a_job_has_surely_passed_are_marked(seen: JobAnswer, steps: str) -> None:
     marks = {"was": "*", "now": "!", "next": ""}
     assert " ".join(f"{step.state}{marks[step.kind]}" for step in state_steps(seen)) == steps
+
+
+def test_a_job_that_waits_for_a_signal_without_end_is_due_at_no_time() -> None:
+    seen = job(State.SCHEDULED, NEVER / SECOND)
+    assert [each.kind for each in moments(seen, [])] == ["put", "scheduled"]
 
 
 def test_what_happened_is_told_in_order() -> None:

@@ -36,6 +36,7 @@ from tarry.door.console.translation import LANGUAGES, Language, choose_language
 from tarry.door.console.views import (
     audit,
     endpoints,
+    flows,
     hosts,
     job,
     jobs,
@@ -54,6 +55,7 @@ from tarry.door.http.request_log import audited
 from tarry.door.identity.access import Caller, Scope
 from tarry.door.service import DoorService
 from tarry.model.duration import SECOND
+from tarry.model.flow.node_ids import is_root
 from tarry.store import ids
 
 PAGES: tuple[ConsolePage, ...] = (
@@ -61,6 +63,7 @@ PAGES: tuple[ConsolePage, ...] = (
     *queues.PAGES,
     *jobs.PAGES,
     *job.PAGES,
+    *flows.PAGES,
     *tasks.PAGES,
     *task_form.PAGES,
     *endpoints.PAGES,
@@ -72,6 +75,7 @@ PAGES: tuple[ConsolePage, ...] = (
 ACTS: tuple[ConsoleAct, ...] = (
     *queues.ACTS,
     *job.ACTS,
+    *flows.ACTS,
     *tasks.ACTS,
     *task_form.ACTS,
     *endpoints.ACTS,
@@ -223,10 +227,11 @@ class Console:
         return with_cookie(request, redirect(request, local_path(form)), translation.COOKIE, code, _YEAR)
 
     async def _find(self, request: Request) -> Response:
-        """Leads to the job with that id; to the jobs with that key, if it is none."""
+        """Leads to the job or flow with that id; to the jobs with that key, if it is none."""
         text = request.query_params.get("text", "").strip()
         try:
-            where = f"/jobs/{ids.text(ids.parse(text))}"
+            id = ids.parse(text)
+            where = f"/{'flows' if is_root(id) else 'jobs'}/{ids.text(id)}"
         except ValueError:
             where = f"/jobs?key={quote(text, safe='')}" if text else "/jobs"
         return redirect(request, where)

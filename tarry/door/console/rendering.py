@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from tarry.door.console.assets import asset_path
 from tarry.door.console.charts.drawing import spark
+from tarry.door.console.charts.scale import short_number
 from tarry.door.console.translation import Language
 from tarry.model.duration import SECOND, format_duration
 
@@ -40,7 +41,7 @@ def environment(language: Language) -> Environment:
     install: Callable[..., None] = getattr(found, "install_gettext_callables")  # noqa: B009
     install(language.text, language.plural, newstyle=True)
     found.filters.update(number=number, iso=iso, span=span, size=size, pretty=pretty, percent=percent, short=short)
-    found.filters.update(minute=minute, spark=spark, about=about)
+    found.filters.update(minute=minute, spark=spark, about=about, brief=short_number)
     found.filters["moment"] = partial(moment, language)
     return found
 

@@ -15,4 +15,6 @@ DONE_TO_JOBS = ("retried", "cancelled", "moved")
 VIAS = ("http", "console", "command", "operation", "program")
 """How an act came."""
 WORKER_STATES = ("starting", "stopping", "gone")
+PHASES = ("storing", "cancelling", "undoing")
+"""Of a flow, where its state does not say it."""
 REPLACED = ("jobs", "age", "memory", "hang", "crash")

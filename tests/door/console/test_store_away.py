@@ -48,11 +48,13 @@ def test_a_page_says_so_and_recovers(app: App, store: Switched, page: object) ->
     (job,) = store.find(Query())
     assert isinstance(page, type(PAGES[0]))
     HostEntry(store, lambda: HOST).register_host()
+    flow = app.group([app.tasks["mail.send"].call()]).id
 
     async def story() -> None:
         async with visitor(app) as browser:
             operation = await browser.client.post("/v1/operations", json={"act": "delete", "filter": {"queue": "no"}})
-            id = operation.json()["id"] if "operations" in page.route else job.id.hex()
+            ids = {"operations": operation.json()["id"], "flows": flow}
+            id = ids.get(page.route.split("/")[1], job.id.hex())
             added = {"task": "added", "settings": {"url": "https://shop.example/"}}
             assert (await browser.client.post("/v1/tasks", json=added)).status_code == 201
             task = "hook" if "endpoints" in page.route else "added" if "edit" in page.route else "mail.send"

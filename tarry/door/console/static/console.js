@@ -15,8 +15,10 @@
   const isBusy = () => {
     // What a person has opened, typed or marked must not vanish under the hand.
     const selection = document.getSelection();
+    const isTyped = (each) => each.value !== each.defaultValue;
     return Boolean(
       zone().querySelector("details[open]") ||
+        [...zone().querySelectorAll("input, textarea")].some(isTyped) ||
         zone().contains(document.activeElement) ||
         (selection && !selection.isCollapsed && zone().contains(selection.anchorNode)),
     );

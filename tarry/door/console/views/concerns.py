@@ -18,7 +18,10 @@ from tarry.worker.external_queues import is_external
 
 LATE = 60.0
 """Seconds after which a ready job that nobody has taken needs attention."""
-ORDER = ("away", "no_host", "lost", "endpoint", "unserved", "dead", "full", "late", "paused", "advice")
+ORDER = (
+    *("away", "no_host", "lost", "endpoint", "unserved", "flow", "dead", "full", "late", "approval", "paused"),
+    "advice",
+)
 """The kinds, the worst first."""
 
 
@@ -39,6 +42,7 @@ def find_concerns(
     stores: Sequence[StoreRecord],
     now: int,
     reader: StoreReader,
+    others: Sequence[Concern] = (),
 ) -> list[Concern]:
     """What needs attention, the worst first; StoreError. now: by the store's clock, in microseconds."""
     pools = [pool for host in hosts if host.alive for pool in host.pools]
@@ -48,6 +52,7 @@ def find_concerns(
         return _is_served(queue, pools) or reader.ask(lambda: is_external(reader.store, queue.queue, now))
 
     found = [
+        *others,
         *_store_concerns(stores),
         *_host_concerns(hosts, queues),
         *_endpoint_concerns(tasks),

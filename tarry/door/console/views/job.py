@@ -1,17 +1,22 @@
 """One job: what has happened to it (`job_course`), why it waits, and its call as code."""
 
 import inspect
+import json
+from collections.abc import Sequence
 from typing import Any
 
+from tarry.client.flows.approvals import ApprovalRecord
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.console.rendering import without_secrets
 from tarry.door.console.views.code import curl_call, python_call
 from tarry.door.console.views.job_course import WAITING, deliveries, moments, shown_attempts, state_steps
+from tarry.door.console.views.job_flow import place_of
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.host_requests import list_job_requests
 from tarry.door.http.methods.jobs import (
     CancelAnswer,
+    JobAnswer,
     JobPath,
     cancel_job,
     delete_job,
@@ -20,11 +25,18 @@ from tarry.door.http.methods.jobs import (
     retry_job,
     show_job,
 )
+from tarry.door.http.methods.signals import ApprovalsQuery, list_approvals
 from tarry.keeper.host_requests import HostAct
 from tarry.keeper.records import RequestRecord
 from tarry.keeper.waiting_reasons import SENTENCES
+from tarry.model.duration import SECOND
 from tarry.model.job import State
+from tarry.model.moving import NEVER
 
+MOST_STEPS = 100
+"""Durable steps of a job that its page lists: the last ones."""
+MOST_VALUE = 400
+"""Letters of the value of a step."""
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -37,13 +49,20 @@ def job_page(call: ApiCall, path: JobPath) -> PageData:
     raw = job.args if is_http or task is None else name_arguments(task, job.args)
     arguments = without_secrets(raw)
     attempts = shown_attempts(job, deliveries(job) if is_http else [])
+    place = place_of(call, job)
     return {
         "job": job,
+        "place": place,
+        "steps_taken": [(one, _cut(one.value)) for one in job.steps[-MOST_STEPS:]],
+        "asking": next((one for one in _approvals(call, job) if one.id == job.id), None),
+        "is_endless": job.state is State.SCHEDULED and job.due >= NEVER / SECOND,
+        # It changes with its flow only.
+        "is_bound": job.state is State.BLOCKED or job.flow == job.id,
         "is_waiting": job.state in WAITING,
         "is_http": is_http,
         "reasons": explain_job.handler(call, path).reasons if job.state in WAITING else [],
         "sentences": SENTENCES,
-        "steps": state_steps(job),
+        "steps": [] if job.flow == job.id else state_steps(job),
         "moments": list(moments(job, attempts)),
         "attempts": attempts,
         "has_exchanges": any(one.delivery for one in attempts),
@@ -53,6 +72,17 @@ def job_page(call: ApiCall, path: JobPath) -> PageData:
         "curl": curl_call(job, arguments, is_http, _place(call), call.service.access.needs_token),
         "python": python_call(job, arguments, is_http),
     }
+
+
+def _cut(value: Any) -> str:
+    """A value of a step on one line."""
+    text = json.dumps(without_secrets(value), ensure_ascii=False)
+    return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}…"
+
+
+def _approvals(call: ApiCall, job: JobAnswer) -> Sequence[ApprovalRecord]:
+    # Only a job that waits for a time or a signal may wait for a decision.
+    return list_approvals.handler(call, ApprovalsQuery()).approvals if job.state is State.SCHEDULED else []
 
 
 def asked_stacks(call: ApiCall, path: JobPath) -> list[RequestRecord]:

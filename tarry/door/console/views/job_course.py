@@ -8,7 +8,9 @@ from msgspec import Struct
 
 from tarry.client.job_records import JobAttempt
 from tarry.door.http.methods.jobs import JobAnswer
+from tarry.model.duration import SECOND
 from tarry.model.job import FINISHED, State
+from tarry.model.moving import NEVER
 from tarry.push.delivery.record import AttemptRecord
 
 WAITING = (State.SCHEDULED, State.READY)
@@ -142,7 +144,9 @@ def _is_of_another(attempt: JobAttempt, delivery: AttemptRecord) -> bool:
 def state_steps(job: JobAnswer) -> list[StateStep]:
     """The states of the job from its put to its end; without those that it surely or perhaps passed over."""
     end = job.state if job.state in FINISHED else State.DONE
-    way = (State.SCHEDULED, State.READY, State.RUNNING, end)
+    way = [State.SCHEDULED, State.READY, State.RUNNING, end]
+    if job.state is State.BLOCKED:
+        way = [State.BLOCKED, *way[1:]]
     here = way.index(job.state)
     before = [StateStep(state, "was", _since(job, state)) for state in way[:here] if _was_in(job, state)]
     after = [StateStep(state, "was" if _was_in(job, state) else "next") for state in way[here + 1 :]]
@@ -179,7 +183,7 @@ def moments(job: JobAnswer, attempts: Sequence[ShownAttempt]) -> Iterator[JobMom
     )
     yield from _unrecorded(job, attempts)
     yield JobMoment(job.state, job.since)
-    if job.state is State.SCHEDULED:
+    if job.state is State.SCHEDULED and job.due < NEVER / SECOND:
         yield JobMoment("due", job.due)
     if job.expires and job.state in WAITING:
         yield JobMoment("expires", job.expires)

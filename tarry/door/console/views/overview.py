@@ -5,6 +5,7 @@ from tarry.door.console.charts.history import history_charts
 from tarry.door.console.charts.ranges import RangeQuery
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.console.views.concerns import find_concerns
+from tarry.door.console.views.flow_concerns import flow_concerns, without_flows
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.hosts import list_all_hosts, list_stores
 from tarry.door.http.methods.queues import list_queues
@@ -38,12 +39,13 @@ def overview_page(call: ApiCall, query: RangeQuery) -> PageData:
         "queue_count": len(queues),
         "hosts": hosts,
         "concerns": find_concerns(
-            queues,
+            [without_flows(queue, call.look().counts) for queue in queues],
             hosts,
             list_tasks.handler(call, TaskQuery()).tasks,
             list_stores.handler(call).stores,
             now,
             reader,
+            list(flow_concerns(call, now / SECOND)),
         ),
     }
 

@@ -3,8 +3,9 @@
 import smtplib
 import time
 from pathlib import Path
+from typing import Any
 
-from tarry import App, Retry, current_job
+from tarry import App, Retry, approve, current_job, sleep, step
 
 HERE = Path(__file__).parent
 app = App(retry=None)
@@ -51,3 +52,53 @@ def hang() -> None:
                 time.sleep(0.01)
         except BaseException:
             pass
+
+
+@app.task(queue="mail")
+def work(what: str, given: list[Any] | None = None) -> str:
+    """A part of an order."""
+    if what == "fail" and not (HERE / "mended").exists():
+        raise LookupError("no such card")
+    return what
+
+
+@app.task(queue="mail")
+def place_order(number: int, gate: str, last: str = "mail the receipt") -> str:
+    """Places an order as a flow, whose parcels wait at the gate; returns the id of the flow."""
+    with app.flow("order", key=str(number), deadline="2d") as f:
+        stock = f.add(work.call("stock"), name="check the stock")
+        paid = f.add(work.call("card"), name="charge the card", undo=work.call("refund"))
+        address = f.add(work.call("address"), name="check the address")
+        invoice = f.add(work.call("invoice", [paid.result]), name="write the invoice")
+        f.add(work.call("fail"), name="tell the bonus club", on_failure="go_on")
+        parcel = wait.using(queue="stuck")
+        parcels = f.add_all([parcel.call(gate if part > 3 else "app.py") for part in range(12)], after=[stock, paid])
+        label = f.add(work.call("label", [address.result]), name="print the label")
+        handed = f.add(work.using(delay="10m").call("hand over", [label.result]), after=[parcels], name="hand over")
+        f.add(work.call("books", [invoice.result]), after=[handed], name="close the books")
+        f.add(work.call("mail"), after=[handed, invoice], name=last)
+    return str(f.handle.id)
+
+
+@app.task(queue="mail")
+def place_broken(number: int) -> str:
+    """Places a flow that fails, unless it is mended; returns its id."""
+    with app.flow("refund", key=str(number)) as f:
+        paid = f.add(work.call("fail"), name="find the card")
+        f.add(work.call("refund", [paid.result]), name="pay back")
+    return str(f.handle.id)
+
+
+@app.task(queue="mail")
+def ask(number: int) -> str:
+    """Pays back if somebody approves; returns what was decided."""
+    step(str, "70")
+    said = approve("refund of 70", key=str(number), timeout="2d")
+    return f"{said.ok} by {said.by}: {said.note}" if said else "nobody"
+
+
+@app.task(queue="mail")
+def rest(number: int) -> None:
+    """Sleeps for days."""
+    step.named("look up the order")(str, number)
+    sleep("3d")

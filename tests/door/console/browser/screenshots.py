@@ -8,6 +8,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tarry import App
 from tarry.model.duration import SECOND
+from tests.cli.project import until
 from tests.door.console.browser.conftest import CHROMIUM, OPTIONS
 from tests.door.console.browser.place import Place, people
 from tests.door.console.past import write_month, write_samples
@@ -18,8 +19,8 @@ MONTH = {("mail", "app.send"): 40.0, ("mail", "app.deliver"): 12.0, ("hooks", "s
 HOOK = {"task": "shop.paid", "settings": {"url": "http://127.0.0.1:9/paid", "queue": "hooks", "owner": "shop"}}
 
 
-def fill(place: Place) -> str:
-    """Jobs in several states; the id of one that waits for another."""
+def fill(place: Place) -> tuple[str, str]:
+    """Jobs in several states; the ids of one that waits for another, and of a flow that runs."""
     assert place.api.post("/v1/tasks", json=HOOK).status_code == 201
     dead = place.add("send", "ann at example.org")
     assert place.api.put("/v1/limits/queue:slow", json={"at_once": 1}).status_code == 200
@@ -35,14 +36,32 @@ def fill(place: Place) -> str:
     write_month(store, MONTH, store.time() // SECOND)
     write_samples(store, {"mail": 1200}, store.time() // SECOND)
     app.close()
-    return waiting
+    return waiting, place_flow(place)
 
 
-def take(browser: Browser, place: Place, waiting: str) -> None:
+def place_flow(place: Place) -> str:
+    """An order whose parcels are packed just now, and one that failed; the id of the first."""
+    assert place.api.put("/v1/limits/queue:stuck", json={"at_once": 2}).status_code == 200
+    placed, broken = place.add("place_order", 7, "gate"), place.add("place_broken", 8)
+    for id in (placed, broken):
+        place.becomes(id, "done")
+    flow = str(place.api.get(f"/v1/jobs/{placed}").json()["note"])
+    # Four parcels need not wait, and two of the others run then.
+    until(lambda: running_parcels(place, flow) == 2)
+    return flow
+
+
+def running_parcels(place: Place, flow: str) -> int:
+    boxes = place.api.get(f"/v1/flows/{flow}").json()["boxes"]
+    return sum(int(box["states"].get("running", 0)) for box in boxes if box["task"] == "app.wait")
+
+
+def take(browser: Browser, place: Place, waiting: str, flow: str) -> None:
     pictures = {
         "overview": ("/?range=24h", WIDE, "light"),
         "queue": ("/queues/mail?range=24h", WIDE, "dark"),
         "job": (f"/jobs/{waiting}", WIDE, "light"),
+        "flow": (f"/flows/{flow}", WIDE, "light"),
         "phone": ("/tasks/app.send?range=7d", NARROW, "dark"),
     }
     with people(browser, place) as make:
@@ -58,10 +77,10 @@ def main() -> None:
     directory = Path(tempfile.mkdtemp())
     place = Place(directory)
     try:
-        waiting = fill(place)
+        waiting, flow = fill(place)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-            take(browser, place, waiting)
+            take(browser, place, waiting, flow)
             browser.close()
     finally:
         place.close()

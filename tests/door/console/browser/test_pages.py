@@ -24,6 +24,8 @@ PAGES = (
     "/", "/queues", "/queues/mail", "/queues/slow", "/jobs", "/jobs?state=dead", "/jobs/{done}", "/jobs/{dead}",
     "/jobs/{running}", "/jobs/{scheduled}", "/tasks", "/tasks/app.send", "/tasks/hook", "/endpoints", "/endpoints/hook",
     "/new-task", "/tasks/hook/edit",
+    "/flows", "/flows?state=dead", "/flows/{flow}", "/flows/{broken}", "/flows/{flow}/nodes", "/approvals",
+    "/jobs/{flow}", "/jobs/{node}", "/jobs/{blocked}", "/jobs/{asking}",
     "/schedules", "/schedules/app.nightly", "/limits",
     "/hosts", "/hosts/{host}", "/stores", "/operations", "/operations/{operation}",
     "/audit", "/audit?who=nobody",
@@ -45,6 +47,7 @@ def names(place: Place) -> Iterator[dict[str, str]]:
     assert place.api.put("/v1/limits/queue:slow", json={"at_once": 3}).status_code == 200
     assert place.api.post("/v1/queues/elsewhere/pause").status_code == 200
     counted = place.api.post("/v1/operations", json={"act": "delete", "dry_run": True, "filter": {"queue": "mail"}})
+    found |= flows(place)
     (host,) = place.api.get("/v1/hosts").json()["hosts"]
     found["host"] = quote(host["instance"], safe="")
     found["operation"] = counted.json()["id"]
@@ -73,6 +76,20 @@ def remember_runs(place: Place, job: str) -> None:
 
     until(is_written)
     store.close()
+
+
+def flows(place: Place) -> dict[str, str]:
+    """One that runs, one that is dead, and jobs of them; and a job that waits for a decision."""
+    assert place.api.put("/v1/limits/queue:stuck", json={"at_once": 2}).status_code == 200
+    placed = {"flow": place.add("place_order", 7, "the gate"), "broken": place.add("place_broken", 8)}
+    for id in placed.values():
+        place.becomes(id, "done")
+    found = {name: str(place.api.get(f"/v1/jobs/{id}").json()["note"]) for name, id in placed.items()}
+    until(lambda: place.api.get(f"/v1/flows/{found['broken']}").json()["state"] == "dead")
+    asking = place.add("ask", 9)
+    place.becomes(asking, "scheduled")
+    ids = {index: f"{found['flow'][:-8]}{index:08x}" for index in (6, 19)}
+    return found | {"node": ids[6], "blocked": ids[19], "asking": asking}
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -229,7 +246,18 @@ def test_focus_is_always_visible(ann: Person) -> None:
 def test_a_phone_has_every_page(make_person: MakePerson) -> None:
     person = make_person(viewport=NARROW, has_touch=True, is_mobile=True)
     page = person.open("/")
-    for name in ("Queues", "Jobs", "Tasks", "Schedules", "Limits", "Hosts", "Stores", "Operations"):
+    for name in (
+        "Queues",
+        "Jobs",
+        "Flows",
+        "Approvals",
+        "Tasks",
+        "Schedules",
+        "Limits",
+        "Hosts",
+        "Stores",
+        "Operations",
+    ):
         page.get_by_role("navigation").get_by_role("link", name=name, exact=True).first.tap()
         expect(page.get_by_role("heading", level=1)).to_have_text(name)
 
