@@ -3,11 +3,13 @@
 import statistics
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import NamedTuple
 
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tarry import App
 from tarry.door.console.application import PAGES
 from tarry.door.console.live import SHARE
 from tests.cli.project import until
@@ -29,6 +31,10 @@ SLICE, PAIRS = 2.5, 5
 """Seconds of a drain that are compared with as many others, more than pages take to ask again; and how often."""
 WORK = 600_000
 """Jobs of each pair: more than a worker ends in it."""
+WIDE = 100_000
+"""Jobs of a flow."""
+ADDED = {"task": "added", "settings": {"url": "http://127.0.0.1:9/hook", "queue": "held"}}
+"""A task that can be edited: those of the app and its settings cannot."""
 TIMES = 3
 FILTERS = (
     "", "state=scheduled", "state=ready", "state=running", "state=done", "state=dead", "state=cancelled",
@@ -70,6 +76,7 @@ def names(large: LargePlace) -> Mapping[str, str]:
         return found
 
     wanted = {"act": "retry", "dry_run": True, "filter": {"queue": "mail", "states": ["cancelled"]}}
+    assert large.browser.post("/v1/tasks", json=ADDED).status_code == 201
     operation = large.browser.post("/v1/operations", json=wanted).json()["id"]
     until(lambda: large.browser.get(f"/v1/operations/{operation}").json()["state"] == "done", 120)
     return {
@@ -80,9 +87,21 @@ def names(large: LargePlace) -> Mapping[str, str]:
         "waiting": job("queue=mail&state=ready"),
         "hook": job(f"queue={QUEUES[-1]}&state=dead"),
         "operation": operation,
+        "flow": wide_flow(large),
         "host": large.browser.get("/v1/hosts").json()["hosts"][0]["name"],
         "middle": job("created_since=12h"),
     }
+
+
+def wide_flow(place: LargePlace) -> str:
+    """The id of a flow of very many alike jobs, which no worker takes."""
+    with closing(App(place.store_url, closures=True)) as app:
+
+        @app.task(queue="held")
+        def pack(number: int) -> int:
+            return number
+
+        return str(app.group(pack.call(number) for number in range(WIDE)).id)
 
 
 def pages(names: Mapping[str, str]) -> Iterator[str]:
@@ -90,8 +109,12 @@ def pages(names: Mapping[str, str]) -> Iterator[str]:
     for page in PAGES:
         if page.route == "/endpoints/{task}":
             yield page.route.format(task=task_name(49))
+        elif page.route == "/tasks/{task}/edit":
+            yield page.route.format(task=ADDED["task"])
         elif page.route != "/jobs":
-            yield page.route.format(**dict(names) | ({"id": names["operation"]} if "operations" in page.route else {}))
+            ids = {"operations": names["operation"], "flows": names["flow"]}
+            yield page.route.format(**{**names, "id": ids.get(page.route.split("/")[1], names["id"])})
+    yield f"/jobs/{names['flow'][:-8]}{WIDE // 2:08x}"
     yield f"/jobs/{names['waiting']}"
     yield f"/jobs/{names['hook']}"
     yield f"/tasks/{task_name(49)}"
