@@ -249,9 +249,11 @@ class FlowSettling:
                 if gate.next < 0:
                     self._open(gate)
         if self.row.phase is Phase.RUNNING:
-            is_good = self.row.failed == 0
-            ends = State.DONE if is_good else State.DEAD
-            self.row = replace(self.row, ends=ends, note=b"" if is_good else self.row.note)
+            if self.row.failed == 0:
+                # What a failure that is mended asked for is asked for no more.
+                self.row = replace(self.row, ends=State.DONE, note=b"", undo=-abs(self.row.undo))
+            else:
+                self.row = replace(self.row, ends=State.DEAD)
         released, tend = self._release()
         if self.row.active <= 0 and self.row.phase not in (Phase.STORING, Phase.ENDED):
             return Settled(released, tend, not self._undo_or_end())

@@ -155,6 +155,16 @@ class FlowEnding(FlowCase):
         assert run(store, flow, 1, 2) == [1, 2]
         assert (states(store, flow), root(store, flow).state) == ("ddb", State.DONE)
 
+    def test_no_undo_for_a_failure_that_was_mended(self, store: Store) -> None:
+        """A later one that asks for none stops the flow, and no more."""
+        flow = stored(store, [[], [], []], policies={1: COMPENSATE}, undo=3)
+        run(store, flow, 1, outcome=BAD)
+        assert store.apply([lifecycle.run_now(node(store, flow, 1), NOW)], NOW) == [True]
+        by_index = {index_of(job.id): job for job in taken(store)}
+        end(store, [by_index[1]])
+        end(store, [by_index[2]], BAD)
+        assert (states(store, flow), root(store, flow).state) == ("dxb", State.DEAD)
+
     def test_a_flow_ends_once(self, store: Store) -> None:
         """A failed node that a person runs again later counts no more than that."""
         flow = stored(store, [[], [1]])

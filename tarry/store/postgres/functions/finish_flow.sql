@@ -35,7 +35,9 @@ BEGIN
     END IF;
     IF f.phase = 1 THEN
         f.ends := CASE WHEN f.failed = 0 THEN 3 ELSE 4 END;
+        -- What a failure that is mended asked for is asked for no more.
         f.note := CASE WHEN f.failed = 0 THEN '' ELSE f.note END;
+        f.undoes := CASE WHEN f.failed = 0 THEN -abs(f.undoes) ELSE f.undoes END;
     END IF;
     FOREACH g IN ARRAY opened LOOP
         n := least(g.first + g.count - g.next, most - released);

@@ -264,7 +264,8 @@ function lib.finish_settling(one)
   end
   if row.phase == lib.UNDER_WAY then
     row.ends = row.failed == 0 and lib.DONE or lib.DEAD
-    if row.failed == 0 then row.note = '' end
+    -- What a failure that is mended asked for is asked for no more.
+    if row.failed == 0 then row.note, row.undo = '', -math.abs(row.undo) end
   end
   if lib.releases(row) and not one.was_releasing and lib.gates_in(lib.OPEN_GATES, row.id, 1)[1] then
     lib.call('ZADD', lib.MOVING, '0', row.id)
