@@ -1,5 +1,6 @@
 """The options of a call: `task.using(...)`."""
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,9 @@ from tarry.model.retry import RetryRule
 from tarry.tasks import headers as job_headers
 
 MAX_NAME = 200
+# PostgreSQL keeps no NUL in a text, and half of a surrogate pair has no UTF-8.
+UNFIT = re.compile("[\0\ud800-\udfff]")
+"""What no text that is stored may have."""
 # No store in SQL can hold a NUL in a text.
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00]*$")]
 """The name of a queue, task or key that comes from outside, as every store can hold it."""

@@ -36,7 +36,8 @@ def age_postgres(url: str) -> None:
     """Makes of the schema what version 1 had made, but for the bodies of functions."""
     schema = parse_url(url).schema
     with psycopg.connect(url.partition("?")[0], autocommit=True) as link:
-        link.execute(f"DROP TABLE {', '.join(f'{schema}.{name}' for name in LATER)}")
+        # With the functions that take their rows.
+        link.execute(f"DROP TABLE {', '.join(f'{schema}.{name}' for name in LATER)} CASCADE")
         link.execute(f"ALTER TABLE {schema}.job DROP COLUMN attempts")
         link.execute(f"DROP FUNCTION {schema}.insert_v2, {schema}.exchange_v2, {schema}.apply_v2")
         link.execute(f"UPDATE {schema}.about SET value = '1' WHERE name = 'schema'")

@@ -20,7 +20,7 @@ from tests.system.scene import APP, Scene
 ELSEWHERE = """
 from tarry.store import owner
 
-owner.place = lambda: "web-2|00000000.1"
+owner.host_scope = lambda: "web-2|00000000.1"
 """
 
 HOGS = """

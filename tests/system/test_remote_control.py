@@ -227,9 +227,9 @@ def test_a_kill_names_jobs_and_all_of_them_run(remote: Scene) -> None:
     (sleeping,) = remote.put("app.sleeps")
     (later,) = remote.put("app.sleeps", delay="1h")
     remote.begun(1, asleep=1)
+    known_owner(remote, sleeping)
     assert "does not run: it is scheduled" in remote.refused("jobs", "kill", sleeping, later)
     assert remote.job(sleeping).state == "running"
-    known_owner(remote, sleeping)
     assert "which job" in remote.misused("jobs", "kill")
     assert "not both" in remote.misused("jobs", "kill", sleeping, "--queue", "default")
     assert "kill" in remote.misused("jobs", "cancel", sleeping, "--outcome", "failed")

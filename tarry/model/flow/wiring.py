@@ -62,8 +62,6 @@ class Wiring(Struct, frozen=True, array_like=True):
     """What people see; empty: the name of the task."""
     undo: tuple[str, str, bytes] | None = None
     """Task, queue and body of what undoes it."""
-    stand_in: bool = False
-    """It stands for a job on another shard."""
     alone: bool = False
     """A person runs it again after it has told: its end counts nothing and tells nobody."""
 

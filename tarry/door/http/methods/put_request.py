@@ -13,14 +13,12 @@ from tarry.door.http.reading import check_depth
 from tarry.errors import ArgumentError, TarryError
 from tarry.model.job import Job
 from tarry.model.retry import Retry
-from tarry.tasks.options import NO_OPTIONS, Options
+from tarry.tasks.options import NO_OPTIONS, UNFIT, Options
 
 Span = float | str
 """Seconds, or text such as "1h30m"."""
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 _NAMED = re.compile(r"(\w+)=")
-# PostgreSQL keeps no NUL in a text, and half of a surrogate pair has no UTF-8.
-_UNFIT = re.compile("[\0\ud800-\udfff]")
 
 
 class RetryRequest(Struct, forbid_unknown_fields=True, frozen=True):
@@ -160,5 +158,5 @@ def _check_texts(task: str, options: Options) -> None:
         ("queue", options.queue),
         ("idempotency", options.idempotency),
     ):
-        if value is not None and not (value.isascii() and value.isprintable()) and _UNFIT.search(value):
+        if value is not None and not (value.isascii() and value.isprintable()) and UNFIT.search(value):
             raise ValueError(f"{name}={value!r}: no text that every store can keep")

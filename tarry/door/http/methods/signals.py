@@ -22,7 +22,7 @@ from tarry.model.lifecycle import NotPossible
 from tarry.store.shared.partial_result import partial_result
 from tarry.tasks.durable.waiting import APPROVE, Approval
 
-Address = Annotated[str, Meta(min_length=1, max_length=MOST_ADDRESS)]
+Address = Annotated[str, Meta(min_length=1, max_length=MOST_ADDRESS, pattern=r"^[^\x00]*$")]
 
 
 class SignalRequest(Struct, forbid_unknown_fields=True):
