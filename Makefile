@@ -24,7 +24,7 @@ BASE := apsw|cronsim|msgspec|tqdm|tzdata
 	@touch $@
 
 demo: .venv/.base
-	$(BIN)/python -m examples.demo
+	$(BIN)/python -m tarry demo
 
 # The four stories of examples/shop, in twenty seconds.
 shop: setup
@@ -48,7 +48,7 @@ bench: setup
 	$(BIN)/python -m bench
 
 soak: setup
-	for run in $$(seq 20); do $(BIN)/python -m examples.demo --quiet || exit 1; done
+	for run in $$(seq 20); do $(BIN)/python -m tarry demo --quiet || exit 1; done
 	$(BIN)/pytest -m soak --timeout 600
 
 # The console of a store with a million jobs, on SQLite and on Redis: the time of each page, the drain beside it, the

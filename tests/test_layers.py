@@ -50,7 +50,8 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "process": ("what the master's children do", f"{_ALL} {ROOT}"),
     "testing": ("the fixture `jobs`", f"{_ALL}"),
     ROOT: ("what `import tarry` has", f"{_ALL}"),
-    "cli": ("the commands", f"{_ALL} process testing {ROOT}"),
+    "demo": ("`tarry demo`", f"errors config {ROOT}"),
+    "cli": ("the commands", f"{_ALL} process testing demo {ROOT}"),
     "__main__": ("python -m tarry", "cli"),
 }
 """What each room is for, and what it may import. docs/architecture.md has the same lines."""

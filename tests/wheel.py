@@ -1,8 +1,11 @@
 """tarry as a user has it: the wheel, built once a session and installed where nothing else of this tree is."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -11,11 +14,40 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a shell in which `python` and `tarry` are those of the wheel. Nothing is downloaded."""
-    built, target = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("installed")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's file."""
+    built = tmp_path_factory.mktemp("wheel")
     _run("hatchling", "build", "-t", "wheel", "-d", str(built))
-    (wheel,) = built.glob("*.whl")
+    (file,) = built.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="session")
+def base_only(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment with the wheel and what `pip install tarry` brings, and nothing else. What it
+    brings is copied from here, so that nothing is downloaded."""
+    venv = tmp_path_factory.mktemp("base") / "venv"
+    _run("venv", "--without-pip", str(venv))
+    _run("pip", "--python", str(venv / "bin/python"), "install", "--quiet", "--no-index", "--no-deps", str(wheel))
+    (packages,) = venv.glob("lib/python*/site-packages")
+    for needed in metadata.requires("tarry") or ():
+        if "extra ==" not in needed:
+            _copy_distribution(re.split(r"[^\w.-]", needed)[0], packages)
+    return venv / "bin"
+
+
+def _copy_distribution(name: str, packages: Path) -> None:
+    for file in metadata.files(name) or ():
+        # Programs of the distribution stand outside of the packages, and are not needed.
+        if ".." not in file.parts:
+            (packages / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file.locate(), packages / file)
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a shell in which `python` and `tarry` are those of the wheel. Nothing is downloaded."""
+    target = tmp_path_factory.mktemp("installed")
     _run("pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(target), str(wheel))
     ours = {name: text for name, text in os.environ.items() if not name.startswith("TARRY_")}
     path = os.pathsep.join([str(target / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])

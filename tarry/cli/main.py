@@ -32,6 +32,7 @@ COMMAND_MODULES = {
     "tarry.cli.schedules": ("schedules",),
     "tarry.cli.shards": ("shards",),
     "tarry.cli.check": ("check", "init"),
+    "tarry.cli.project.demo": ("demo",),
     "tarry.cli.migrate": ("migrate",),
     "tarry.cli.push.replay": ("replay",),
     "tarry.cli.identity.tokens": ("tokens",),

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 
-class Job(msgspec.Struct):
-    """What the ledger says of one job; times by the monotonic clock."""
+class LedgerEntry(msgspec.Struct):
+    """What the ledger says of one job; times in seconds of the monotonic clock."""
 
     began: list[float] = []
     ended: list[float] = []
@@ -15,7 +15,7 @@ class Job(msgspec.Struct):
 
 
 class Account(msgspec.Struct):
-    """The sums."""
+    """What became of all jobs."""
 
     put: int
     done: int
@@ -27,12 +27,12 @@ class Account(msgspec.Struct):
     work: float
     """Seconds that the tasks themselves took, all attempts together."""
     start_ms: tuple[float, float, float]
-    """From when a job was due to its first start: median, 99th percentile, worst."""
+    """From when a job was due to its first start, in milliseconds: median, 99th percentile, worst."""
 
 
-def read(ledger: Path) -> dict[int, Job]:
+def read(ledger: Path) -> dict[int, LedgerEntry]:
     """The jobs in the ledger, by number."""
-    jobs: dict[int, Job] = defaultdict(Job)
+    jobs: dict[int, LedgerEntry] = defaultdict(LedgerEntry)
     if ledger.exists():
         for line in ledger.read_text().splitlines():
             number, what, moment, _ = line.split()
@@ -40,18 +40,19 @@ def read(ledger: Path) -> dict[int, Job]:
     return jobs
 
 
-def settled(job: Job, attempts: int) -> bool:
+def has_ended(job: LedgerEntry, attempts: int) -> bool:
     """It ended well, or failed as often as it may."""
     return bool(job.ended) or len(job.failed) >= attempts
 
 
-def of(due: dict[int, float], jobs: dict[int, Job], attempts: int) -> Account:
+def make_account(due: dict[int, float], jobs: dict[int, LedgerEntry], attempts: int) -> Account:
     """due: every job that was put, by number, and when it was due. attempts: how often a job may fail."""
-    seen = [jobs.get(number, Job()) for number in due]
+    seen = [jobs.get(number, LedgerEntry()) for number in due]
     done = [job for job in seen if job.ended]
     dead = [job for job in seen if not job.ended and len(job.failed) >= attempts]
     ends = sorted(job.ended[0] for job in done)
-    waits = sorted(max(0.0, jobs[number].began[0] - due[number]) for number in due if jobs.get(number, Job()).began)
+    began = {number for number, job in jobs.items() if job.began}
+    waits = sorted(max(0.0, jobs[number].began[0] - due[number]) for number in due if number in began)
     return Account(
         put=len(due),
         done=len(done),
@@ -60,18 +61,18 @@ def of(due: dict[int, float], jobs: dict[int, Job], attempts: int) -> Account:
         run_twice=sum(1 for job in done if len(job.ended) > 1),
         lost=len(due) - len(done) - len(dead),
         per_second=len(done) / (ends[-1] - min(due.values())) if ends else 0.0,
-        work=sum(map(_work, seen)),
-        start_ms=(_at(waits, 0.5), _at(waits, 0.99), _at(waits, 1.0)),
+        work=sum(map(_work_seconds, seen)),
+        start_ms=(_percentile(waits, 0.5), _percentile(waits, 0.99), _percentile(waits, 1.0)),
     )
 
 
-def _work(job: Job) -> float:
+def _work_seconds(job: LedgerEntry) -> float:
     """An attempt that was killed has no end, and is left out."""
     ends = sorted(job.ended + job.failed)
     return sum(end - max(start for start in job.began if start <= end) for end in ends)
 
 
-def _at(sorted_seconds: list[float], part: float) -> float:
+def _percentile(sorted_seconds: list[float], part: float) -> float:
     if not sorted_seconds:
         return 0.0
     return 1000 * sorted_seconds[min(len(sorted_seconds) - 1, int(part * len(sorted_seconds)))]

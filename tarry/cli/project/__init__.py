@@ -1,0 +1,1 @@
+"""Commands for whoever begins: try tarry, start a project, see what to do first, complete words in a shell."""
