@@ -11,7 +11,7 @@ import pytest
 from tarry.demo.account import LedgerEntry, make_account, read
 from tests.cli.project import Project, alive, until
 
-FILES = 60
+FILES = 250
 
 
 @pytest.fixture
