@@ -1,13 +1,12 @@
-"""`tarry check` and `tarry init`: before the first start, and when something is wrong."""
+"""`tarry check`: before the first start, and when something is wrong."""
 
 import argparse
 import time
-from pathlib import Path
 
 from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
 from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.cli.queues import unknown_tasks
-from tarry.config import Pool, template
+from tarry.config import Pool
 from tarry.errors import TarryError
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import format_duration
@@ -21,26 +20,12 @@ from tarry.terminal import say
 
 UNSUMMED = 20_000
 """With more records of the history than this to be summed up, there is no keeper, or it is seconds behind."""
-APP = '''"""The app: tasks are functions; `tarry start` runs their jobs."""
-
-from tarry import App, Retry
-
-app = App()
-
-
-@app.task(retry=Retry(5, backoff="exponential", jitter=0.1), timeout=30)
-def hello(name: str) -> str:
-    """Try it: tarry enqueue app.hello '["Ann"]'"""
-    return f"Hello, {name}!"
-'''
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Adds the commands to the parser."""
+    """Adds the command to the parser."""
     check = commands.add_parser("check", help="look at configuration, app and store, and say what to change")
     check.set_defaults(run=run_check)
-    init = commands.add_parser("init", help="write a commented tarry.toml and an app.py to start from")
-    init.set_defaults(run=run_init)
 
 
 def run_check(args: argparse.Namespace) -> int:
@@ -203,22 +188,3 @@ def _alerts(setup: Setup) -> list[Diagnostic]:
     # HTTP tasks may name recipients of their own.
     setup.known_tasks()
     return list(check_recipients(setup.home))
-
-
-def run_init(args: argparse.Namespace) -> int:
-    """Writes both files; writes nothing if one of them exists."""
-    files = {Path("tarry.toml"): template(), Path("app.py"): APP}
-    existing = [str(path) for path in files if path.exists()]
-    if existing:
-        raise TarryError(f"already there: {' and '.join(existing)}; nothing was written")
-    for path, content in files.items():
-        try:
-            path.write_text(content)
-        except OSError as error:
-            reason = f"{path.absolute()} cannot be written ({error.strerror}): run it where you may write"
-            raise TarryError(reason) from None
-    if args.json:
-        print_json({"written": [str(path) for path in files]})
-        return 0
-    say("Wrote tarry.toml and app.py. Next:\n  tarry start\n  tarry enqueue app.hello '[\"Ann\"]'")
-    return 0

@@ -21,3 +21,13 @@ def project(tmp_path: Path) -> Iterator[Project]:
     project = Project(tmp_path)
     yield project
     project.close()
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Project]:
+    """A place with nothing in it."""
+    project = Project(tmp_path)
+    (tmp_path / "tarry.toml").unlink()
+    (tmp_path / "app.py").unlink()
+    yield project
+    project.close()

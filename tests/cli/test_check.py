@@ -1,6 +1,4 @@
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,17 +6,7 @@ import pytest
 
 from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tests.cli.disk import Disk
-from tests.cli.project import Project, until
-
-
-@pytest.fixture
-def empty(tmp_path: Path) -> Iterator[Project]:
-    """A place with nothing in it."""
-    project = Project(tmp_path)
-    (tmp_path / "tarry.toml").unlink()
-    (tmp_path / "app.py").unlink()
-    yield project
-    project.close()
+from tests.cli.project import Project
 
 
 def troubles(project: Project) -> dict[str, str]:
@@ -33,30 +21,6 @@ def troubles(project: Project) -> dict[str, str]:
     assert spoken.out.endswith(f"{len(found)} to change.\n")
     assert all(advice in spoken.out for advice in found.values())
     return found
-
-
-def test_init_writes_what_works_end_to_end(empty: Project) -> None:
-    said = empty.said("init")
-    assert "tarry start" in said
-    assert "All is well." in empty.said("check")
-    empty.serve()
-    id = empty.enqueue("app.hello", '["Ann"]')
-    until(lambda: empty.job(id).state == "done")
-    assert '"Hello, Ann!"' in str(empty.job(id).note)
-    assert empty.said("stop") == "stopped"
-
-
-@pytest.mark.parametrize("name", ["app.py", "tarry.toml"])
-def test_init_overwrites_nothing(empty: Project, name: str) -> None:
-    empty.write(name, "# mine\n")
-    before = set(empty.directory.iterdir())
-    assert empty.refused("init") == f"already there: {name}; nothing was written"
-    assert set(empty.directory.iterdir()) == before
-    assert (empty.directory / name).read_text() == "# mine\n"
-
-
-def test_init_speaks_json(empty: Project) -> None:
-    assert empty.facts("init") == {"written": ["tarry.toml", "app.py"]}
 
 
 def test_check_tells_the_facts(project: Project) -> None:
@@ -227,10 +191,3 @@ def test_sqlites_own_uris_are_refused_and_no_file_is_made(project: Project, url:
     (told,) = [advice for name, advice in troubles(project).items() if name == "store"]
     assert "jobs must outlive the process; name a file, as in sqlite:///tarry.db" in told
     assert not any(file.name.startswith("file:") for file in project.directory.iterdir())
-
-
-def test_init_where_one_may_not_write(empty: Project) -> None:
-    (empty.directory / "tarry.toml").symlink_to("/proc/tarry.toml")
-    told = empty.refused("init")
-    assert told.startswith(f"{empty.directory}/tarry.toml cannot be written (")
-    assert told.endswith("): run it where you may write")
