@@ -33,6 +33,7 @@ COMMAND_MODULES = {
     "tarry.cli.shards": ("shards",),
     "tarry.cli.check": ("check",),
     "tarry.cli.project.init": ("init",),
+    "tarry.cli.project.completion": ("completion",),
     "tarry.cli.project.demo": ("demo",),
     "tarry.cli.migrate": ("migrate",),
     "tarry.cli.push.replay": ("replay",),

@@ -1,5 +1,6 @@
 """`python -m tests.servers.install`: installs what the tests start besides Python, where it may; else says what is
-missing: servers, a browser, the languages of the examples (but Go, which is large: its example runs where Go is)."""
+missing: servers, a browser, shells, the languages of the examples (but Go, which is large: its example runs where Go
+is)."""
 
 import os
 import shutil
@@ -23,6 +24,8 @@ PACKAGES = {
     "nodejs": ("node",),
     "php-cli": ("php",),
     "ruby": ("ruby",),
+    "zsh": ("zsh",),
+    "fish": ("fish",),
 }
 """Debian's package, and the program that it brings, under any of its names."""
 _POLICY = Path("/usr/sbin/policy-rc.d")
