@@ -30,7 +30,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run_check(args: argparse.Namespace) -> int:
     """Status 1 if something has to be changed."""
-    facts = _facts(Setup.of(args))
+    facts = check_facts(Setup.of(args))
     troubles = [fact for fact in facts if fact.advice]
     if args.json:
         print_json({"facts": facts, "ok": not troubles})
@@ -40,7 +40,7 @@ def run_check(args: argparse.Namespace) -> int:
     return 1 if troubles else 0
 
 
-def _facts(setup: Setup) -> list[Diagnostic]:
+def check_facts(setup: Setup) -> list[Diagnostic]:
     """The facts of each part, or why a part cannot be checked; an error that affects many parts is given once."""
     facts: list[Diagnostic] = []
     checks = {

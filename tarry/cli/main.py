@@ -34,6 +34,7 @@ COMMAND_MODULES = {
     "tarry.cli.check": ("check",),
     "tarry.cli.project.init": ("init",),
     "tarry.cli.project.completion": ("completion",),
+    "tarry.cli.project.doctor": ("doctor",),
     "tarry.cli.project.demo": ("demo",),
     "tarry.cli.migrate": ("migrate",),
     "tarry.cli.push.replay": ("replay",),
