@@ -1,8 +1,10 @@
 # tarry: `make demo` shows it at work, `make test` proves it. Both set up what they need first.
 PYTHON ?= python3
 BIN    := .venv/bin
+# The moment of the last commit: what is built from it says the same whenever it is built.
+EPOCH   = $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 
-.PHONY: demo shop test bench lint setup servers lock docs screenshots soak chaos mutants console-soak
+.PHONY: demo shop test bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak
 .DEFAULT_GOAL := test
 
 setup: .venv/.current
@@ -65,6 +67,29 @@ chaos: servers
 mutants: servers
 	nice $(BIN)/python -m tests.mutants
 
+# Wheel and sdist in dist/. Built twice, once from the sdist and once from the tree, they are the same bytes. The list of
+# what the base install brings (CycloneDX) is in build/sbom.json: beside the files that are uploaded, not among them.
+dist: setup
+	rm -rf dist build/again
+	mkdir -p build/again
+	awk '/^[^ ]/ { wanted = /^($(BASE))==/ } wanted' requirements.lock > build/base.lock
+	SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m build --no-isolation --outdir dist > build/dist.log
+	SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m build --no-isolation --sdist --wheel --outdir build/again >> build/dist.log
+	cd dist && for file in *; do cmp $$file ../build/again/$$file || exit 1; done
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/cyclonedx-py requirements build/base.lock --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json
+	@ls -l dist
+
+# The tests that need no server, on each Python that tarry supports and that is here; PYTHONS="3.12 3.13" takes these.
+PYTHONS ?= 3.11 3.12 3.13 3.14
+test-pythons:
+	$(PYTHON) tests/pythons.py $(PYTHONS)
+
+# The public surface of the package, which tests/test_surface.py compares.
+surface: setup
+	$(BIN)/python -m tests.surface
+
 docs: setup
 	$(BIN)/python -m tests.lifecycle_page
 
@@ -77,7 +102,7 @@ screenshots: servers
 lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet pip-tools
-	printf 'hatchling\neditables\n' > build/lock/build.in
+	printf 'hatchling\nhatch-vcs\neditables\n' > build/lock/build.in
 	build/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --extra all --extra dev \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 		--output-file requirements.lock pyproject.toml build/lock/build.in

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tarry.tasks.progress import Progress
     from tarry.tasks.running import CurrentJob, current_job, current_jobs
 
-__version__ = "0.1.0"
+    __version__: str
 
 __all__ = [
     "App",
@@ -173,12 +173,23 @@ if not TYPE_CHECKING:
         # Not at import: a command that runs no app must not wait until all of this is loaded.
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        attribute = _NAMED_OTHERWISE.get(name, name)
-        home = next((home for home, names in _HOMES.items() if attribute in names), "tarry.errors")
-        value = getattr(importlib.import_module(home), attribute)
+        value = _read_version() if name == "__version__" else _load(name)
         # From now on the name is found without this function.
         globals()[name] = value
         return value
+
+    def _load(name: str) -> Any:
+        attribute = _NAMED_OTHERWISE.get(name, name)
+        home = next((home for home, names in _HOMES.items() if attribute in names), "tarry.errors")
+        return getattr(importlib.import_module(home), attribute)
+
+    def _read_version() -> str:
+        """The version of the installed package; `0+unknown` where tarry runs without being installed."""
+        metadata = importlib.import_module("importlib.metadata")
+        try:
+            return metadata.version("tarry")
+        except metadata.PackageNotFoundError:
+            return "0+unknown"
 
     def __dir__() -> list[str]:
         """All names, also those that are not loaded yet."""

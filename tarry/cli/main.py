@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tarry import __version__
+import tarry
 from tarry.errors import TarryError, UsageError
 from tarry.model.nearest import did_you_mean
-from tarry.terminal import harmless
+from tarry.terminal import harmless, say
 
 # Only the module of the called command is imported: all of them would take time at each call.
 COMMAND_MODULES = {
@@ -61,13 +61,23 @@ class Parser(argparse.ArgumentParser):
         super().error(message + meant)
 
 
+class _ShowVersion(argparse.Action):
+    """Reads the version only where it is shown, since that takes time."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Prints it, and exits."""
+        # Not by `exit`, which prints to stderr.
+        say(f"tarry {tarry.__version__}")
+        parser.exit()
+
+
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands; or only of those in the module of the command `only`."""
     whole = Parser("tarry", description="The fastest way to do it later: a durable job queue.")
     whole.add_argument("-c", "--config", metavar="FILE", help="settings (tarry.toml, or pyproject.toml, if there)")
     whole.add_argument("-a", "--app", metavar="MODULE:APP", help="the app; else what the settings say")
     whole.add_argument("--json", action="store_true", help="print facts as JSON")
-    whole.add_argument("--version", action="version", version=f"tarry {__version__}")
+    whole.add_argument("--version", action=_ShowVersion, nargs=0, help="show program's version number and exit")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
     for home, names in COMMAND_MODULES.items():
         if only is None or only in names:
