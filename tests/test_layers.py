@@ -41,6 +41,10 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "embedded": ("workers without a master", "errors model config store tasks client worker keeper"),
     "push": ("HTTP tasks: endpoints, their rules, deliveries", f"{_BELOW} worker keeper embedded"),
     "app": ("App: all of the above, as users have it", f"{_BELOW} worker keeper embedded push defaults"),
+    "compat": (
+        "the names of other libraries on top of tarry",
+        "errors model config store tasks client keeper app",
+    ),
     "alert": ("messages to people when something is wrong", f"{_BELOW} worker keeper push"),
     "door": ("ways in for other programs", f"files kinds {_BELOW} worker keeper embedded push app server_settings"),
     "remote": ("a client of the HTTP API", "errors model config store tasks"),

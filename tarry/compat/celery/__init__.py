@@ -1,0 +1,42 @@
+"""The names of Celery on top of tarry: an app runs when its imports are changed to this module.
+
+What is done differently warns once with a CeleryDifference; what would be lost raises CeleryNotSupported.
+docs/from/celery.md has the table of all concepts. Celery itself is not needed.
+"""
+
+import logging
+from typing import Any
+
+from tarry.compat.celery import apps, exceptions, result, schedules
+from tarry.compat.celery import result as states
+from tarry.compat.celery.app import Celery, shared_task
+from tarry.compat.celery.canvas import Signature, chain, chord, group, signature
+from tarry.compat.celery.differences import CeleryDifference, CeleryNotSupported
+from tarry.compat.celery.result import AsyncResult
+from tarry.compat.celery.task import CeleryTask
+
+Task = CeleryTask
+subtask = signature
+crontab = schedules.crontab
+schedule = schedules.schedule
+
+
+def get_task_logger(name: str) -> logging.Logger:
+    """The logger of that name, as of `celery.utils.log`; what it logs while a job runs is kept with the job."""
+    return logging.getLogger(name)
+
+
+class _CurrentApp:
+    """The app that was made last, looked up at each use."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(apps.current_app(), name)
+
+
+current_app: Any = _CurrentApp()
+
+__all__ = [
+    "AsyncResult", "Celery", "CeleryDifference", "CeleryNotSupported", "Signature", "Task", "chain", "chord", "crontab",
+    "current_app", "exceptions", "get_task_logger", "group", "result", "schedule", "schedules", "shared_task",
+    "signature", "states", "subtask",
+]  # fmt: skip

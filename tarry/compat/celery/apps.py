@@ -1,0 +1,30 @@
+"""Which app is the current one, and the tasks that are for every app."""
+
+from typing import Any
+
+from tarry.errors import ConfigError
+
+_apps: list[Any] = []
+_shared: list[Any] = []
+
+
+def current_app() -> Any:
+    """The app that was made last; ConfigError if there is none."""
+    if not _apps:
+        raise ConfigError("there is no app yet: make one, Celery(...), and import its module first")
+    return _apps[-1]
+
+
+def add_app(app: Any) -> None:
+    """Makes it the current app, and gives it the tasks of `shared_task`."""
+    _apps.append(app)
+    for task in list(_shared):
+        app.adopt(task)
+
+
+def share(task: Any) -> Any:
+    """Adds the task to each app, those to come as well, and returns it."""
+    _shared.append(task)
+    for app in list(_apps):
+        app.adopt(task)
+    return task

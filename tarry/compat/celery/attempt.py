@@ -1,0 +1,109 @@
+"""One attempt of a task written for Celery: its arguments, its hooks, and when it is tried again."""
+
+import functools
+import inspect
+import random
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tarry.compat.celery.differences import CeleryNotSupported, differs
+from tarry.compat.celery.exceptions import MaxRetriesExceededError, Reject, RetryAsked
+from tarry.compat.celery.request import arguments
+from tarry.compat.celery.values import from_json, to_json
+from tarry.model.verdict import Cancel, Snooze, Verdict
+
+
+class ExceptionInfo:
+    """What Celery's hooks get as `einfo`."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.exception, self.type = error, type(error)
+        self.traceback = "".join(traceback.format_exception(error))
+
+    def __str__(self) -> str:
+        return self.traceback
+
+
+def make_function(task: Any, fn: Callable[..., Any], bind: bool) -> Callable[..., Any]:
+    """The function that tarry runs for the task. It takes the arguments of `fn`, without `self` if that is bound."""
+    if inspect.iscoroutinefunction(fn):
+        raise CeleryNotSupported(f"{fn.__qualname__} is an async def: make it a task with @app.native_task")
+
+    @functools.wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return attempt(task, args, kwargs)
+
+    signature = inspect.signature(fn)
+    parameters = list(signature.parameters.values())[1 if bind else 0 :]
+    # Celery looks at no annotation, so an app may have any.
+    plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
+    vars(run)["__signature__"] = inspect.Signature(plain)
+    run.__annotations__ = {}
+    return run
+
+
+def attempt(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Calls the task's function with the decoded arguments; returns a result that can be JSON, or raises."""
+    called = from_json(tuple(args)), from_json(dict(kwargs))
+    token = arguments.set(called)
+    try:
+        task.before_start(task.request.id, *called)
+        return result_of(task, task.run(*called[0], **called[1]))
+    except Reject as error:
+        raise (Snooze(1) if error.requeue else Cancel(error.reason)) from None
+    except RetryAsked as error:
+        task.on_retry(error.exc or error, task.request.id, *called, ExceptionInfo(error))
+        raise
+    finally:
+        arguments.reset(token)
+
+
+def result_of(task: Any, value: Any) -> Any:
+    """The result as JSON has it; None if the app keeps no results."""
+    if isinstance(value, Verdict):
+        return value
+    if task.ignore_result:
+        return None
+    try:
+        return to_json(value)
+    except (TypeError, ValueError):
+        if task.app.conf.result_backend is not None:
+            raise
+        # Without a result backend Celery never looks at the result.
+        differs(f"{task.name} returned {type(value).__name__}, which cannot be JSON: its result is None")
+        return None
+
+
+def with_autoretry(task: Any, fn: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function, which asks for a retry if it raises an exception of `autoretry_for`."""
+    kinds = tuple(options.get("autoretry_for") or task.autoretry_for)
+    excluded = tuple(options.get("dont_autoretry_for") or task.dont_autoretry_for)
+    if not kinds:
+        return fn
+
+    @functools.wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except (Verdict, *excluded):
+            raise
+        except kinds as error:
+            given = dict(task.retry_kwargs)
+            if task.retry_backoff:
+                given["countdown"] = backoff(task, task.request.retries)
+            raise task.retry(exc=error, **given) from error
+
+    return run
+
+
+def backoff(task: Any, retries: int) -> int:
+    """Seconds until the next attempt, after so many retries; by Celery's rule, which draws from 0 to the delay."""
+    # Celery's own bound: beyond it a number of seconds has no meaning.
+    delay = min(int(task.retry_backoff_max), int(max(1.0, float(task.retry_backoff))) * 2 ** min(retries, 40))
+    return random.randrange(delay + 1) if task.retry_jitter else delay
+
+
+def refuse(task: Any, exc: BaseException | None) -> BaseException:
+    """The error after the last retry."""
+    return exc or MaxRetriesExceededError(f"can't retry {task.name}[{task.request.id}]: it was the last time")

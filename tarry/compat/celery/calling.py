@@ -1,0 +1,126 @@
+"""From `apply_async(...)` to a job: Celery's options as those of tarry."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import Struct
+
+from tarry.compat.celery.differences import CeleryNotSupported, differs
+from tarry.compat.celery.result import AsyncResult
+from tarry.compat.celery.routes import find_route, name_of_queue
+from tarry.compat.celery.values import to_json
+from tarry.tasks.options import NO_OPTIONS, Options
+
+_HARMLESS = frozenset({
+    "retry", "retry_policy", "serializer", "compression", "add_to_parent", "shadow", "producer", "connection",
+    "publisher", "ignore_result", "exchange", "delivery_mode", "mandatory", "root_id", "parent_id", "routing_key",
+})  # fmt: skip
+_REFUSED = {
+    "link": "write chain(first.s(...), second.s())",
+    "link_error": "override on_failure of a Task class, or write @task.native.on_dead",
+    "chain": "write chain(first.s(...), second.s())",
+    "chord": "write chord(header, body)",
+}
+
+
+class Sending(Struct, frozen=True):
+    """A call with options of `apply_async`."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, args: Any, kwargs: Any, task_id: str | None, options: Mapping[str, Any]) -> "Sending":
+        """As `apply_async` is called."""
+        if isinstance(args, str | bytes):
+            raise TypeError("task args must be a list or tuple")
+        return cls(tuple(args or ()), dict(kwargs or {}), {**options, "task_id": task_id})
+
+
+def send(app: Any, native: Any, sending: Sending) -> AsyncResult:
+    """Stores the job of that call; returns its AsyncResult."""
+    args, kwargs = to_json(sending.args), to_json(sending.kwargs)
+    options = options_of(app, native.name, sending.options)
+    return AsyncResult(app.client.enqueue(native, args, kwargs, options).id, app=app)
+
+
+def send_by_name(app: Any, name: str, sending: Sending) -> AsyncResult:
+    """Stores a job of a task that this app does not have; the worker that has it checks the arguments."""
+    if sending.args and sending.kwargs:
+        raise CeleryNotSupported(f"{name}: this app does not have it, so give its arguments all by name, or none")
+    queue = find_route(app.conf.task_routes, name).get("queue") or app.conf.task_default_queue
+    options = options_of(app, name, {"queue": queue, **sending.options})
+    job = app.client.make_job(name, msgspec.json.encode(to_json(sending.kwargs or sending.args)), options)
+    return AsyncResult(app.client.insert_jobs([job], options)[0].id, app=app)
+
+
+def options_of(app: Any, task: str, given: Mapping[str, Any]) -> Options:
+    """Tarry's options for these of Celery; CeleryNotSupported for one that would be lost."""
+    wanted = {name: value for name, value in given.items() if value is not None}
+    for name, instead in _REFUSED.items():
+        if wanted.pop(name, None):
+            raise CeleryNotSupported(f"{task}: {name}=: {instead}")
+    delay = _delay(app, wanted.pop("countdown", None), wanted.pop("eta", None))
+    made = {
+        "delay": delay,
+        "queue": name_of_queue(wanted.pop("queue", None)),
+        "priority": priority(app, wanted.pop("priority", None)),
+        "expires": _expires(app, wanted.pop("expires", None), delay or 0.0),
+        "timeout": _first(wanted.pop("soft_time_limit", None), wanted.pop("time_limit", None)),
+        **_key(task, wanted.pop("task_id", None)),
+    }
+    if unknown := [name for name in wanted if name not in _HARMLESS]:
+        differs(f"{task}.apply_async({unknown[0]}=...) has no effect with tarry")
+    found = {name: value for name, value in made.items() if value is not None}
+    return Options(**found).check() if found else NO_OPTIONS
+
+
+def _key(task: str, task_id: str | None) -> dict[str, Any]:
+    if task_id is None:
+        return {}
+    differs(f"{task}.apply_async(task_id=...): the job gets an id of its own, and holds this one as its key for a day")
+    return {"key": task_id, "unique_for": "1d"}
+
+
+def priority(app: Any, given: int | None) -> int | None:
+    """A higher number is earlier here. On a Redis broker it is later with Celery, and 0 is the first."""
+    if given is None:
+        return None
+    return -given if str(app.conf.broker_url or "").startswith(("redis", "rediss", "sentinel")) else int(given)
+
+
+def zone_of(app: Any) -> str:
+    """The time zone of the app."""
+    return str(app.conf.timezone or "UTC")
+
+
+def _delay(app: Any, countdown: float | timedelta | None, eta: datetime | str | None) -> float | None:
+    if eta is not None:
+        return max(0.0, (_moment(app, eta) - datetime.now(UTC)).total_seconds())
+    if isinstance(countdown, timedelta):
+        countdown = countdown.total_seconds()
+    return None if countdown is None else max(0.0, float(countdown))
+
+
+def _expires(app: Any, expires: Any, delay: float) -> float | None:
+    """Seconds after the job is due; Celery counts from the enqueue."""
+    if expires is None:
+        return None
+    if isinstance(expires, timedelta):
+        expires = expires.total_seconds()
+    if isinstance(expires, datetime | str):
+        expires = (_moment(app, expires) - datetime.now(UTC)).total_seconds()
+    return max(0.0, float(expires) - delay)
+
+
+def _moment(app: Any, given: datetime | str) -> datetime:
+    moment = datetime.fromisoformat(given) if isinstance(given, str) else given
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(zone_of(app)))
+
+
+def _first(*values: float | None) -> float | None:
+    return next((value for value in values if value), None)

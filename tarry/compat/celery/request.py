@@ -1,0 +1,65 @@
+"""`self.request`: what a task sees of its job, by Celery's names."""
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from msgspec import Struct
+
+from tarry.tasks.running import Batch, CurrentJob, current
+
+
+class TaskRequest(Struct, frozen=True):
+    """One attempt of one job; without a job, as in a plain call, `called_directly` is true and `id` is None."""
+
+    id: str | None = None
+    task: str = ""
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = {}
+    retries: int = 0
+    delivery_info: Mapping[str, Any] = {}
+    headers: Mapping[str, str] = {}
+    hostname: str = ""
+    is_eager: bool = False
+    called_directly: bool = True
+    eta: None = None
+    expires: None = None
+    root_id: str | None = None
+    parent_id: None = None
+    group: None = None
+    chord: None = None
+    callbacks: None = None
+    errbacks: None = None
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The id, as Celery has it here."""
+        return self.id
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of that name, as of a dict."""
+        return getattr(self, name, default)
+
+
+eager: ContextVar[TaskRequest | None] = ContextVar("tarry_celery_eager", default=None)
+"""The call that `apply` makes in this process."""
+arguments: ContextVar[tuple[Sequence[Any], Mapping[str, Any]]] = ContextVar("tarry_celery_arguments", default=((), {}))
+"""The arguments of the attempt that runs here, as the task got them."""
+
+
+def request_of(task: str) -> TaskRequest:
+    """The attempt of that task which runs this code."""
+    running = current.get()
+    own = eager.get()
+    if own is not None and own.task == task:
+        return own
+    if running is None or isinstance(running, Batch) or running.job.task != task:
+        return TaskRequest(task=task)
+    job, (args, kwargs) = CurrentJob(running), arguments.get()
+    record = running.job
+    # A worker's death is no retry of the task's own.
+    retries = max(0, record.failures - record.crashes)
+    info = {"routing_key": job.queue, "exchange": "", "priority": record.priority, "redelivered": record.epoch > 1}
+    return TaskRequest(
+        job.id, task, args, kwargs, retries, info, job.headers, record.owner, called_directly=False, root_id=job.id
+    )

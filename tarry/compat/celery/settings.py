@@ -1,0 +1,173 @@
+"""`app.conf`: Celery's settings, as attributes and as a dict. What has no meaning here warns once."""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from tarry.compat.celery.differences import differs
+
+DEFAULTS: Mapping[str, Any] = {
+    "beat_schedule": {},
+    "broker_url": None,
+    "imports": (),
+    "include": (),
+    "result_backend": None,
+    "task_always_eager": False,
+    "task_annotations": None,
+    "task_default_priority": None,
+    "task_default_queue": "default",
+    "task_eager_propagates": False,
+    "task_ignore_result": False,
+    "task_queues": None,
+    "task_routes": None,
+    "task_soft_time_limit": None,
+    "task_time_limit": None,
+    "task_default_rate_limit": None,
+    "task_serializer": "json",
+    "accept_content": ("json",),
+    "result_serializer": "json",
+    "timezone": None,
+    "enable_utc": True,
+}
+"""The settings that have a meaning here, with what they are if nothing is said."""
+
+HARMLESS = frozenset({
+    "task_track_started", "task_acks_late", "task_reject_on_worker_lost", "result_extended",
+    "worker_prefetch_multiplier", "broker_connection_retry", "broker_connection_retry_on_startup",
+    "worker_hijack_root_logger", "task_send_sent_event", "worker_send_task_events", "broker_heartbeat",
+    "broker_pool_limit", "task_create_missing_queues", "broker_connection_max_retries",
+    "broker_connection_timeout", "redis_max_connections", "beat_max_loop_interval", "task_default_exchange",
+    "task_default_exchange_type", "task_default_routing_key", "event_queue_expires",
+})  # fmt: skip
+"""Settings that need no warning: tarry always does so, or has no such part."""
+
+ELSEWHERE: Mapping[str, str] = {
+    "broker_url": "jobs are kept in tarry's store: Celery(store=...), TARRY_STORE, or `store` in tarry.toml",
+    "result_backend": "results are kept with their jobs, in tarry's store",
+    "broker_transport_options": "there is no visibility timeout: a worker that lives keeps its jobs",
+    "worker_concurrency": "write `workers` and `threads` under [pools.default] in tarry.toml",
+    "worker_max_tasks_per_child": "write `max_jobs` under [pools.default] in tarry.toml",
+    "worker_max_memory_per_child": "write `max_memory` under [pools.default] in tarry.toml",
+    "result_expires": 'write `keep = { done = "1h" }` under [queues.NAME] in tarry.toml',
+    "beat_scheduler": "schedules are those of beat_schedule; every host has them, and no beat process runs",
+    "task_publish_retry_policy": "an enqueue waits up to [client] timeout for a store that is away",
+    "task_queue_max_priority": "a priority is any integer within +-2^40",
+}
+_OLD = {
+    "celerybeat_schedule": "beat_schedule", "celery_routes": "task_routes", "celery_imports": "imports",
+    "celery_default_queue": "task_default_queue", "celery_timezone": "timezone", "celery_queues": "task_queues",
+    "celery_always_eager": "task_always_eager", "celery_task_serializer": "task_serializer",
+    "celery_result_backend": "result_backend", "celery_ignore_result": "task_ignore_result",
+    "celeryd_concurrency": "worker_concurrency", "celeryd_task_time_limit": "task_time_limit",
+    "celeryd_task_soft_time_limit": "task_soft_time_limit", "celery_accept_content": "accept_content",
+    "celery_result_serializer": "result_serializer", "celery_enable_utc": "enable_utc",
+    "celery_acks_late": "task_acks_late",
+}  # fmt: skip
+"""The names that settings had before Celery 4."""
+_SERIALIZERS = ("task_serializer", "result_serializer", "accept_content")
+
+
+class CelerySettings(MutableMapping[str, Any]):
+    """The settings of one app. changed: called after a change."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._values: dict[str, Any] = {}
+        self._later: list[tuple[Any, str]] = []
+        self._changed = changed
+        self.namespace = ""
+
+    def load_later(self, source: Any, namespace: str) -> None:
+        """Settings of a module, a class, an object or a dict, read when one is first needed. namespace: of names that
+        begin with it, and an underscore, only these are read, without it."""
+        self._later.append((source, namespace))
+
+    def _load(self) -> None:
+        while self._later:
+            source, namespace = self._later.pop(0)
+            for name, value in _pairs(source, namespace):
+                self[name] = value
+
+    def __getitem__(self, name: str) -> Any:
+        self._load()
+        return self._values[name] if name in self._values else DEFAULTS[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        key = _modern(name)
+        _check(key, value)
+        self._values[key] = value
+        self._changed()
+
+    def __delitem__(self, name: str) -> None:
+        del self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter({**DEFAULTS, **self._values})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __getattr__(self, name: str) -> Any:
+        """A setting; AttributeError if it is none."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[_modern(name)]
+        except KeyError:
+            raise AttributeError(f"no setting {name} was made") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets a setting, as `app.conf.task_routes = {...}`."""
+        if name.startswith("_") or name == "namespace":
+            super().__setattr__(name, value)
+        else:
+            self[name] = value
+
+
+def _modern(name: str) -> str:
+    lower = name.lower()
+    return _OLD.get(lower, lower)
+
+
+def _check(name: str, value: Any) -> None:
+    """Warns of a setting that is not used, and of one that cannot be followed."""
+    if name in _SERIALIZERS:
+        given = [value] if isinstance(value, str) else list(value)
+        if other := [kind for kind in given if kind not in ("json", "application/json")]:
+            differs(f"{name}={other[0]!r}: arguments travel as JSON only; what cannot be JSON fails at .delay()")
+    elif name in ELSEWHERE:
+        if value is not None:
+            differs(f"{name} has no effect: {ELSEWHERE[name]}")
+    elif name not in DEFAULTS and name not in HARMLESS and value is not None:
+        differs(f"{name} has no effect with tarry")
+
+
+def _pairs(source: Any, namespace: str) -> Iterator[tuple[str, Any]]:
+    found = _resolve(source)
+    names = list(found) if isinstance(found, Mapping) else dir(found)
+    prefix = f"{namespace}_" if namespace else ""
+    for name in names:
+        # Without a namespace a module may have anything in it: only what is a setting counts.
+        if name.startswith(prefix) if prefix else _is_setting(name):
+            value = found[name] if isinstance(found, Mapping) else getattr(found, name)
+            yield name[len(prefix) :], value
+
+
+def _is_setting(name: str) -> bool:
+    key = _modern(name)
+    return not name.startswith("_") and (key in DEFAULTS or key in HARMLESS or key in ELSEWHERE)
+
+
+def _resolve(source: Any) -> Any:
+    """The object that `"module"`, `"module:attribute"` or `"module.attribute"` names; another one is itself."""
+    if not isinstance(source, str):
+        return source
+    module, _, attribute = source.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError:
+        parent, _, attribute = module.rpartition(".")
+        if not parent or attribute == "":
+            raise
+        found = importlib.import_module(parent)
+    return getattr(found, attribute) if attribute else found

@@ -1,0 +1,152 @@
+"""Settings: where they come from, what they do, and what is said of those that do nothing."""
+
+import subprocess
+import sys
+import textwrap
+import types
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry.compat.celery import Celery, CeleryDifference, crontab
+from tarry.compat.celery.differences import CeleryNotSupported, forget_warnings
+from tarry.compat.celery.schedules import as_cron, schedule
+from tarry.compat.celery.settings import CelerySettings
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    forget_warnings()
+
+
+def make() -> CelerySettings:
+    return CelerySettings(lambda: None)
+
+
+def test_a_setting_by_attribute_by_name_and_by_its_old_name() -> None:
+    conf = make()
+    conf.task_default_queue = "a"
+    assert conf["task_default_queue"] == "a"
+    conf.update(CELERY_DEFAULT_QUEUE="b", timezone="UTC")
+    assert (conf.task_default_queue, conf.timezone, conf.task_routes) == ("b", "UTC", None)
+    with pytest.raises(AttributeError):
+        _ = conf.no_such_thing
+
+
+class FromDjango:
+    CELERY_TASK_DEFAULT_QUEUE = "django"
+    CELERY_TIMEZONE = "Asia/Tokyo"
+    DEBUG = True
+
+
+@pytest.mark.parametrize(
+    ("source", "namespace"),
+    [(FromDjango, "CELERY"), ({"task_default_queue": "django", "timezone": "Asia/Tokyo", "debug": 1}, "")],
+)
+def test_settings_of_an_object(source: Any, namespace: str) -> None:
+    conf = make()
+    conf.load_later(source, namespace)
+    assert (conf.task_default_queue, conf.timezone) == ("django", "Asia/Tokyo")
+
+
+def test_settings_of_a_module_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = types.ModuleType("celeryconfig")
+    module.task_default_queue, module.Inner = "module", FromDjango
+    monkeypatch.setitem(sys.modules, "celeryconfig", module)
+    for name, namespace, queue in (("celeryconfig", "", "module"), ("celeryconfig:Inner", "CELERY", "django")):
+        conf = make()
+        conf.load_later(name, namespace)
+        assert conf.task_default_queue == queue
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("broker_url", "redis://", "tarry's store"),
+        ("worker_concurrency", 4, r"\[pools.default\]"),
+        ("task_serializer", "pickle", "JSON only"),
+        ("accept_content", ["json", "pickle"], "JSON only"),
+        ("worker_pool", "gevent", "worker_pool has no effect"),
+    ],
+)
+def test_what_has_no_effect_is_told_once(name: str, value: object, told: str) -> None:
+    conf = make()
+    with pytest.warns(CeleryDifference, match=told) as found:
+        conf[name] = value
+    assert len(found) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        conf[name] = value
+    assert found[0].filename == __file__, "it names the line of the app"
+
+
+@pytest.mark.parametrize("name", ["task_acks_late", "task_track_started", "worker_prefetch_multiplier"])
+def test_what_tarry_does_anyway_is_not_told(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make()[name] = 1
+
+
+@pytest.mark.parametrize(
+    ("when", "expression"),
+    [
+        (crontab(), "* * * * *"),
+        (crontab(minute="*/15", hour="8-17", day_of_week="mon-fri"), "*/15 8-17 * * mon-fri"),
+        (crontab(0, 0, day_of_month="1"), "0 0 1 * *"),
+        (crontab(minute={0, 30}, hour=[8, 9]), "0,30 8,9 * * *"),
+        (crontab.from_string("1 2 3 4 5"), "1 2 3 4 5"),
+        (10, "@every 10s"),
+        (schedule(2.5), "@every 2500ms"),
+    ],
+)
+def test_schedules(when: Any, expression: str) -> None:
+    assert as_cron("x", when, (), {}, "UTC").expression == expression
+
+
+@pytest.mark.parametrize("when", [object(), 0.1])
+def test_schedules_that_cannot_be(when: Any) -> None:
+    with pytest.raises(CeleryNotSupported):
+        as_cron("x", when, (), {}, "UTC")
+
+
+def test_modules_are_imported_for_a_worker_and_celery_is_not(tmp_path: Path) -> None:
+    package = tmp_path / "proj"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "celery.py").write_text(
+        textwrap.dedent("""
+        from tarry.compat.celery import Celery
+        app = Celery("proj", include=["proj.more"])
+        app.config_from_object("proj.config")
+        app.autodiscover_tasks(["proj"])
+        """)
+    )
+    (package / "config.py").write_text("task_default_queue = 'q'\n")
+    (package / "tasks.py").write_text(
+        "from tarry.compat.celery import shared_task\n@shared_task\ndef one(x):\n    return x + 1\n"
+    )
+    (package / "more.py").write_text("from proj.celery import app\n@app.task\ndef two(x):\n    return x * 2\n")
+    code = textwrap.dedent("""
+        import sys
+        from proj.celery import app
+        first, second = app.send_task("proj.tasks.one", (1,)), app.send_task("proj.more.two", (4,), queue="other")
+        app.drain()
+        print(first.get(timeout=5), second.get(timeout=5), app.find("proj.tasks.one").queue)
+        print([name for name in sys.modules if name.split(".")[0] in ("celery", "kombu")])
+        """)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.stdout, ran.stderr) == ("2 8 q\n[]\n", "")
+
+
+def test_an_app_of_its_own_settings() -> None:
+    app = Celery("x", timezone="UTC", task_default_queue="y", store="memory:")
+    assert (app.conf.timezone, app.conf.task_default_queue) == ("UTC", "y")
