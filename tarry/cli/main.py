@@ -37,6 +37,7 @@ COMMAND_MODULES = {
     "tarry.cli.project.doctor": ("doctor",),
     "tarry.cli.project.demo": ("demo",),
     "tarry.cli.migrate": ("migrate",),
+    "tarry.cli.importing.command": ("import",),
     "tarry.cli.push.replay": ("replay",),
     "tarry.cli.identity.tokens": ("tokens",),
     "tarry.cli.identity.passwords": ("passwords",),

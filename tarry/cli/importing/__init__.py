@@ -1,0 +1,1 @@
+"""`tarry import`: jobs from the broker of another library."""

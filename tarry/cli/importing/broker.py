@@ -1,0 +1,95 @@
+"""A Redis that is Celery's broker: its queues, the messages in them, and how one is taken out."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from tarry.errors import ConfigError
+from tarry.store.redis.opening import server_link
+from tarry.store.redis.url import parse_url
+
+SEPARATOR = b"\x06\x16"
+PRIORITIES = (0, 3, 6, 9)
+"""The steps of kombu; each has a list of its own."""
+READ_AT_ONCE = 500
+UNACKED, UNACKED_INDEX = "unacked", "unacked_index"
+_OWN_QUEUES = (b".pidbox", b"celeryev", b".reply.")
+
+Place = tuple[str, bytes]
+"""A list and the message in it; of messages that were taken and not acknowledged, the hash and the field."""
+
+
+class CeleryBroker:
+    """The broker at a redis URL."""
+
+    def __init__(self, url: str) -> None:
+        target = parse_url(url)
+        if target.kind == "cluster":
+            raise ConfigError("Celery has no broker in a cluster: give the URL of a server or of sentinels")
+        self._link = server_link(target)
+        self._link.check()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._link.close()
+
+    def queues(self) -> list[str]:
+        """The names of the queues that Celery made here, and its default one."""
+        found = {b"celery"}
+        for key in self._scan("_kombu.binding.*"):
+            found |= {member.split(SEPARATOR)[-1] for member in self._link.command("SMEMBERS", key)}
+        plain = [name for name in found if not any(own in name for own in _OWN_QUEUES)]
+        return sorted(name.decode(errors="replace") for name in plain)
+
+    def size(self, queue: str) -> int:
+        """How many messages wait in the queue."""
+        return sum(self._link.command("LLEN", key) for key in _lists(queue))
+
+    def messages(self, queue: str) -> Iterator[tuple[Place, bytes]]:
+        """The messages of the queue, the first to be taken first. The caller may remove them meanwhile. Of messages that
+        others put or take meanwhile, some may be left out or come twice."""
+        for key in _lists(queue):
+            left = 0
+            while True:
+                # The right end is that from which Celery takes; what stays there is passed over.
+                page = self._link.command("LRANGE", key, str(-left - READ_AT_ONCE), str(-left - 1))
+                if not page:
+                    break
+                before = self._link.command("LLEN", key)
+                for raw in reversed(page):
+                    yield (key, raw), raw
+                # Of this page and those before, so many are still at the right end.
+                left = max(0, left + len(page) - (before - self._link.command("LLEN", key)))
+
+    def unacked(self) -> Iterator[tuple[Place, bytes, str]]:
+        """The messages that workers took and did not acknowledge, each with the name of its queue."""
+        for field, value in self._pairs(UNACKED):
+            message, _, routing_key = msgspec.json.decode(value, type=tuple[msgspec.Raw, Any, str])
+            yield (UNACKED, field), bytes(message), routing_key
+
+    def remove(self, place: Place) -> None:
+        """Takes the message out."""
+        key, what = place
+        if key == UNACKED:
+            self._link.command("HDEL", UNACKED, what)
+            self._link.command("ZREM", UNACKED_INDEX, what)
+        else:
+            self._link.command("LREM", key, "-1", what)
+
+    def _scan(self, pattern: str) -> Iterator[bytes]:
+        cursor = b"0"
+        while True:
+            cursor, keys = self._link.command("SCAN", cursor, "MATCH", pattern, "COUNT", "1000")
+            yield from keys
+            if cursor == b"0":
+                return
+
+    def _pairs(self, key: str) -> Iterator[tuple[bytes, bytes]]:
+        values = self._link.command("HGETALL", key)
+        flat = [part for pair in values.items() for part in pair] if isinstance(values, dict) else values
+        yield from zip(flat[::2], flat[1::2], strict=True)
+
+
+def _lists(queue: str) -> list[str]:
+    return [queue if step == 0 else f"{queue}{SEPARATOR.decode()}{step}" for step in PRIORITIES]
