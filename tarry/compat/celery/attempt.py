@@ -49,7 +49,8 @@ def attempt(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     token = arguments.set(called)
     try:
         task.before_start(task.request.id, *called)
-        return result_of(task, task.run(*called[0], **called[1]))
+        # Not `run`: classes override `__call__`, to put an application context around it.
+        return result_of(task, task(*called[0], **called[1]))
     except Reject as error:
         raise (Snooze(1) if error.requeue else Cancel(error.reason)) from None
     except RetryAsked as error:

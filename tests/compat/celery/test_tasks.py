@@ -273,3 +273,9 @@ def test_a_task_that_only_workers_know(jobs: Jobs) -> None:
     assert (one.task, one.queue, two.queue) == ("elsewhere.one", "celery", "other")
     with pytest.raises(CeleryNotSupported, match="all by name"):
         app.send_task("elsewhere.one", (1,), {"a": 2})
+
+
+def test_a_class_may_put_a_context_around_each_run(jobs: Jobs) -> None:
+    result = typical.in_context.delay(1)
+    jobs.drain()
+    assert (result.get(), typical.seen) == (1, ["context"])

@@ -42,6 +42,19 @@ class Recording(Task):
         seen.append(("after", status))
 
 
+class InContext(Task):
+    """As Flask's documentation has it."""
+
+    def __call__(self, *args, **kwargs):
+        seen.append("context")
+        return self.run(*args, **kwargs)
+
+
+@app.task(base=InContext)
+def in_context(x):
+    return x
+
+
 @app.task
 def add(x: int, y: int):
     return x + y
