@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("docs/tasks.md", "docs/flows.md", "docs/from/celery.md")
+PAGES = (
+    "docs/tasks.md",
+    "docs/flows.md",
+    "docs/from/celery.md",
+    *(f"docs/from/{name}.md" for name in ("rq", "dramatiq", "huey")),
+)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -23,7 +28,7 @@ def test_every_section_has_an_example_and_every_example_a_test() -> None:
     assert [block for page in PAGES for block in blocks(page) if "def test_" not in block] == []
 
 
-@pytest.mark.parametrize(("page", "fewest"), [(PAGES[0], 10), (PAGES[1], 5), (PAGES[2], 1)])
+@pytest.mark.parametrize(("page", "fewest"), [(PAGES[0], 10), (PAGES[1], 5), *((page, 1) for page in PAGES[2:])])
 def test_the_examples_of_the_docs_run(page: str, fewest: int, tmp_path: Path, installed: dict[str, str]) -> None:
     found = blocks(page)
     assert len(found) >= fewest

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tarry.cli.importing.broker import CeleryBroker
-from tarry.cli.importing.message import MOST, Unreadable, read_message
+from tarry.cli.importing.message import MOST, UnreadableMessage, read_message
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tests.cli.project import Project
@@ -201,5 +201,5 @@ class Bomb:
     ],
 )
 def test_a_message_that_cannot_be_read_is_said_so(raw: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableMessage):
         read_message(raw)

@@ -47,8 +47,8 @@ class CeleryBroker:
         return sum(self._link.command("LLEN", key) for key in _lists(queue))
 
     def messages(self, queue: str) -> Iterator[tuple[Place, bytes]]:
-        """The messages of the queue, the first to be taken first. The caller may remove them meanwhile. Of messages that
-        others put or take meanwhile, some may be left out or come twice."""
+        """The messages of the queue, the first to be taken first. The caller may remove them meanwhile; of messages
+        that others put or take meanwhile, some may be left out or come twice."""
         for key in _lists(queue):
             left = 0
             while True:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.cli.importing.jobs import job_of
-from tarry.cli.importing.message import Unreadable, read_message
+from tarry.cli.importing.message import UnreadableMessage, read_message
 from tarry.cli.printing import print_json, progress_bar
 from tarry.client.client import Client
 from tarry.model.job import Job
@@ -20,7 +20,7 @@ STORED_AT_ONCE = 100
 LISTED = 20
 
 
-class Tally(Struct):
+class ImportTally(Struct):
     """What became of the messages. left: those that stay in the broker, each with its queue and why."""
 
     stored: int = 0
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     # Its driver is needed by nobody else.
     from tarry.cli.importing.broker import CeleryBroker  # noqa: PLC0415
 
-    setup, tally = Setup.of(args), Tally()
+    setup, tally = Setup.of(args), ImportTally()
     setup.known_tasks()
     with closing(CeleryBroker(args.url)) as broker:
         queues = args.queue or broker.queues()
@@ -71,14 +71,14 @@ def _messages(broker: Any, queues: list[str], unacked: bool) -> Iterator[tuple[A
 
 
 def _move(
-    client: Client, broker: Any, chunk: list[tuple[Any, bytes, str]], args: argparse.Namespace, tally: Tally
+    client: Client, broker: Any, chunk: list[tuple[Any, bytes, str]], args: argparse.Namespace, tally: ImportTally
 ) -> None:
     jobs: dict[bytes, Job] = {}
     places = []
     for place, raw, queue in chunk:
         try:
             job = job_of(client, read_message(raw), queue, args.force)
-        except Unreadable as error:
+        except UnreadableMessage as error:
             tally.left.append((queue, str(error)))
         else:
             jobs[job.id] = job
@@ -95,7 +95,7 @@ def _move(
         broker.remove(place)
 
 
-def _report(args: argparse.Namespace, tally: Tally) -> None:
+def _report(args: argparse.Namespace, tally: ImportTally) -> None:
     if args.json:
         left = [{"queue": queue, "why": why} for queue, why in tally.left]
         print_json({"stored": tally.stored, "already_there": tally.known, "left": left, "dry_run": args.dry_run})
@@ -107,6 +107,6 @@ def _report(args: argparse.Namespace, tally: Tally) -> None:
         say(f"  and {len(tally.left) - LISTED:,} more; --json lists all")
 
 
-def _also(tally: Tally) -> str:
+def _also(tally: ImportTally) -> str:
     known = f", {tally.known:,} were there already" if tally.known else ""
     return known + (f", {len(tally.left):,} cannot be read and stay" if tally.left else "")

@@ -5,7 +5,7 @@ from hashlib import blake2b
 import msgspec
 from msgspec.structs import replace
 
-from tarry.cli.importing.message import CeleryMessage, Unreadable
+from tarry.cli.importing.message import CeleryMessage, UnreadableMessage
 from tarry.client.client import Client
 from tarry.client.job_factory import encode_call
 from tarry.errors import TarryError
@@ -20,7 +20,7 @@ _TRIES = 1000
 
 
 def job_of(client: Client, message: CeleryMessage, queue: str, force: bool) -> Job:
-    """The job for a message of that queue; Unreadable. force: also of a task that the app does not have."""
+    """The job for a message of that queue; UnreadableMessage. force: also of a task that the app does not have."""
     options = Options(
         queue=queue,
         # With Redis, 0 is the first of Celery's priorities; here a higher number is earlier.
@@ -30,7 +30,7 @@ def job_of(client: Client, message: CeleryMessage, queue: str, force: bool) -> J
     try:
         job = _make(client, message, options.check(), force)
     except (TarryError, ValueError) as error:
-        raise Unreadable(str(error)) from None
+        raise UnreadableMessage(str(error)) from None
     now = client.clock.now()
     due = job.due if message.due is None else message.due
     state = lifecycle.initial_state(due, now)
@@ -44,9 +44,11 @@ def _make(client: Client, message: CeleryMessage, options: Options, force: bool)
         body, lane = encode_call(task, message.args, message.kwargs)
         return client.factory.make(task, body, lane, options)
     if not force:
-        raise Unreadable(f"the app has no task {message.task}; --force takes it for workers that know it")
+        raise UnreadableMessage(f"the app has no task {message.task}; --force takes it for workers that know it")
     if message.args and message.kwargs:
-        raise Unreadable(f"{message.task}: which argument is which, only an app that has it can say: -a module:app")
+        raise UnreadableMessage(
+            f"{message.task}: which argument is which, only an app that has it can say: -a module:app"
+        )
     return client.make_job(message.task, msgspec.json.encode(message.kwargs or message.args), options)
 
 
@@ -56,7 +58,7 @@ def _with_id(client: Client, job: Job, message: CeleryMessage) -> Job:
         found = replace(job, id=id_of(message, salt))
         if client.store.belongs(found):
             return found
-    raise Unreadable("no id was found that belongs to the shard of its lane")
+    raise UnreadableMessage("no id was found that belongs to the shard of its lane")
 
 
 def id_of(message: CeleryMessage, salt: int = 0) -> bytes:

@@ -19,7 +19,7 @@ _ZLIB = ("application/x-gzip", "gzip", "zlib", "application/zlib")
 _JSON = ("application/json", "json")
 
 
-class Unreadable(Exception):
+class UnreadableMessage(Exception):
     """The message stays in the broker; the text says why."""
 
 
@@ -58,7 +58,7 @@ class CeleryMessage(Struct, frozen=True):
 
 
 def read_message(raw: bytes) -> CeleryMessage:
-    """The call in a message; Unreadable."""
+    """The call in a message; UnreadableMessage."""
     try:
         envelope = msgspec.json.decode(raw, type=_Envelope)
         content = _content(envelope)
@@ -68,12 +68,14 @@ def read_message(raw: bytes) -> CeleryMessage:
         args, kwargs, embed = _call(content)
         return _message(facts, args, kwargs, embed, envelope.properties)
     except (msgspec.MsgspecError, binascii.Error, ValueError, TypeError, zlib.error) as error:
-        raise Unreadable(f"it is no message of Celery's: {error}") from None
+        raise UnreadableMessage(f"it is no message of Celery's: {error}") from None
 
 
 def _content(envelope: _Envelope) -> Any:
     if envelope.content_type not in _JSON:
-        raise Unreadable(f"its body is {envelope.content_type or 'of no type'}; only JSON is read, and never pickle")
+        raise UnreadableMessage(
+            f"its body is {envelope.content_type or 'of no type'}; only JSON is read, and never pickle"
+        )
     body = envelope.body.encode()
     if envelope.properties.get("body_encoding") == "base64":
         body = base64.b64decode(body, validate=True)
@@ -84,12 +86,12 @@ def _unpacked(body: bytes, how: Any) -> bytes:
     if not how:
         return body
     if how not in _ZLIB:
-        raise Unreadable(f"its body is packed by {how}; gzip and zlib are read")
+        raise UnreadableMessage(f"its body is packed by {how}; gzip and zlib are read")
     # A small message could unpack to more than there is memory.
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     unpacked = unpacker.decompress(body, MOST)
     if unpacker.unconsumed_tail:
-        raise Unreadable(f"its body takes more than {MOST} bytes")
+        raise UnreadableMessage(f"its body takes more than {MOST} bytes")
     return unpacked
 
 
@@ -108,7 +110,7 @@ def _message(
 ) -> CeleryMessage:
     for part in ("chain", "chord", "callbacks", "errbacks"):
         if embed.get(part):
-            raise Unreadable(f"it has a {part}, which would be lost: let Celery's workers do it")
+            raise UnreadableMessage(f"it has a {part}, which would be lost: let Celery's workers do it")
     hard, soft = facts.timelimit or (None, None)
     return CeleryMessage(
         facts.task,

@@ -50,10 +50,12 @@ class Celery(App):
         task_cls: Any = None,
         config_source: Any = None,
         store: Any = None,
+        set_as_current: bool = True,
         **settings: Any,
     ) -> None:
         super().__init__(store)
         self.main = main
+        self._is_current = set_as_current
         self._celery_tasks: dict[str, CeleryTask] = {}
         self._discover: list[Callable[[], Iterable[str]]] = []
         self._is_applied = False
@@ -69,7 +71,7 @@ class Celery(App):
         if config_source is not None:
             self.config_from_object(config_source)
         self.native_task(name=canvas.COLLECT)(canvas_results)
-        add_app(self)
+        add_app(self, set_as_current)
 
     # Settings and modules
 
@@ -157,7 +159,9 @@ class Celery(App):
         function = make_function(task, task.__dict__.get("__wrapped__", task.run), task._bind)
         native = self._add_task(function, {"name": task.name, "retry": ONLY_WHEN_ASKED, **limits_of(self, task)})
         vars(native).update(delay=task.delay, apply_async=task.apply_async, s=task.s, si=task.si)
-        self._celery_tasks[task.name], task._app = task, self
+        self._celery_tasks[task.name] = task
+        if task._app is None or self._is_current:
+            task._app = self
         _add_hooks(task, native)
         if self._is_applied:
             apply_settings(self, task, native)
@@ -187,7 +191,8 @@ class Celery(App):
 
     def set_current(self) -> None:
         """Makes it the app of `shared_task` calls and of AsyncResult."""
-        add_app(self)
+        self._is_current = True
+        add_app(self, True)
 
     def worker_main(self, argv: Any = None) -> None:
         """Refused: workers are those of `tarry start`."""

@@ -15,9 +15,9 @@ def current_app() -> Any:
     return _apps[-1]
 
 
-def add_app(app: Any) -> None:
-    """Makes it the current app, and gives it the tasks of `shared_task`."""
-    _apps.append(app)
+def add_app(app: Any, current: bool) -> None:
+    """Gives it the tasks of `shared_task`; makes it the current app if it is to be."""
+    _apps.insert(len(_apps) if current else 0, app)
     for task in list(_shared):
         app.adopt(task)
 

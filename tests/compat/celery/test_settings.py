@@ -148,5 +148,5 @@ def test_modules_are_imported_for_a_worker_and_celery_is_not(tmp_path: Path) -> 
 
 
 def test_an_app_of_its_own_settings() -> None:
-    app = Celery("x", timezone="UTC", task_default_queue="y", store="memory:")
+    app = Celery("x", timezone="UTC", task_default_queue="y", store="memory:", set_as_current=False)
     assert (app.conf.timezone, app.conf.task_default_queue) == ("UTC", "y")
