@@ -21,12 +21,17 @@ def find_route(routes: Any, task: str) -> Mapping[str, Any]:
         return _of_patterns(routes.items(), task)
     if callable(routes):
         return _as_route(routes(task, (), {}, {}))
-    if isinstance(routes, list | tuple) and all(isinstance(one, list | tuple) and len(one) == 2 for one in routes):
+    if isinstance(routes, list | tuple) and all(map(_is_pair, routes)):
         return _of_patterns(routes, task)
     for one in routes:
         if found := find_route(one, task):
             return found
     return {}
+
+
+def _is_pair(one: Any) -> bool:
+    # A list of two pairs has two elements, too.
+    return isinstance(one, list | tuple) and len(one) == 2 and isinstance(one[0], str | re.Pattern)
 
 
 def _of_patterns(pairs: Iterable[Any], task: str) -> Mapping[str, Any]:

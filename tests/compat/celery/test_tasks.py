@@ -190,6 +190,7 @@ def test_routes(jobs: Jobs) -> None:
         ([("a.*", {"queue": "q"})], "q"),
         ([{"x": "y"}, lambda name, *rest: {"queue": name}], "a.b"),
         ({"b.*": "q"}, None),
+        (([("a.*", {"queue": "q"}), ("c.*", {"queue": "r"})],), "q"),
     ],
 )
 def test_forms_of_routes(routes: object, queue: str | None) -> None:
