@@ -221,7 +221,7 @@ def _result(before: Node[Any] | list[Node[Any]]) -> Any:
 
 
 def _is_list(last: Any) -> bool:
-    return isinstance(last, list) or last.ref is None or last.result.is_list
+    return isinstance(last, list) or last.result.is_list
 
 
 def _collect(app: Any, last: Any) -> Call[Any]:
