@@ -1,5 +1,7 @@
 """A server that goes away, halts, refuses, and comes back."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -263,3 +265,24 @@ def test_a_password_is_in_nothing_that_is_shown(server: MariadbServer) -> None:
     finally:
         store.close()
     assert not [line for line in shown if "ge:h" in line or "ge%3A" in line]
+
+
+BESIDE_DJANGO = """
+import sys
+import pymysql
+pymysql.install_as_MySQLdb()
+import MySQLdb.converters  # as Django's backend does
+from tarry.errors import StoreUnavailable
+from tarry.store.mysql.store import open_mysql
+try:
+    open_mysql(f"mysql://root@127.0.0.1:{sys.argv[1]}/none", True)
+except StoreUnavailable as error:
+    print("unavailable")
+"""
+
+
+def test_errors_of_the_driver_are_known_beside_a_copy_of_it() -> None:
+    """`import MySQLdb.converters` executes PyMySQL's modules again, and puts the copies into the package."""
+    call = [sys.executable, "-c", BESIDE_DJANGO, str(free_port())]
+    done = subprocess.run(call, timeout=60, capture_output=True, text=True, check=False)
+    assert done.stdout == "unavailable\n", done.stderr

@@ -12,8 +12,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
-import pymysql
+# From the modules and not by way of `pymysql.err`: `pymysql.install_as_MySQLdb()` and Django put copies of them there.
+from pymysql.connections import Connection
 from pymysql.constants import CLIENT
+from pymysql.err import Error
 
 from tarry import errors
 from tarry.store.mysql.link.address import Address
@@ -31,7 +33,7 @@ _READS_JSON = {"MariaDB": (10, 6), "MySQL": (8, 0, 4)}
 _HEADROOM = 65_536
 COMMIT = "COMMIT"
 # From RuntimeError on: what the driver raises if something answers that is no MySQL server.
-_TROUBLE = (pymysql.err.Error, OSError, EOFError, RuntimeError, ValueError, LookupError, AssertionError, struct.error)
+_TROUBLE = (Error, OSError, EOFError, RuntimeError, ValueError, LookupError, AssertionError, struct.error)
 # An error with another number is the server's: its answer was read to the end.
 _OF_THE_CLIENT = range(2000, 3000)
 """The numbers of the client's own errors."""
@@ -116,7 +118,7 @@ class MysqlConnection:
     def close(self) -> None:
         """Closes the connection, unless the parent process of a fork made it."""
         # A goodbye on the inherited socket would end the parent's session.
-        with contextlib.suppress(pymysql.err.Error, OSError):
+        with contextlib.suppress(Error, OSError):
             if self._pid == os.getpid():
                 self._connection.close()
 
@@ -164,7 +166,7 @@ class MysqlPool(ConnectionPool[MysqlConnection]):
         )
 
 
-class _Connection(pymysql.connections.Connection):
+class _Connection(Connection):
     """Shares one TLS context between all connections that verify nothing."""
 
     # The driver makes a context for each attempt to connect and reads all certificates of the host for it: 25 ms of
@@ -180,7 +182,7 @@ class _Connection(pymysql.connections.Connection):
         return _Connection._unverified
 
 
-def _connected(address: Address, patience: float) -> "pymysql.connections.Connection[Any]":
+def _connected(address: Address, patience: float) -> "Connection[Any]":
     tls: dict[str, Any] = {}
     if address.tls == "no":
         tls = {"ssl_disabled": True}
@@ -225,7 +227,7 @@ def _password(address: Address) -> bytes:
     return password if safe or not password else Guarded(password)
 
 
-def _version(connection: "pymysql.connections.Connection[Any]", address: Address) -> tuple[str, tuple[int, ...]]:
+def _version(connection: "Connection[Any]", address: Address) -> tuple[str, tuple[int, ...]]:
     """MySQL or MariaDB, and the version; ConfigError if it is too old."""
     driver: Any = connection  # its stubs leave this out
     said = str(driver.server_version)

@@ -3,7 +3,8 @@
 import ssl
 from typing import Any
 
-import pymysql
+# As in `link.connection`: not by way of `pymysql.err`.
+from pymysql.err import InterfaceError, InternalError
 
 from tarry import errors
 from tarry.store.mysql.link.address import Address
@@ -54,7 +55,7 @@ def translate(error: Exception, address: Address) -> Exception:
         return DuplicateKey(said)
     if isinstance(getattr(error, "original_exception", error), ssl.SSLCertVerificationError):
         return Denied(f"{where}: {said}; {_way_in(2026)}")
-    if isinstance(error, OSError | EOFError | pymysql.err.InterfaceError) or code in _LOST or _mixed_up(error, code):
+    if isinstance(error, OSError | EOFError | InterfaceError) or code in _LOST or _mixed_up(error, code):
         return errors.StoreUnavailable(f"{where}: no answer ({said}); is the server up, and host and port right?")
     if code in _CROWDED:
         return errors.StoreUnavailable(f"{where} takes no more connections ({said}): raise max_connections there")
@@ -96,7 +97,7 @@ def _way_in(code: int) -> str:
 
 def _mixed_up(error: Exception, code: int) -> bool:
     """Whether an answer makes no sense: it may be the answer to another statement."""
-    return isinstance(error, pymysql.err.InternalError) and not code
+    return isinstance(error, InternalError) and not code
 
 
 def _parts(error: Exception) -> tuple[int, str]:
