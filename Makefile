@@ -4,7 +4,7 @@ BIN    := .venv/bin
 # The moment of the last commit: what is built from it says the same whenever it is built.
 EPOCH   = $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 
-.PHONY: demo shop test bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak
+.PHONY: demo shop test bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak test-django6
 .DEFAULT_GOAL := test
 
 setup: .venv/.current
@@ -45,6 +45,16 @@ servers: setup
 # Four at a time also on two cores, since most tests wait: for a process to start, for a lease to end.
 test: lint servers
 	$(BIN)/pytest --numprocesses 4 --dist worksteal
+
+# The tests of the backend for Django's tasks, on Django 6, which needs Python 3.12. The lock has Django 5.2.
+PYTHON312 ?= $(shell for one in python3.12 $(HOME)/.pyenv/versions/3.12.*/bin/python; do \
+	$$one -c 0 2> /dev/null && command -v $$one && break; done)
+test-django6: servers
+	@if test -z "$(PYTHON312)"; then echo "skipped: Django 6 needs Python 3.12; name one by PYTHON312="; exit 0; fi; \
+	set -e; test -x build/django6/bin/pytest || { $(PYTHON312) -m venv build/django6; \
+	build/django6/bin/pip install --quiet "django>=6.0,<7" pytest pytest-timeout pytest-xdist pytest-asyncio hypothesis \
+		--editable ".[mysql,postgres,redis]"; }; \
+	build/django6/bin/pytest -p no:cacheprovider tests/django
 
 bench: setup
 	$(BIN)/python -m bench

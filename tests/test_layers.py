@@ -56,6 +56,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     ROOT: ("what `import tarry` has", f"{_ALL}"),
     "demo": ("`tarry demo`", f"errors config {ROOT}"),
     "cli": ("the commands", f"{_ALL} process testing demo {ROOT}"),
+    "django": ("a backend for the tasks of Django", f"{_BELOW} embedded app cli"),
     "__main__": ("python -m tarry", "cli"),
 }
 """What each room is for, and what it may import. docs/architecture.md has the same lines."""

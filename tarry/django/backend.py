@@ -1,0 +1,103 @@
+"""The backend of Django's tasks that keeps them as jobs of tarry."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+from tarry.client.handle import Handle
+from tarry.client.task import Using
+from tarry.django import checks, compat, database, results
+from tarry.django.app import DjangoApp, get_app
+from tarry.django.calls import check_options, options_of
+from tarry.django.django_task import DjangoTask
+from tarry.tasks.lazy_asyncio import asyncio
+
+
+class TarryBackend(compat.BaseTaskBackend):
+    """`"BACKEND": "tarry.django.Backend"`.
+
+    OPTIONS: store, a URL or several; without it the jobs are in Django's database. database: the alias of the database
+    whose transactions an enqueue joins; "default" by default. enqueue_on_commit: if the store is elsewhere, an enqueue
+    within a transaction waits for its commit; True by default. retries, backoff, timeout, expires: those of tasks that
+    say nothing else. imports: modules with tasks outside the installed apps. config: a tarry.toml.
+    """
+
+    task_class = DjangoTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    @property
+    def app(self) -> DjangoApp:
+        """The App of this backend's alias."""
+        return get_app(self.alias, self.options, type(self))
+
+    def validate_task(self, task: Any) -> None:
+        """InvalidTask if the task, or one of its options, cannot be."""
+        super().validate_task(task)
+        check_options(task)
+
+    def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Stores a job; within a transaction of Django's, the job exists if, and only if, it is committed."""
+        app, using, arguments = self._prepare(task, args, kwargs, self._connection())
+        handle = using.enqueue(*arguments[0], **arguments[1])
+        result = self._result(app, task, handle, arguments)
+        compat.task_enqueued.send_robust(type(self), task_result=result)
+        return result
+
+    async def aenqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The same, awaited."""
+        if database.is_awaited_by_sync_code():
+            # That code may be within a transaction, which belongs to its thread.
+            return await sync_to_async(self.enqueue, thread_sensitive=True)(task=task, args=args, kwargs=kwargs)
+        app, using, arguments = self._prepare(task, args, kwargs, None)
+        handle = await using.aenqueue(*arguments[0], **arguments[1])
+        # Reads the store if another job has the key.
+        result = await asyncio.to_thread(self._result, app, task, handle, arguments)
+        await compat.task_enqueued.asend_robust(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> Any:
+        """The result with this id, from any process; TaskResultDoesNotExist."""
+        app = self.app
+        try:
+            job = app.get(result_id).record()
+        except (ValueError, LookupError) as error:
+            raise compat.TaskResultDoesNotExist(f"there is no result {result_id}") from error
+        return app.result_of(job)
+
+    async def aget_result(self, result_id: str) -> Any:
+        """The same, awaited."""
+        # Not `sync_to_async`: all calls of a request would wait for one thread.
+        return await asyncio.to_thread(self.get_result, result_id)
+
+    def check(self, **kwargs: Any) -> Iterable[Any]:
+        """What Django's system check says of this backend."""
+        return checks.check_backend(self.alias, self.options, self.queues, lambda: self.app)
+
+    def _connection(self) -> Any:
+        """The connection of Django's whose transaction an enqueue joins; None: there is no transaction."""
+        alias = database.database_of(self.options)
+        if self.options.get("store") and not self.options.get("enqueue_on_commit", True):
+            return None
+        return connections[alias] if database.in_transaction(alias) else None
+
+    def _prepare(
+        self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], connection: Any
+    ) -> tuple[DjangoApp, Using[Any, Any], tuple[list[Any], dict[str, Any]]]:
+        self.validate_task(task)
+        app = self.app
+        arguments = compat.normalize_json(list(args)), compat.normalize_json(dict(kwargs))
+        definition = app.tasks.get(task.module_path)
+        declared = app.declared(task.module_path)
+        if definition is None or declared is None:
+            raise compat.InvalidTask(app.why_not(task))
+        return app, Using(definition, lambda: app.client, options_of(task, declared, connection)), arguments
+
+    def _result(self, app: DjangoApp, task: Any, handle: Handle[Any], arguments: Any) -> Any:
+        if handle.is_new is False:
+            return self.get_result(handle.id)
+        return results.new_result(self.alias, task, handle.id, arguments)

@@ -1,0 +1,82 @@
+"""What happens around each run of a task of Django's: its context, and the signals."""
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from asgiref.sync import sync_to_async
+
+from tarry.app import App
+from tarry.django import compat, results
+from tarry.model.job import Job
+from tarry.tasks.running import CurrentJob
+
+_running: ContextVar[Any] = ContextVar("tarry_django_result")
+"""The TaskResult of the job that runs here."""
+_KEY = "tarry.django"
+
+
+def register(app: App, sender: type, describe: Callable[[Job], Any]) -> None:
+    """Adds the signals to an app. sender: the class of the backend. describe: makes the TaskResult of a job."""
+
+    def result_of(job: CurrentJob) -> Any:
+        # After a worker's death the keeper calls the hooks, and nothing ran before.
+        found = job.scratch.get(_KEY)
+        return describe(job.running.job) if found is None else found
+
+    def around(job: CurrentJob, call_next: Any) -> Any:
+        result = describe(job.running.job)
+        job.scratch[_KEY] = result
+        _running.set(result)
+        if job.is_async:
+            return _arun(sender, result, job, call_next)
+        compat.task_started.send_robust(sender, task_result=result)
+        return call_next(job)
+
+    def succeeded(job: CurrentJob, value: Any) -> Any:
+        result = results.succeeded(result_of(job), value)
+        return _send_finished(sender, result, job.is_async)
+
+    def failed(job: CurrentJob, error: BaseException) -> Any:
+        result = results.failed(result_of(job), error)
+        if job.is_async:
+            return _asend_failed(sender, result, error)
+        try:
+            raise error
+        except BaseException:
+            # Receivers read the error of the `except` block that they are called in.
+            return _send_finished(sender, result, is_async=False)
+
+    app.middleware("run")(around)
+    app.on_success(succeeded)
+    app.on_dead(failed)
+
+
+def context_of(task: Any) -> Sequence[Any]:
+    """The first argument of a task that takes the context; nothing for another."""
+    return (compat.TaskContext(task_result=_running.get()),) if task.takes_context else ()
+
+
+async def _arun(sender: Any, result: Any, job: CurrentJob, call_next: Any) -> Any:
+    await _asend(compat.task_started, sender, result)
+    return await call_next(job)
+
+
+async def _asend_failed(sender: Any, result: Any, error: BaseException) -> None:
+    try:
+        raise error
+    except BaseException:
+        await _asend(compat.task_finished, sender, result)
+
+
+async def _asend(signal: Any, sender: Any, result: Any) -> None:
+    """Receivers use the database, so they run in the thread of this attempt's sync calls."""
+    # Not `asend`: its receivers would run in an asyncio task of their own, in which no error is being handled.
+    await sync_to_async(signal.send_robust)(sender, task_result=result)
+
+
+def _send_finished(sender: Any, result: Any, is_async: bool) -> Any:
+    if is_async:
+        return _asend(compat.task_finished, sender, result)
+    compat.task_finished.send_robust(sender, task_result=result)
+    return None
