@@ -14,6 +14,7 @@ class TarryConfig(AppConfig):
     name = "tarry.django"
     label = "tarry"
     verbose_name = "Tarry"
+    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         """Called by Django once all apps are loaded."""

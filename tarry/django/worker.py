@@ -21,7 +21,7 @@ def worker_app(alias: str) -> "DjangoApp":
     from tarry.django.backend import TarryBackend  # noqa: PLC0415
 
     if alias not in compat.task_backends.settings:
-        raise AttributeError(f"TASKS has no {alias!r}; it has {', '.join(sorted(compat.task_backends.settings))}")
+        raise AppError(f"TASKS has no {alias!r}; it has {', '.join(sorted(compat.task_backends.settings))}")
     backend = compat.task_backends[alias]
     if not isinstance(backend, TarryBackend):
         raise AppError(f"TASKS[{alias!r}] is {type(backend).__name__}: give it BACKEND = tarry.django.Backend")
