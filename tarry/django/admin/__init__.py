@@ -2,17 +2,17 @@
 
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
 from tarry.django.admin import jobs
-from tarry.django.models import QueuedJob
 from tarry.errors import StoreError
 
 
-@admin.register(QueuedJob)
+@admin.register(apps.get_model("tarry", "QueuedJob"))
 class QueuedJobAdmin(admin.ModelAdmin):
     """Reads jobs from their store. Who may see them has `view_queuedjob`; retry and cancel need `change_queuedjob`."""
 
