@@ -1,6 +1,7 @@
 """tarry: the fastest way to do it later. A durable job queue on the store you already have."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -185,11 +186,11 @@ if not TYPE_CHECKING:
 
     def _read_version() -> str:
         """The version of the installed package; `0+unknown` where tarry runs without being installed."""
-        metadata = importlib.import_module("importlib.metadata")
-        try:
-            return metadata.version("tarry")
-        except metadata.PackageNotFoundError:
-            return "0+unknown"
+        # By the name of its directory. importlib.metadata would load `email` into each process of a master.
+        from pathlib import Path  # noqa: PLC0415
+
+        names = (found.name for place in sys.path for found in Path(place).glob("tarry-*.dist-info"))
+        return next(names, "0+unknown").removeprefix("tarry-").removesuffix(".dist-info")
 
     def __dir__() -> list[str]:
         """All names, also those that are not loaded yet."""

@@ -4,6 +4,7 @@ import argparse
 import importlib
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -22,6 +23,11 @@ def test_every_name_of_the_package_is_there_and_no_other() -> None:
     assert all(getattr(tarry, name) is not None for name in tarry.__all__)
     with pytest.raises(AttributeError, match="module 'tarry' has no attribute 'Nonsense'"):
         tarry.Nonsense  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert tarry.__version__ == version("tarry")
+    assert "email" not in loaded("from tarry import __version__")
 
 
 def test_a_name_is_loaded_when_it_is_asked_for() -> None:

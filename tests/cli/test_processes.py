@@ -120,7 +120,7 @@ def test_what_cannot_start_says_so_before_it_tries(project: Project, words: tupl
 def test_it_starts_with_neither_app_nor_tasks_since_they_may_be_registered_later(project: Project) -> None:
     (project.directory / "tarry.toml").unlink()
     project.serve()
-    assert "no app and no [tasks]: HTTP tasks that `tarry tasks add` registers: " in project.log()
+    until(lambda: "no app and no [tasks]: HTTP tasks that `tarry tasks add` registers: " in project.log())
     if os.geteuid() == 0:
         until(lambda: "started as root: tasks may do anything" in project.log())
 

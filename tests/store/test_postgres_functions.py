@@ -31,7 +31,7 @@ UPDATES = ["functions: makes them anew, as this tarry has them"]
 DIGESTS = {
     1: "cc2a6e6ad250ca0394b17581109fd9d4419c42b6293f6cec2ce05d570024102f",
     2: "a8c25470d2f815eaa2bfd9b5a9615a9f8e5874b6e20795eeb72d2b01e2668946",
-    3: "3b4d0f945ee1c811a91d44dbb97d78d6e08bff7e5a77792d7a19965370f163da",
+    3: "03ad39cb9ed200ff93015610e9bb1ee60e7a9ed05ca91d28f33fa8d5bacc7be1",
 }
 """The digest of the functions of each revision. Who changes a function raises REVISION and adds a line."""
 

@@ -40,7 +40,6 @@ wirings = st.builds(
     st.text(),
     st.none() | st.tuples(st.text(), st.text(), st.binary()),
     st.booleans(),
-    st.booleans(),
 )
 
 
