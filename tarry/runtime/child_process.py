@@ -28,6 +28,9 @@ QUIT, OVERDUE, OVER_MEMORY, LATE = "quit", "overdue", "memory", "late"
 JOBS, AGE, MEMORY, HANG, CRASH = "jobs", "age", "memory", "hang", "crash"
 """Why a process ended although it was still wanted: a limit of its pool, a job that did not end, its death."""
 
+_KILL = "before the kill"
+"""In the place of a request's id: the master itself asks for the stacks."""
+
 # Seconds. A process that lived this long came up well, so its successor starts without a delay.
 _LONG_RUN = 10.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
@@ -61,8 +64,11 @@ class ChildProcess:
         """Why the process could not start; empty: no failure is known."""
         self.started_at, self._short_runs = 0.0, 0
         self._jitter = 1.0
-        self.sigkill_at = 0.0
-        """When SIGKILL follows the signal that makes the process write its stacks and die; 0: none was sent."""
+        self.signal_at, self.sigkill_at = 0.0, 0.0
+        """Of an overdue process: when the signal comes that makes it write its stacks and die, unless it has told of
+        them before, and when SIGKILL. 0: never."""
+        self._last_threads = ""
+        """The stacks of all threads, as it told of them before its kill; empty: it did not."""
         self._stuck: dict[tuple[bytes, int], int] = {}
         self._ended: list[str] = []
         """Of the stuck jobs, those that an operator ended."""
@@ -99,7 +105,8 @@ class ChildProcess:
         # At random, so that processes that started together do not end together.
         self.recycle_reason, self.start_error, self._jitter = "", "", random.uniform(0.9, 1.0)
         self._reached = ""
-        self.sigkill_at, self._stuck, self._ended = 0.0, {}, []
+        self.signal_at, self.sigkill_at, self._stuck, self._ended = 0.0, 0.0, {}, []
+        self._last_threads = ""
 
     def _fork(self, ours: socket.socket, theirs: socket.socket, inherit: Inherit) -> None:
         for stream in (sys.stdout, sys.stderr):  # else the child would write what is in their buffers once more
@@ -187,21 +194,30 @@ class ChildProcess:
             self._reached, self.recycle_reason = MEMORY, f"{rss / 2**20:.0f} MB of memory"
 
     def kill_if_overdue(self, now: float) -> None:
-        """Kills the process if a job has run too long; it writes its stacks first."""
+        """Kills the process if a job has run too long. Before that it tells where its threads are; see `dump`."""
         if 0 < self.sigkill_at <= now:
             self.sigkill_at = 0.0
             self._send_signal(signal.SIGKILL)
+        elif 0 < self.signal_at <= now:
+            self.signal_at, self.sigkill_at = 0.0, now + dump.WRITE_TIMEOUT
+            if self._dump is not None:
+                self._dump.clear()
+            self._send_signal(dump.SIGNAL)
         stuck = [] if self.kill_reason else [cell for cell in self.slot.cells() if 0 < cell.kill_at <= now]
         if stuck:
             # Recorded now: the process may change its cells before it dies.
             self._stuck = {(cell.id, cell.epoch): cell.thread for cell in stuck}
             self._ended = [cell.id.hex() for cell in stuck if cell.reason == ENDED]
-            self.kill_reason, self.sigkill_at = OVERDUE, now + dump.WRITE_TIMEOUT
-            if self._dump is not None:
-                self._dump.clear()
-            self._send_signal(dump.SIGNAL)
+            self.kill_reason, self.signal_at = OVERDUE, now + dump.ASK_TIMEOUT
+            self.send({"stack": _KILL})
         for cell in stuck:
             self._log_overdue(cell, now)
+
+    def note_threads(self, message: Message, now: float) -> None:
+        """What the process answered: if to the question of `kill_if_overdue`, SIGKILL follows at once."""
+        if message.get("stack") == _KILL and self.signal_at:
+            self._last_threads = str(message.get("threads", ""))
+            self.signal_at, self.sigkill_at = 0.0, now
 
     def _log_overdue(self, cell: JobCell, now: float) -> None:
         job = str(UUID(bytes=cell.id))
@@ -213,7 +229,7 @@ class ChildProcess:
 
     def deadlines(self) -> Iterator[float]:
         """When `kill_if_overdue` will have something to do, as far as is known now."""
-        yield self.sigkill_at
+        yield from (self.signal_at, self.sigkill_at)
         if not self.kill_reason:
             yield from (cell.kill_at for cell in self.slot.cells())
 
@@ -241,9 +257,8 @@ class ChildProcess:
 
     def _stacks(self) -> dict[str, str]:
         """By job id, the stacks of the jobs that ran too long, as far as they are known."""
-        if self._dump is None:
-            return {}
-        found = {id.hex(): self._dump.stack(thread) for (id, _), thread in self._stuck.items() if thread}
+        threads = self._last_threads or self.written_stacks()
+        found = {id.hex(): dump.find_stack(threads, thread) for (id, _), thread in self._stuck.items() if thread}
         return {id: stack for id, stack in found.items() if stack}
 
     def record_exit(self, why: str) -> Message:

@@ -43,6 +43,16 @@ def state(pid: int) -> str:
         return "X"
 
 
+def _is_over(process: "subprocess.Popen[str]") -> bool:
+    """Nobody has its pipes any more: a process that is just being replaced by another program shows no environment, and
+    is found when it is that program."""
+    try:
+        process.communicate(timeout=0.1)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 class MasterHarness:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -116,9 +126,7 @@ class MasterHarness:
     def close(self) -> None:
         for process in self._started:
             process.kill()
-        until(lambda: not self._kill_all())
-        for process in self._started:
-            process.communicate(timeout=20)
+        until(lambda: not self._kill_all() and all(map(_is_over, self._started)))
 
     def _kill_all(self) -> list[int]:
         """Kills all processes that were started here, directly or not; returns their pids."""

@@ -69,6 +69,10 @@ class Notes:
         return True
 
 
+TELLING = 0x7F01
+"""The thread of which `overdue_and_tells` tells."""
+
+
 def wait_for_signals(child: ChildContext, limit: int | None = None) -> list[int]:
     """Waits for a signal, a message or the master's end. limit: milliseconds; None: none."""
     sleeper = select.poll()
@@ -222,6 +226,21 @@ def overdue(notes: Notes, child: ChildContext) -> int:
         child.slot.on(0, FIRST, 3, b"shop.first", time.monotonic() + 0.2)
         child.slot.on(1, SECOND, 4, b"shop.second", time.monotonic() + 1000)
     return plain(notes, child)
+
+
+def overdue_and_tells(notes: Notes, child: ChildContext) -> int:
+    """The first one is asked, before its kill, where its threads are, and answers."""
+    if not notes.first_time("overdue"):
+        return plain(notes, child)
+    child.slot.thread(0, TELLING)
+    child.slot.on(0, FIRST, 3, b"shop.first", time.monotonic() + 0.2)
+    report_begin(notes, child)
+    while not child.is_orphaned:
+        wait_for_signals(child)
+        for message in child.receive():
+            threads = f'Thread 0x{TELLING:016x} (most recent call first):\n  File "shop.py", line 7 in first\n'
+            child.send({"stack": message["stack"], "jobs": {}, "threads": threads})
+    return 0
 
 
 def with_grandchild(notes: Notes, child: ChildContext) -> int:

@@ -66,12 +66,12 @@ def child() -> "tuple[int, int, StackDump]":
 
 def test_it_writes_the_stacks_of_all_threads_and_dies(child: tuple[int, int, StackDump]) -> None:
     pid, ident, written = child
-    assert written.stack(ident) == "", "nothing happened yet"
+    assert find_stack(written.text(), ident) == "", "nothing happened yet"
     os.kill(pid, dump.SIGNAL)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -dump.SIGNAL
-    assert "in held_up" in written.stack(ident)
+    assert "in held_up" in find_stack(written.text(), ident)
     written.close()
-    assert written.stack(ident) == ""
+    assert find_stack(written.text(), ident) == ""
 
 
 def test_a_stopped_process_writes_nothing_and_can_be_killed(child: tuple[int, int, StackDump]) -> None:
@@ -82,4 +82,4 @@ def test_a_stopped_process_writes_nothing_and_can_be_killed(child: tuple[int, in
     assert os.waitpid(pid, os.WNOHANG) == (0, 0)
     os.kill(pid, signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-    assert written.stack(ident) == ""
+    assert find_stack(written.text(), ident) == ""

@@ -176,6 +176,13 @@ def test_a_worker_that_dies_again_and_again_comes_back_ever_later(harness: Maste
         assert 0.1 * 2**n * 0.5 - 0.05 <= delay <= 0.1 * 2**n + 0.05
 
 
+def test_a_process_that_is_killed_for_a_job_tells_first_where_its_threads_are(harness: MasterHarness) -> None:
+    harness.serve(("worker", "default", 1, "overdue_and_tells"), KEEPER)
+    (line,) = until(harness.deaths_told)
+    told = 'Stack when it was killed (most recent call last):\n  File "shop.py", line 7 in first'
+    assert (line["stacks"], line["why"]) == ({FIRST.hex(): told}, "signal 9")
+
+
 def test_a_job_past_its_time_is_killed_and_its_neighbours_are_not_blamed(harness: MasterHarness) -> None:
     harness.serve(("worker", "default", 1, "overdue"), KEEPER)
     until(harness.deaths_told)

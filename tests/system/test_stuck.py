@@ -153,6 +153,25 @@ async def patient() -> None:
     await asyncio.sleep(3600)
 
 
+@app.task(timeout=TIMEOUT)
+def spins_among_others() -> None:
+    "Threads that never stay in a frame."
+    def deep(n: int) -> int:
+        return deep(n - 1) + 1 if n else 0
+
+    def goes_deep() -> None:
+        while True:
+            deep(20)
+
+    sys.setswitchinterval(1e-5)
+    for _ in range(8):
+        threading.Thread(target=goes_deep, daemon=True).start()
+    tell("began")
+    while True:
+        with contextlib.suppress(BaseException):
+            goes_deep()
+
+
 @app.task(batch=3, wait=5, timeout=TIMEOUT)
 def together_stuck(numbers: list[int]) -> None:
     tell("began")
@@ -251,6 +270,13 @@ def test_the_process_of_a_stuck_job_is_killed_and_its_neighbours_run_again(stuck
     assert f"in {task}\n" in note(ended)["traceback"] + "\n"
     all_done_uncounted(scene, others)
     assert scene.replaced(worker)
+
+
+def test_a_process_whose_threads_go_on_tells_where_they_were(stuck_scene: Scene) -> None:
+    """Who reads their frames without the interpreter reads freed memory, and the process dies before it has told."""
+    scene = stuck_scene
+    _, _, job = timed_out(scene, "spins_among_others")
+    assert "in spins_among_others\n" in note(scene.job(job))["traceback"]
 
 
 @pytest.mark.parametrize("how", ["sleep", "lock", "socket", "process", "loop"])

@@ -1,4 +1,9 @@
-"""The file into which a process writes its stacks: before it is killed, or when somebody wants to see them."""
+"""The file into which a process writes its stacks: before it is killed, or when somebody wants to see them.
+
+Both signals are for a process that does not tell of its threads itself when it is asked. A signal's handler does not
+wait for the interpreter, and reads freed memory if a thread leaves its frames meanwhile: while threads go on, it may
+crash before it has written all.
+"""
 
 import contextlib
 import faulthandler
@@ -11,10 +16,11 @@ import weakref
 SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
 """Makes the process write its stacks and die."""
 LIVE_SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGPROF + 1) - 1
-"""Makes the process write its stacks and go on. Only where no thread of it goes on, since one holds the interpreter: a
-signal's handler does not wait for the interpreter, and reads freed memory if a thread leaves its frames meanwhile."""
+"""Makes the process write its stacks and go on. Only where no thread of it goes on, since one holds the interpreter."""
 KILLED, LIVE = "Stack when it was killed", "Stack"
 """What stands above a stack."""
+ASK_TIMEOUT = 0.3
+"""Seconds that a process gets to tell of its threads before it is killed."""
 # A stopped process writes nothing, so it cannot be waited for.
 WRITE_TIMEOUT = 0.2
 """Seconds that the process gets for that before SIGKILL."""
@@ -56,10 +62,6 @@ class StackDump:
         """What was written, as faulthandler writes it."""
         written = os.pread(self._fd, _MAX_DUMP, 0) if self._fd >= 0 else b""
         return written.decode("utf-8", "replace")
-
-    def stack(self, thread: int, title: str = KILLED) -> str:
-        """The stack of a thread, by `threading.get_ident()`, innermost call last; empty: unknown."""
-        return find_stack(self.text(), thread, title)
 
     def close(self) -> None:
         """Closes the descriptor of this process only."""

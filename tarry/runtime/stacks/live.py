@@ -43,6 +43,7 @@ class LiveStacks:
         if sender.is_keeper and isinstance(message.get("to"), int):
             self._pass_on(message, now)
         elif "stack" in message and isinstance(message.get("jobs"), dict):
+            sender.note_threads(message, now)
             coroutines = {str(job): str(stack) for job, stack in message["jobs"].items()}
             # Of all that wait for this worker: it was asked once for them.
             for request in [one for one in self._requests if one.pid == sender.pid]:
