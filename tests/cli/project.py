@@ -181,8 +181,7 @@ class Project:
 
     def processes(self) -> list[int]:
         """All living processes of this project, also orphans."""
-        mark = f"{MARK}={self.directory}\0".encode()
-        return [pid for pid in _pids() if mark in _environ(pid) and alive(pid)]
+        return marked(str(self.directory))
 
     @contextlib.contextmanager
     def store(self) -> Iterator[Store]:
@@ -220,18 +219,30 @@ class Project:
 
     def close(self) -> None:
         """Kills whatever is left; those that stopped too."""
-        until(self._all_killed)
+        kill_marked(str(self.directory))
         for master in self._masters:
             master.wait()
         # pytest shows it where the test failed: a failure that comes once in a thousand runs has no other trace.
         print(self.log()[-20_000:])
 
-    def _all_killed(self) -> bool:
-        left = self.processes()
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return not left
+
+def marked(mark: str) -> list[int]:
+    """All living processes that have inherited that MARK, also orphans."""
+    variable = f"{MARK}={mark}\0".encode()
+    return [pid for pid in _pids() if variable in _environ(pid) and alive(pid)]
+
+
+def kill_marked(mark: str) -> None:
+    """Kills them, and whatever they still start; returns once none is left."""
+    until(lambda: _killed(mark))
+
+
+def _killed(mark: str) -> bool:
+    left = marked(mark)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return not left
 
 
 def _pids() -> list[int]:

@@ -19,9 +19,9 @@ from starlette.routing import Mount
 
 import tarry
 from tarry import App
+from tests.docs.pages import ROOT
+from tests.docs.test_doors_page import blocks
 from tests.door.http.calling import caller, run
-from tests.test_docs import ROOT
-from tests.test_doors_page import blocks
 from tests.worker.bench import LIMIT, until
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import blocks_of
 from tests.servers.redis import RedisServer
-from tests.test_docs import blocks
 
 SIDE_BY_SIDE = ("charged 7", "packed 7")
 """While a worker does the one, the end of the other may not be stored yet."""
@@ -28,7 +28,7 @@ FEWEST_LINES, MOST_LINES = 14, 60
 
 def example() -> str:
     """The last example of the story, which has all of it."""
-    (found,) = (block for block in blocks("docs/flows.md") if "async def review" in block)
+    (found,) = (block.text for block in blocks_of("docs/flows.md") if "async def review" in block.text)
     return found
 
 

@@ -11,8 +11,8 @@ import pystalk  # type: ignore[import-untyped]
 import pytest
 
 from tarry import App
+from tests.docs.pages import ROOT
 from tests.door.beanstalk.serving import ServedDoor, serving
-from tests.test_docs import ROOT
 
 PAGE = ROOT / "docs/beanstalk.md"
 

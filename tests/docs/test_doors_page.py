@@ -1,5 +1,4 @@
-"""docs/doors.md is true: each of its commands is run against a server under a master, its settings load, its Python
-runs."""
+"""docs/doors.md is true: each of its commands and programs is run against a server under a master."""
 
 import os
 import re
@@ -13,18 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tarry.config import load
 from tests.cli.project import Project, until
-from tests.test_docs import ROOT
+from tests.docs.pages import blocks_of
 
-PAGE = (ROOT / "docs/doors.md").read_text(encoding="utf-8")
 ADDRESS = "localhost:7800"
 # Fails where the status says so, with the body; the page's own way is shorter.
 CURL = 'set -e\ncurl() { command curl --fail-with-body -sS --max-time 60 "$@"; }\n'
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return [block.text for block in blocks_of("docs/doors.md", language)]
 
 
 def script(block: str) -> str:
@@ -125,12 +122,6 @@ def _shown_problem() -> str:
     return re.sub(r"\s", "", shown)
 
 
-def test_its_settings_load(tmp_path: Path) -> None:
-    for block in blocks("toml"):
-        (tmp_path / "tarry.toml").write_text(block)
-        load(tmp_path / "tarry.toml", {})
-
-
 def test_its_python_runs(tmp_path: Path, installed: dict[str, str]) -> None:
     (block,) = [block for block in blocks("python") if "def test_" in block]
     (tmp_path / "test_example.py").write_text(block)
@@ -140,8 +131,3 @@ def test_its_python_runs(tmp_path: Path, installed: dict[str, str]) -> None:
         command, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_its_links_lead_somewhere() -> None:
-    named = [name for name in re.findall(r"\]\(([\w.]+\.md)\)", PAGE) if not (ROOT / "docs" / name).exists()]
-    assert named == []

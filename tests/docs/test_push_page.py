@@ -1,11 +1,11 @@
-"""docs/push.md is true: its code runs, in each language that is there, its settings load, its commands work."""
+"""docs/push.md is true: its code in other languages runs where they are, its settings and its commands work. Its Python
+is run by test_pages.py."""
 
 import json
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,38 +19,22 @@ from tarry.push.endpoint.fields import FIELDS
 from tarry.push.rule.cel import RetryRule
 from tarry.push.sign import Signer, headers
 from tests.cli.project import Project
-from tests.test_docs import ROOT
+from tests.docs.pages import blocks_of, text_of
 
-PAGE = (ROOT / "docs/push.md").read_text(encoding="utf-8")
+PAGE = text_of("docs/push.md")
 SECRET, BODY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", '{"order":7}'
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return [block.text for block in blocks_of("docs/push.md", language)]
 
 
-def ran(*command: object, cwd: Path, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+def ran(*command: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
     words = [str(word) for word in command]
-    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
 
 
-def test_its_python_runs(tmp_path: Path, installed: dict[str, str]) -> None:
-    (tmp_path / "tarry.toml").write_text(blocks("toml")[0])
-    found = blocks("python")
-    assert [block for block in found if "def test_" not in block] == []
-    for number, block in enumerate(found):
-        (tmp_path / f"test_example_{number}.py").write_text(block)
-    (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error\n"
-    )
-    pytest_ = ("python", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider")
-    done = ran(*pytest_, cwd=tmp_path, env=installed)
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = ran(sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E9,F", ".", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-
-
-def test_its_settings_load(tmp_path: Path) -> None:
+def test_its_settings_make_tasks_and_alerts(tmp_path: Path) -> None:
     for block in blocks("toml"):
         (tmp_path / "tarry.toml").write_text(block)
         app = App()

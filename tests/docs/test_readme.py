@@ -1,4 +1,4 @@
-"""README and docs, as a reader goes by them: with tarry installed from its wheel, in a directory that is empty."""
+"""The first steps of README.md and docs/push.md, typed as a reader does; and every command of the pages is one."""
 
 import os
 import re
@@ -8,56 +8,12 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tarry.cli.main import parser
-from tarry.config import load
 from tests.cli.project import until
-from tests.test_docs import ROOT
-
-PAGES = ["README.md", "deploy/README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]
-_FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OTHERS_HOLD = {
-    "docs/tasks.md": {"python"},
-    "docs/push.md": {"python", "toml", "js", "php", "go"},
-    "docs/doors.md": {"python", "toml", "sh", "json", "js", "php", "ruby", "go"},
-    "docs/beanstalk.md": {"python"},
-}
-"""Which blocks of a page have a test of their own: tests/test_docs.py, test_push_page.py, test_doors_page.py,
-door/beanstalk/test_clients.py."""
-NOT_RUN = {"mermaid", "js", "php", "ruby", "go", "json"}
-
-
-class Block(NamedTuple):
-    page: str
-    number: int
-    language: str
-    text: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.page}-{self.number}"
-
-
-def blocks(*languages: str, own: bool = True) -> list[Block]:
-    """Those of these languages; own: without those that have tests elsewhere."""
-    found = [
-        Block(page, number, language, text)
-        for page in PAGES
-        for number, (language, text) in enumerate(_FENCED.findall((ROOT / page).read_text(encoding="utf-8")))
-    ]
-    return [
-        block
-        for block in found
-        if block.language in languages and not (own and block.language in OTHERS_HOLD.get(block.page, ()))
-    ]
-
-
-def every(*languages: str) -> pytest.MarkDecorator:
-    found = blocks(*languages)
-    return pytest.mark.parametrize("block", found, ids=[block.name for block in found])
+from tests.docs.pages import PAGES, blocks_of
 
 
 def run(directory: Path, environ: dict[str, str], *words: str) -> "subprocess.CompletedProcess[str]":
@@ -66,44 +22,20 @@ def run(directory: Path, environ: dict[str, str], *words: str) -> "subprocess.Co
     )  # fmt: skip
 
 
-def test_every_block_is_of_a_language_that_is_looked_at() -> None:
-    known = {"python", "toml", "sh", ""} | NOT_RUN
-    found = {language for page in PAGES for language, _ in _FENCED.findall((ROOT / page).read_text(encoding="utf-8"))}
-    assert found <= known
-    assert [block.name for block in blocks("", own=False) if re.search(r"^(import|from|app\.|def) ", block.text)] == []
-
-
-@every("python")
-def test_its_python_is_a_script_that_runs(block: Block, tmp_path: Path, installed: dict[str, str]) -> None:
-    settings = [other.text for other in blocks("toml") if other.page == block.page == "README.md"]
-    if "reads tarry.toml" in block.text:
-        (tmp_path / "tarry.toml").write_text("".join(settings))
-    (tmp_path / "hello.py").write_text(block.text)
-    ran = run(tmp_path, installed | {"ORDER_SECRET": "a secret of tests"}, "python", "hello.py")
-    assert (ran.returncode, ran.stderr) == (0, "")
-
-
 def test_the_first_example_prints_what_the_task_returned(tmp_path: Path, installed: dict[str, str]) -> None:
-    (tmp_path / "hello.py").write_text(blocks("python")[0].text)
+    (tmp_path / "hello.py").write_text(blocks_of("README.md", "python")[0].text)
     ran = run(tmp_path, installed, "python", "hello.py")
     assert re.fullmatch(r"[0-9a-f-]{36} sent to Ann\n", ran.stdout), ran
     assert sorted(file.name for file in tmp_path.iterdir() if file.suffix != ".db-wal")[0] == "hello.py"
 
 
-@every("toml")
-def test_its_settings_load(block: Block, tmp_path: Path) -> None:
-    """Also each alternative that is commented out."""
-    file = tmp_path / "tarry.toml"
-    for text in (block.text, *re.findall(r"^# (\w+ = .*)", block.text, re.MULTILINE)):
-        file.write_text(text)
-        load(file, {})
-
-
 def commands() -> list[tuple[str, str]]:
     """What is typed at a shell: pages, and lines that call tarry."""
     return [
-        (block.page, line.removeprefix("$ "))
-        for block in blocks("sh", "", own=False)
+        (page, line.removeprefix("$ "))
+        for page in PAGES
+        for block in blocks_of(page)
+        if block.language in ("sh", "")
         for line in block.text.splitlines()
         if line.removeprefix("$ ").startswith("tarry ")
     ]
@@ -167,7 +99,7 @@ def shell(tmp_path: Path, installed: dict[str, str]) -> Iterator[Shell]:
 
 def lines(page: str, first: str) -> list[str]:
     """The commands of the block of a page that begins so, without their remarks."""
-    (block,) = [block for block in blocks("sh", own=False) if block.page == page and block.text.startswith(first)]
+    (block,) = [block for block in blocks_of(page, "sh") if block.text.startswith(first)]
     found = [re.sub(r"\s+#.*", "", line).strip() for line in block.text.splitlines()]
     return [line for line in found if line and not line.startswith(("pip ", "#"))]
 
@@ -187,7 +119,7 @@ def test_the_start_in_the_page_of_push(shell: Shell) -> None:
         pytest.skip("no openssl here")
     for line in lines("docs/push.md", "pip install"):
         shell.type(line)
-    settings = [block.text for block in blocks("toml", own=False) if block.page == "docs/push.md"]
+    settings = [block.text for block in blocks_of("docs/push.md", "toml")]
     with (shell.directory / "tarry.toml").open("a") as file:
         file.write(settings[0])
     for line in lines("docs/push.md", "export"):
