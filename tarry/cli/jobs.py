@@ -38,6 +38,7 @@ from tarry.terminal import say
 
 LISTED = 50
 ACTIONS = ("list", "show", "why", "retry", "cancel", "delete", "kill")
+READING = ("list", "show", "why")
 NARROWING = "--queue --task --key --state --older --since"
 
 
@@ -47,10 +48,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "jobs",
         help="list, show, explain, retry, cancel, delete or kill jobs",
         description="""By id, or all that match --queue, --task, --key, --state, --older, --since. Changes of many ask
-        first. why tells what holds a job back. cancel says, of a job of an HTTP task, whether it was ever sent; with
-        --task and --key it is for the job that holds the key. kill ends the present attempt of a running job, whatever
-        its task does, on any host, and waits until its master has done so: the attempt counts as failed, and the job
-        runs again if it has attempts left; with --outcome cancelled it does not.""",
+        first. why tells what holds a job back. Without ids, show and why are for the first that match. cancel says, of
+        a job of an HTTP task, whether it was ever sent; with --task and --key it is for the job that holds the key.
+        kill ends the present attempt of a running job, whatever its task does, on any host, and waits until its master
+        has done so: the attempt counts as failed, and the job runs again if it has attempts left; with --outcome
+        cancelled it does not.""",
     )
     command.add_argument("action", nargs="?", choices=ACTIONS, default="list")
     command.add_argument("ids", nargs="*", metavar="ID")
@@ -60,7 +62,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--key", help="the unique key that they were enqueued with; with --task")
     command.add_argument("--since", help='in their state since that time or later: "2h" (ago), "2026-11-22T03:00Z"')
     command.add_argument("--older", help='in their state for longer than this, such as "1h"')
-    command.add_argument("--limit", type=int, help=f"list at most so many ({LISTED})")
+    command.add_argument("--limit", type=int, help=f"list, show, why: at most so many ({LISTED})")
     command.add_argument("--outcome", choices=("failed", "cancelled"), help="what becomes of a killed job (failed)")
     command.add_argument("--timeout", type=float, help=f"kill: give up waiting after so many seconds ({TIMEOUT:g})")
     command.add_argument("--yes", action="store_true", help="do not ask")
@@ -76,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         return _list(setup, args)
     if args.action in ("show", "why"):
         report = show if args.action == "show" else explain
-        return report(setup, _get_jobs(client, _named(args)), args.json)
+        return report(setup, _select(client, args), args.json)
     if args.action == "kill":
         # Ended one by one: all of them must exist before the first one is.
         return kill_jobs(client, _get_jobs(client, _named(args)), args)
@@ -91,17 +93,23 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     """Refuses options that the action would ignore."""
     # The user may expect that they exclude jobs.
-    narrowed = args.queue or args.task or args.state or args.older or args.since or args.key
+    narrowed = _narrows(args)
     if args.key and not args.task:
         raise UsageError("--key of which task? Keys are each task's own: add --task")
     if args.ids and (narrowed or args.action == "list"):
         raise UsageError(f"give ids, or {NARROWING}, not both; `tarry jobs show ID` shows one job")
     if args.action != "kill" and (args.outcome or args.timeout is not None):
         raise UsageError(f"--outcome and --timeout are for `tarry jobs kill`, not for {args.action}")
-    if args.limit is not None and args.action != "list":
-        raise UsageError(f"--limit is for `tarry jobs list`; {args.action} is for all that match")
+    if args.limit is not None and (args.ids or args.action not in READING):
+        raise UsageError(
+            "--limit is for `tarry jobs list`, and for show and why without ids; else all that match count"
+        )
     if args.limit is not None and args.limit < 1:
         raise UsageError(f"--limit {args.limit}: 1 or more")
+
+
+def _narrows(args: argparse.Namespace) -> bool:
+    return bool(args.queue or args.task or args.state or args.older or args.since or args.key)
 
 
 def _query(client: Client, args: argparse.Namespace) -> Query:
@@ -132,12 +140,7 @@ def _duration(option: str, text: str) -> int:
 
 def _list(setup: Setup, args: argparse.Namespace) -> int:
     client = setup.client
-    most = args.limit or LISTED
-    if args.since:
-        # The store has no filter for --since: read page by page until there are enough.
-        jobs = list(islice((job for page in _pages(client, args) for job in page), most))
-    else:
-        jobs = partial_answer(lambda: client.store.find(_query(client, args)))
+    jobs = _first(client, args)
     attempts = Attempts(setup, jobs)
     if args.json:
         print_json([job_record(job, attempts.maximum(job)) for job in jobs])
@@ -157,14 +160,32 @@ def _list(setup: Setup, args: argparse.Namespace) -> int:
         for job in jobs
     ]
     print_table(("id", "task", "queue", "state", "priority", "attempt", "due"), rows)
-    if len(jobs) == most:
+    if len(jobs) == (args.limit or LISTED):
         say(f"The first {len(jobs)}; --limit shows more.")
     return 0
 
 
+def _first(client: Client, args: argparse.Namespace) -> list[Job]:
+    """The first that match, `--limit` at most."""
+    if not args.since:
+        return partial_answer(lambda: client.store.find(_query(client, args)))
+    # The store has no filter for --since: read page by page until there are enough.
+    return list(islice((job for page in _pages(client, args) for job in page), args.limit or LISTED))
+
+
+def _select(client: Client, args: argparse.Namespace) -> list[Job]:
+    """Those that are named, or the first that match; UsageError without either, JobNotFound."""
+    if args.ids or not _narrows(args):
+        return _get_jobs(client, _named(args))
+    if not (jobs := _first(client, args)):
+        raise JobNotFound("no job matches; `tarry jobs list` shows what there is")
+    return jobs
+
+
 def _named(args: argparse.Namespace) -> list[str]:
     if not args.ids:
-        raise UsageError(f"which job? tarry jobs {args.action} ID")
+        or_match = ", or those that match: --state dead --since 1h" if args.action in READING else ""
+        raise UsageError(f"which job? tarry jobs {args.action} ID{or_match}")
     names: list[str] = args.ids
     return names
 

@@ -151,8 +151,18 @@ def test_why_names_the_jobs_that_hold_a_limit(project: Project) -> None:
     assert f"- Limit queue:default is reached: 1 of 1 run.\n    {first} app.add on somebody, began " in answer
 
 
+def test_show_and_why_without_ids_are_for_the_first_that_match(project: Project, mixed: list[str]) -> None:
+    done, dead, *_ = mixed
+    assert [job["id"] for job in project.facts("jobs", "show", "--state", "dead", "--task", "app.fail")] == [dead]
+    assert project.said("jobs", "show", "--state", "dead", "--since", "1h").endswith("Traceback: here")
+    assert [job["id"] for job in project.facts("jobs", "show", "--older", "0", "--limit", "1")] == [done]
+    assert list(project.facts("jobs", "why", "--task", "app.fail")) == [dead]
+    assert "no job matches" in project.refused("jobs", "show", "--task", "app.nosuch")
+    assert "without ids" in project.misused("jobs", "show", done, "--limit", "1")
+
+
 def test_why_of_which_job_has_to_be_said(project: Project) -> None:
-    assert project.misused("jobs", "why") == "which job? tarry jobs why ID"
+    assert project.misused("jobs", "why").startswith("which job? tarry jobs why ID")
 
 
 def test_an_id_may_be_written_as_status_and_logs_write_it(project: Project, mixed: list[str]) -> None:
@@ -194,7 +204,9 @@ def test_changing_all_of_them_has_to_be_said(project: Project, mixed: list[str],
     assert project.misused("jobs", action, "--yes") == (
         f"{action} which jobs? Give ids, or narrow with --queue --task --key --state --older --since"
     )
-    assert project.misused("jobs", "show") == "which job? tarry jobs show ID"
+    assert project.misused("jobs", "show") == (
+        "which job? tarry jobs show ID, or those that match: --state dead --since 1h"
+    )
 
 
 def test_ids_and_a_narrowing_together_are_refused(project: Project, mixed: list[str]) -> None:
