@@ -1,5 +1,6 @@
 """What a schedule is: a call of a task, when it is made, and what happens to ticks at which nothing ran."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -20,6 +21,7 @@ LATE = MINUTE
 MOST = 100
 # The name becomes a part of keys.
 MAX_NAME = 100
+_KEY = re.compile("cron:.+:([0-9]{1,18})", re.DOTALL)
 
 
 class Cron:
@@ -130,6 +132,12 @@ class Schedule(Struct, frozen=True):
         if self.missed == "all":
             return ticks[-self.most :]
         return ticks[-1:] if self.missed == "last" or ticks[-1] >= now - LATE else ()
+
+
+def tick_of(key: str | None) -> int | None:
+    """Which tick made the job that holds this key; None: a tick made none with it."""
+    found = _KEY.fullmatch(key or "")
+    return None if found is None else int(found[1])
 
 
 def schedules(

@@ -4,16 +4,19 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.errors import ArgumentError
+from tarry.model.duration import SECOND
 from tarry.model.flow import wiring
 from tarry.model.flow.wiring import MARK
 from tarry.model.job import Job
 from tarry.model.killing import TIMEOUT
 from tarry.model.outcome import Outcome
 from tarry.model.overrides import timeout_of
+from tarry.model.schedule import tick_of
 from tarry.store import ids
 from tarry.tasks import headers, progress
 from tarry.tasks.arguments.codec import Arguments
@@ -190,6 +193,12 @@ class CurrentJob:
     def key(self) -> str | None:
         """The unique key it was enqueued with."""
         return self._running.job.key
+
+    @property
+    def tick(self) -> datetime | None:
+        """The time of its schedule that it was made for, in UTC, however late it runs; None: no schedule made it."""
+        tick = tick_of(self._running.job.key)
+        return None if tick is None else datetime.fromtimestamp(tick / SECOND, UTC)
 
     @property
     def attempt(self) -> int:

@@ -14,6 +14,7 @@ import pytest
 from tarry import (
     App,
     Cancel,
+    Cron,
     Fail,
     JobFailed,
     ResultTimeout,
@@ -560,6 +561,27 @@ def test_schedules_tick_as_time_passes(jobs: Jobs) -> None:
     assert len(set(ats)) == 24
     assert jobs.drain() == 24
     assert jobs.drain() == 0
+
+
+def test_a_job_knows_its_tick_in_every_attempt_and_others_have_none(jobs: Jobs) -> None:
+    seen: list[datetime | None] = []
+
+    @jobs.app.task(cron=Cron("0 * * * *", name="a:b"), retry=Retry(1, base=900))
+    def hourly() -> None:
+        seen.append(current_job().tick)
+        if len(seen) == 1:
+            raise ConnectionError
+
+    jobs.advance("1h", schedules=True)
+    (tick,) = jobs.enqueued(hourly)
+    jobs.drain()
+    jobs.advance(900)
+    jobs.drain()
+    assert seen == [tick.at, tick.at]
+    hourly.enqueue()
+    hourly.using(key="cron:mine").enqueue()
+    jobs.drain()
+    assert seen[2:] == [None, None]
 
 
 def test_schedules_at_once(jobs: Jobs) -> None:
