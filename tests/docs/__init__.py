@@ -10,7 +10,8 @@ To add a page: write `docs/.../name.md`; it is found by itself (README.md and de
 - ```console: `$ ` begins a command. All commands of a page share one bash, so `cd` and `export` last. A command goes on
   over lines that begin with `> `, or after a `\\` at the end of a line. The lines after it are all that it prints, from
   first to last; `...` as a line is any lines, within a line any text; how many spaces there are does not matter. A
-  command without such lines may print anything. It has to succeed, unless it ends in `# exit status 1`.
+  command without such lines may print anything. It has to succeed, unless it ends in `# exit status 1`. One that only
+  looks (`tarry jobs show`, `tarry status`, `curl -s`, `cat`) is repeated for half a minute until it shows that.
 - A command that ends in ` &` goes on until the page ends; the lines after it are waited for, in that order, in what it
   prints. `pip install ...` only looks whether all of that is here. What is left at the end is killed.
 - ```toml without a title is loaded as settings of tarry, unless it has a `[project]` or another tool's table.

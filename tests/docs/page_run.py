@@ -26,6 +26,7 @@ class PageRun:
         installed_pip.write(bin)
         self._environ = {
             **environ, "PATH": f"{bin}:{environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "100",
+            "PYTHONUNBUFFERED": "1",
         }  # fmt: skip
         self._shell = Shell(self.folder, self._environ, place / "outputs")
         self._tests: list[str] = []

@@ -78,6 +78,30 @@ def test_a_background_command_is_waited_for_and_killed(run_page: RunPage) -> Non
     run_page(script + console("$ bash late.sh &", "one", "two", "$ echo three", "three"))
 
 
+def test_what_only_looks_is_repeated_until_it_shows_that(run_page: RunPage) -> None:
+    script = fenced('sh title="late.sh"', "sleep 0.3", "echo late > out.txt")
+    run_page(script + console("$ echo soon > out.txt", "$ bash late.sh &", "$ cat out.txt", "late"))
+
+
+@pytest.mark.parametrize(
+    ("command", "only_looks"),
+    [
+        ("tarry jobs", True),
+        ("tarry jobs --state dead", True),
+        ("tarry --json jobs show $ID", True),
+        ("tarry jobs retry $ID", False),
+        ("tarry schedules run watch.patrol", False),
+        ("tarry enqueue a.b", False),
+        ("tarry status", True),
+        ("curl -s localhost:7800/v1/jobs", True),
+        ("curl -s localhost:7800/v1/jobs --json '{}'", False),
+        ("curl -s -X POST localhost:7800/v1/jobs", False),
+    ],
+)
+def test_which_commands_only_look(command: str, only_looks: bool) -> None:
+    assert Step(command, []).only_looks is only_looks
+
+
 def test_a_block_with_a_mark_is_only_shown(run_page: RunPage) -> None:
     run_page("<!-- not run: needs a cluster -->\n" + console("$ false"))
 

@@ -4,6 +4,11 @@ import re
 from typing import NamedTuple
 
 _STATUS = re.compile(r"# exit status (\d+)$")
+_ACTS = "add|edit|remove|try|cancel|retry|delete|kill|run|pause|resume|purge|set|reset|signal|approve|reload|scale|stop"
+_LOOKS = re.compile(
+    r"tarry( --json)? (jobs|queues|flows|hosts|limits|schedules|tasks|endpoints|stats|status)"
+    rf"(?! ({_ACTS}))( |$)|curl -s (?!.*(-X|-d|--json|--data))|cat "
+)
 
 
 class Step(NamedTuple):
@@ -15,6 +20,11 @@ class Step(NamedTuple):
     @property
     def is_background(self) -> bool:
         return self.command.endswith(" &")
+
+    @property
+    def only_looks(self) -> bool:
+        """It may be repeated until it shows what is expected: what a reader types takes a while, too."""
+        return _LOOKS.match(self.command) is not None
 
     @property
     def status(self) -> int:
