@@ -44,10 +44,12 @@ class DjangoApp(App):
         return results.result_of(self.alias, job, self.declared(job.task))
 
     def discover(self) -> None:
-        """Imports the `tasks` modules of the installed apps and those of OPTIONS["imports"], and adds what they define,
-        so that limits are known before the first job is."""
+        """Imports the `tasks` modules of the installed apps and of the project's own package, and OPTIONS["imports"],
+        and adds what they define, so that limits are known before the first job is."""
         autodiscover_modules("tasks")
-        for name in self.options.get("imports", ()):
+        # A small project has its tasks beside its settings, in a package that is no app.
+        own = [f"{package}.tasks" for package in _project_packages()]
+        for name in (*filter(_exists, own), *self.options.get("imports", ())):
             importlib.import_module(name)
         for module in [module for name, module in list(sys.modules.items()) if self.may_import(name)]:
             for value in list(vars(module).values()):
@@ -83,8 +85,7 @@ class DjangoApp(App):
     def _packages(self) -> Iterable[str]:
         yield from (config.name for config in installed.get_app_configs())
         yield from self.options.get("imports", ())
-        project = getattr(settings, "SETTINGS_MODULE", "") or ""
-        yield from (name.partition(".")[0] for name in (project, getattr(settings, "ROOT_URLCONF", None) or "") if name)
+        yield from _project_packages()
 
     def _find_task(self, name: str) -> Task[Any, Any] | None:
         found = find_django_task(name, self.may_import)
@@ -158,6 +159,12 @@ def close_apps() -> None:
         closed = [_apps.pop(key) for key in list(_apps)]
     for app in closed:
         app.close()
+
+
+def _project_packages() -> set[str]:
+    """The packages of the settings and of the URLs: usually one, the project's."""
+    named = (getattr(settings, "SETTINGS_MODULE", None), getattr(settings, "ROOT_URLCONF", None))
+    return {name.partition(".")[0] for name in named if name}
 
 
 def _exists(module: str) -> bool:

@@ -1,11 +1,11 @@
 """`manage.py` of a project of its own: check, migrate, a worker that runs a task, status and stop."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.django.projects import manage
 
 MANAGE = """
 import os, sys
@@ -55,15 +55,6 @@ def project(tmp_path: Path) -> Iterator[Path]:
         file.write_text(text, encoding="utf-8")
     yield tmp_path
     manage(tmp_path, "tarry", "quit", status=None)
-
-
-def manage(project: Path, *words: str, status: int | None = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "manage.py", *words],
-        cwd=project, timeout=60, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert status is None or done.returncode == status, done.stdout + done.stderr
-    return done.stdout + done.stderr
 
 
 def test_a_job_of_a_project(project: Path) -> None:

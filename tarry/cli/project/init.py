@@ -1,10 +1,12 @@
 """`tarry init`: the files of a new project."""
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tarry.cli.printing import print_json
+from tarry.cli.project import django_project
 from tarry.config import template
 from tarry.errors import TarryError
 from tarry.terminal import say
@@ -34,18 +36,27 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     kind.add_argument(
         "--fastapi", dest="kind", action="store_const", const="fastapi", help="and web.py, an application of FastAPI"
     )
+    kind.add_argument(
+        "--django",
+        dest="kind",
+        action="store_const",
+        const="django",
+        help="add tarry to the Django project that is here",
+    )
     init.set_defaults(run=run_init, kind="plain")
 
 
 def run_init(args: argparse.Namespace) -> int:
-    """Writes all files; writes nothing if one of them exists."""
+    """Writes all files; writes nothing if one of them exists. In a Django project, what is there stays as it is."""
+    if args.kind == "django":
+        return _run_django(args.json)
     starter = STARTERS[args.kind]
     files = {Path("tarry.toml"): template()} | {Path(name): _read(name) for name in starter.files}
     existing = [str(path) for path in files if path.exists()]
     if existing:
         raise TarryError(f"already there: {' and '.join(existing)}; nothing was written")
     for path, content in files.items():
-        _write(path, content)
+        django_project.write_new(path, content)
     written = [str(path) for path in files]
     if args.json:
         print_json({"written": written})
@@ -55,13 +66,33 @@ def run_init(args: argparse.Namespace) -> int:
     return 0
 
 
+def _run_django(is_json: bool) -> int:
+    project = django_project.find_project()
+    toml = template().replace('app = "app:app"', 'app = "tarry.django.worker:app"')
+    files = {Path("tarry.toml"): toml}
+    if project.tasks_file is not None:
+        files[project.tasks_file] = django_project.TASKS
+    done = django_project.add_to_project(project, files)
+    if is_json:
+        print_json(done)
+    else:
+        say("\n".join(_describe(done)))
+    return 0
+
+
+def _describe(done: django_project.DjangoFiles) -> Iterator[str]:
+    if done.written:
+        yield f"Wrote {' and '.join(done.written)}."
+    if done.kept:
+        yield f"Left as it was: {' and '.join(done.kept)}."
+    for path in done.appended:
+        yield f"Added tarry at the end of {path}."
+    if done.to_add:
+        yield f"Add to {done.settings}:"
+        yield from (f"  {line}" for line in done.to_add.splitlines())
+    yield "Next:"
+    yield from (f"  {line}" for line in done.next)
+
+
 def _read(name: str) -> str:
     return (Path(__file__).parent / "starters" / name).read_text(encoding="utf-8")
-
-
-def _write(path: Path, content: str) -> None:
-    try:
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        reason = f"{path.absolute()} cannot be written ({error.strerror}): run it where you may write"
-        raise TarryError(reason) from None
