@@ -1,6 +1,7 @@
 """The entry of INSTALLED_APPS."""
 
 import contextlib
+import importlib
 from typing import Any
 
 from django.apps import AppConfig
@@ -18,6 +19,8 @@ class TarryConfig(AppConfig):
 
     def ready(self) -> None:
         """Called by Django once all apps are loaded."""
+        # Also where no module has loaded a task yet, the check of the backends is to be registered.
+        importlib.import_module("tarry.django.compat")
         post_migrate.connect(_prepare_stores, dispatch_uid="tarry.django")
         setting_changed.connect(_forget_apps, dispatch_uid="tarry.django")
 

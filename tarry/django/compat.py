@@ -21,6 +21,9 @@ _base: Any = importlib.import_module(f"{PACKAGE}.base")
 _exceptions: Any = importlib.import_module(f"{PACKAGE}.exceptions")
 _signals: Any = importlib.import_module(f"{PACKAGE}.signals")
 
+# Registers Django's check of all backends. Django 6.1 loads that module nowhere, so its `check` would say nothing.
+importlib.import_module(f"{PACKAGE}.checks")
+
 BaseTaskBackend: Any = importlib.import_module(f"{PACKAGE}.backends.base").BaseTaskBackend
 task_backends: Any = _tasks.task_backends
 Task: Any = _base.Task

@@ -5,6 +5,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import reset_queries
 
 from tarry.app import App
 from tarry.django import compat, results
@@ -28,6 +30,9 @@ def register(app: App, sender: type, describe: Callable[[Job], Any]) -> None:
         result = describe(job.running.job)
         job.scratch[_KEY] = result
         _running.set(result)
+        if settings.DEBUG:
+            # As at the start of a request: the log of queries would grow with each job.
+            reset_queries()
         if job.is_async:
             return _arun(sender, result, job, call_next)
         compat.task_started.send_robust(sender, task_result=result)
