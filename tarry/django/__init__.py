@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tarry.django.backend import TarryBackend as Backend
+    from tarry.django.backend import tarry_app
+    from tarry.django.compat import TaskResultDoesNotExist
     from tarry.django.django_task import DjangoTask, task
 
-__all__ = ["Backend", "DjangoTask", "task"]
+__all__ = ["Backend", "DjangoTask", "TaskResultDoesNotExist", "tarry_app", "task"]
 
 _PLACES = {
     "Backend": ("tarry.django.backend", "TarryBackend"),
+    "TaskResultDoesNotExist": ("tarry.django.compat", "TaskResultDoesNotExist"),
+    "tarry_app": ("tarry.django.backend", "tarry_app"),
     "DjangoTask": ("tarry.django.django_task", "DjangoTask"),
     "task": ("tarry.django.django_task", "task"),
 }

@@ -12,6 +12,7 @@ from tarry.django import checks, compat, database, results
 from tarry.django.app import DjangoApp, get_app
 from tarry.django.calls import check_options, options_of
 from tarry.django.django_task import DjangoTask
+from tarry.errors import AppError
 from tarry.tasks.lazy_asyncio import asyncio
 
 
@@ -101,3 +102,15 @@ class TarryBackend(compat.BaseTaskBackend):
         if handle.is_new is False:
             return self.get_result(handle.id)
         return results.new_result(self.alias, task, handle.id, arguments)
+
+
+def tarry_app(alias: str = "default") -> DjangoApp:
+    """The App behind a backend of TASKS, for all that Django's tasks have no name for: `tarry_app().get(result.id)` is
+    a handle with `result(timeout=)`, `cancel()` and `retry()`; `tarry_app().drain()` runs what is due, for tests.
+    AppError if the backend is none of tarry's."""
+    if alias not in compat.task_backends.settings:
+        raise AppError(f"TASKS has no {alias!r}; it has {', '.join(sorted(compat.task_backends.settings))}")
+    backend = compat.task_backends[alias]
+    if not isinstance(backend, TarryBackend):
+        raise AppError(f"TASKS[{alias!r}] is {type(backend).__name__}: give it BACKEND = tarry.django.Backend")
+    return backend.app
