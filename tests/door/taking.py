@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -54,25 +55,37 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-class Counting:
-    """Counts the calls of a verb of a store."""
+async def ask_at_once(claims: Claims, asked: Iterable[Coroutine[Any, Any, Any]]) -> tuple[list[Any], int]:
+    """Asks while the store is in its first exchange; returns the answers, and how many exchanges there were."""
+    have_asked = threading.Event()
+    with counting(claims, "exchange", have_asked) as calls:
+        tasks = [asyncio.create_task(one) for one in asked]
+        await asyncio.sleep(0)
+        have_asked.set()
+        return await asyncio.gather(*tasks), len(calls)
 
-    def __init__(self, store: Any, verb: str) -> None:
+
+class Counting:
+    """Counts the calls of a verb of a store. may_go: each call waits for it."""
+
+    def __init__(self, store: Any, verb: str, may_go: threading.Event | None = None) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self._call = getattr(store, verb)
 
         def counted(*args: Any) -> Any:
             self.calls.append(args)
+            if may_go is not None:
+                assert may_go.wait(WITHIN)
             return self._call(*args)
 
         setattr(store, verb, counted)
 
 
 @contextlib.contextmanager
-def counting(claims: Claims, verb: str) -> Iterator[list[tuple[Any, ...]]]:
-    """The calls of that verb of the store, with their arguments."""
+def counting(claims: Claims, verb: str, may_go: threading.Event | None = None) -> Iterator[list[tuple[Any, ...]]]:
+    """The calls of that verb of the store, with their arguments. may_go: each call waits for it."""
     store = claims.store
-    counted = Counting(store, verb)
+    counted = Counting(store, verb, may_go)
     try:
         yield counted.calls
     finally:
