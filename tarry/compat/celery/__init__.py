@@ -7,8 +7,7 @@ docs/from/celery.md has the table of all concepts. Celery itself is not needed.
 import logging
 from typing import Any
 
-from tarry.compat.celery import apps, exceptions, result, schedules
-from tarry.compat.celery import result as states
+from tarry.compat.celery import apps, exceptions, result, schedules, signals, states
 from tarry.compat.celery.app import Celery, shared_task
 from tarry.compat.celery.canvas import Signature, chain, chord, group, signature
 from tarry.compat.celery.differences import CeleryDifference, CeleryNotSupported
@@ -33,10 +32,24 @@ class _CurrentApp:
         return getattr(apps.current_app(), name)
 
 
+class _CurrentTask:
+    """The task that runs this code, looked up at each use. False: none runs."""
+
+    def __getattr__(self, name: str) -> Any:
+        task = apps.current_task()
+        if task is None:
+            raise AttributeError(f"current_task.{name}: no task runs here")
+        return getattr(task, name)
+
+    def __bool__(self) -> bool:
+        return apps.current_task() is not None
+
+
 current_app: Any = _CurrentApp()
+current_task: Any = _CurrentTask()
 
 __all__ = [
     "AsyncResult", "Celery", "CeleryDifference", "CeleryNotSupported", "Signature", "Task", "chain", "chord", "crontab",
-    "current_app", "exceptions", "get_task_logger", "group", "result", "schedule", "schedules", "shared_task",
-    "signature", "states", "subtask",
+    "current_app", "current_task", "exceptions", "get_task_logger", "group", "result", "schedule", "schedules",
+    "shared_task", "signals", "signature", "states", "subtask",
 ]  # fmt: skip

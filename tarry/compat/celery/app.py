@@ -1,34 +1,45 @@
 """`Celery(...)`: a tarry App whose tasks are made and called as Celery's are."""
 
-import importlib
-import importlib.util
+import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from tarry.app import App
 from tarry.client.client import Client
-from tarry.client.task import Task as NativeTask
-from tarry.compat.celery import canvas
-from tarry.compat.celery.apps import add_app, share
-from tarry.compat.celery.attempt import ExceptionInfo, make_function
-from tarry.compat.celery.calling import Sending, send_by_name, zone_of
+from tarry.compat.celery import beat, calls, worker
+from tarry.compat.celery.apps import add_app, share, task_class
 from tarry.compat.celery.differences import CeleryNotSupported, differs
+from tarry.compat.celery.modules import find_related, import_tasks
 from tarry.compat.celery.result import AsyncResult, Control
-from tarry.compat.celery.schedules import as_cron
+from tarry.compat.celery.running import hooks
+from tarry.compat.celery.running.attempt import make_function
+from tarry.compat.celery.sending.calling import Sending, send, send_by_name
+from tarry.compat.celery.sending.message import add_envelope
 from tarry.compat.celery.settings import CelerySettings
+from tarry.compat.celery.signals import CelerySignal
 from tarry.compat.celery.task import CeleryTask
 from tarry.compat.celery.task_settings import apply_settings, limits_of
-from tarry.compat.celery.values import from_json
 from tarry.config import Config
 from tarry.keeper.chores import Keeper
 from tarry.model.retry import Retry
-from tarry.model.schedule import schedules
 from tarry.store.base import Store
 from tarry.tasks.definition import full_name
-from tarry.tasks.running import CurrentJob
+from tarry.tasks.running import current
 
 ONLY_WHEN_ASKED = Retry(None, only=("tarry.compat.celery",))
 """The rule of all tasks: what fails is tried again only if the task asks for it, as often as it does."""
+_SETTINGS_BY_ARGUMENT = frozenset({"timezone", "imports"})
+_INSTEAD = {
+    "connection_for_read": "`tarry check` and /readyz say whether the store answers",
+    "connection_for_write": "`tarry check` and /readyz say whether the store answers",
+    "broker_connection": "`tarry check` and /readyz say whether the store answers",
+    "pool": "there is no broker",
+    "amqp": "there is no broker; queues are made by their first job",
+    "backend": "results are kept with their jobs: AsyncResult(id)",
+    "events": "`tarry top`, the console and /metrics",
+    "steps": "there are no bootsteps: signals.worker_process_init, or app.on_close",
+}
 
 
 class Celery(App):
@@ -38,7 +49,6 @@ class Celery(App):
     """
 
     Task: Any = CeleryTask
-    AsyncResult = AsyncResult
 
     def __init__(
         self,
@@ -58,20 +68,25 @@ class Celery(App):
         self._is_current = set_as_current
         self._celery_tasks: dict[str, CeleryTask] = {}
         self._discover: list[Callable[[], Iterable[str]]] = []
-        self._is_applied = False
+        self._is_applied = self._passes_envelopes = False
+        self.on_configure, self.on_after_configure = CelerySignal("on_configure"), CelerySignal("on_after_configure")
+        self.on_after_finalize, self.on_after_fork = CelerySignal("on_after_finalize"), CelerySignal("on_after_fork")
         self.conf = CelerySettings(self._settings_changed)
         self.control = Control(self)
         self.Task = task_cls or CeleryTask
-        given = {"broker_url": broker, "result_backend": backend, "include": tuple(include) or None}
-        options = {name: value for name, value in settings.items() if name in _SETTINGS_BY_ARGUMENT or "_" in name}
-        for name in settings.keys() - options.keys():
-            if settings[name] is not None:
-                differs(f"Celery({name}=...) has no effect with tarry")
-        self.conf.update({name: value for name, value in {**given, **options}.items() if value is not None})
+        self.conf.update(_given_settings(settings, broker, backend, include))
         if config_source is not None:
             self.config_from_object(config_source)
-        self.native_task(name=canvas.COLLECT)(canvas_results)
+        self.native_task(name=calls.COLLECT)(canvas_results)
+        self.native_task(name=hooks.ERRBACK, retry=3)(hooks.run_errback)
+        self.on_close(partial(worker.ended, self))
         add_app(self, set_as_current)
+
+    def __getattr__(self, name: str) -> Any:
+        """AttributeError, or CeleryNotSupported for what Celery has here."""
+        if name in _INSTEAD:
+            raise CeleryNotSupported(f"app.{name}: {_INSTEAD[name]}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # Settings and modules
 
@@ -80,61 +95,74 @@ class Celery(App):
         self.conf.load_later(source, namespace)
         self._settings_changed()
 
+    def config_from_envvar(self, variable: str, silent: bool = False, force: bool = False) -> None:
+        """Settings of the module that an environment variable names."""
+        self.config_from_object(os.environ[variable])
+
+    def add_defaults(self, settings: Any) -> None:
+        """Settings that are used where nothing else says anything."""
+        found = settings() if callable(settings) else settings
+        self.conf.update({name: value for name, value in found.items() if name not in self.conf.given()})
+
     def autodiscover_tasks(self, packages: Any = None, related_name: str | None = "tasks", force: bool = False) -> None:
         """Imports `PACKAGE.tasks` of these packages when a worker starts; without packages, of Django's apps."""
-        self._discover.append(lambda: _related(packages, related_name))
+        self._discover.append(lambda: find_related(packages, related_name))
         if force:
             self.import_modules()
 
     def import_modules(self) -> None:
         """Imports the modules of tasks: those of `include`, `imports` and of `autodiscover_tasks`."""
-        for name in (*_names(self.conf.include), *_names(self.conf.imports)):
-            importlib.import_module(name)
-        while self._discover:
-            for name in self._discover.pop(0)():
-                importlib.import_module(name)
+        import_tasks(self, self._discover)
 
     def configure(self, config: Config) -> None:
         super().configure(config)
         # `tarry start` and other commands call this; a program that only enqueues imports what it needs itself.
         self.import_modules()
+        self.finalize()
 
     def connection(self) -> tuple[Store, bool]:
         self.import_modules()
+        self.finalize()
         return super().connection()
 
+    def deliveries(self, store: Store, *args: Any, **kwargs: Any) -> Any:
+        # Each worker calls it once, when it begins.
+        self.finalize()
+        worker.began(self)
+        return super().deliveries(store, *args, **kwargs)
+
     def keeper(self, store: Store, *args: Any, **kwargs: Any) -> Keeper:
-        self._apply_settings()
+        self.finalize()
         return super().keeper(store, *args, **kwargs)
 
     def _connect(self) -> Client:
-        self._apply_settings()
+        self.finalize()
         return super()._connect()
 
     def _settings_changed(self) -> None:
         if self._is_applied:
-            self._apply_settings(again=True)
+            self._apply_settings()
 
-    def _apply_settings(self, again: bool = False) -> None:
-        """Gives the tasks what the settings say of them: queue, limits, schedules."""
-        if self._is_applied and not again:
+    def finalize(self, auto: bool = False) -> None:
+        """Sends `on_after_configure` and `on_after_finalize`, and gives the tasks what the settings say of them. The
+        first use of the app does it."""
+        if self._is_applied:
             return
+        # First, so that what the signals' functions change is taken over at once.
         self._is_applied = True
+        for signal in (self.on_configure, self.on_after_configure, self.on_after_finalize):
+            signal.send(self, source=self.conf)
+        self._apply_settings()
+
+    def _apply_settings(self) -> None:
         for task in list(self._celery_tasks.values()):
             apply_settings(self, task, self.tasks[task.name])
-            self._set_schedules(self.tasks[task.name])
+        beat.set_schedules(self)
         self._known_rules.clear()
 
-    def _set_schedules(self, native: NativeTask[Any, Any]) -> None:
-        lines = {name: line for name, line in self.conf.beat_schedule.items() if line["task"] == native.name}
-        crons = [
-            as_cron(name, line["schedule"], line.get("args"), line.get("kwargs"), zone_of(self))
-            for name, line in lines.items()
-        ]
-        for name, line in lines.items():
-            if line.get("options"):
-                differs(f"beat_schedule[{name!r}]: options have no effect: set them on the task or in task_routes")
-        native.schedules = schedules(native.name, crons or None, None, None, native.codec.encode)
+    def add_periodic_task(self, schedule: Any, sig: Any, *args: Any, **options: Any) -> str:
+        """Adds a line to `beat_schedule`: `sender.add_periodic_task(30.0, task.s(), name="often")`."""
+        return beat.add_periodic_task(self, schedule, sig, *args, **options)
 
     # Tasks
 
@@ -158,15 +186,20 @@ class Celery(App):
         """Makes it a task of this app."""
         function = make_function(task, task.__dict__.get("__wrapped__", task.run), task._bind)
         native = self._add_task(function, {"name": task.name, "retry": ONLY_WHEN_ASKED, **limits_of(self, task)})
-        vars(native).update(delay=task.delay, apply_async=task.apply_async, s=task.s, si=task.si)
+        vars(native).update({name: getattr(task, name) for name in _CALLS})
         self._celery_tasks[task.name] = task
         if task._app is None or self._is_current:
             task._app = self
-        _add_hooks(task, native)
+        native.on_success(partial(hooks.succeeded, task))
+        native.on_dead(partial(hooks.failed, task))
         if self._is_applied:
             apply_settings(self, task, native)
-            self._set_schedules(native)
+            beat.set_schedules(self)
         return task
+
+    def find_celery_task(self, name: str) -> CeleryTask | None:
+        """The task of that name; None: this app has none."""
+        return self._celery_tasks.get(name)
 
     def celery_task(self, name: str) -> CeleryTask:
         """The task of that name; UnknownTask."""
@@ -181,18 +214,34 @@ class Celery(App):
         """Enqueues by the task's name. One that this app does not have is taken as it is: a worker may know it."""
         if name not in self._celery_tasks and self._discover:
             self.import_modules()
-        if name in self._celery_tasks:
-            return self._celery_tasks[name].apply_async(args, kwargs, task_id, **options)
-        return send_by_name(self, name, Sending.of(args, kwargs, task_id, options))
+        sending = Sending.of(args, kwargs, task_id, options)
+        if name not in self._celery_tasks:
+            return send_by_name(self, name, sending)
+        if options.get("link"):
+            return calls.send_linked(self, name, sending)
+        self.finalize()
+        return send(self, self.tasks[name], sending)
 
-    def signature(self, task: Any, *args: Any, **kwargs: Any) -> canvas.Signature:
+    def signature(self, task: Any, *args: Any, **kwargs: Any) -> calls.Signature:
         """A call of the task of that name."""
-        return canvas.signature(task, *args, **{**kwargs, "app": self})
+        return calls.signature(task, *args, **{**kwargs, "app": self})
+
+    def AsyncResult(self, id: str, **ignored: Any) -> AsyncResult:  # noqa: N802 - Celery's name
+        """The job of that id in this app's store."""
+        return AsyncResult(id, app=self)
+
+    def pass_envelopes(self) -> None:
+        """Has the calls of flows take their headers along, from now on."""
+        if not self._passes_envelopes:
+            self._passes_envelopes = True
+            self.middleware("enqueue")(add_envelope)
 
     def set_current(self) -> None:
         """Makes it the app of `shared_task` calls and of AsyncResult."""
         self._is_current = True
         add_app(self, True)
+
+    set_default = set_current
 
     def worker_main(self, argv: Any = None) -> None:
         """Refused: workers are those of `tarry start`."""
@@ -201,15 +250,23 @@ class Celery(App):
     start = worker_main
 
     @property
-    def current_task(self) -> Any:
+    def current_task(self) -> CeleryTask | None:
         """The task that runs this code; None: none."""
-        from tarry.tasks.running import current  # noqa: PLC0415
-
         running = current.get()
-        return None if running is None else self._celery_tasks.get(running.job.task)
+        return None if running is None else self._celery_tasks.get(running.task.name)
 
 
-_SETTINGS_BY_ARGUMENT = frozenset({"timezone", "imports"})
+_CALLS = ("delay", "apply_async", "apply", "s", "si", "signature", "AsyncResult")
+"""What tarry's own task gets of Celery's: `app.tasks[name].delay()` is usual."""
+
+
+def _given_settings(given: Mapping[str, Any], broker: Any, backend: Any, include: Iterable[str]) -> dict[str, Any]:
+    options = {name: value for name, value in given.items() if name in _SETTINGS_BY_ARGUMENT or "_" in name}
+    for name in given.keys() - options.keys():
+        if given[name] is not None:
+            differs(f"Celery({name}=...) has no effect with tarry")
+    own = {"broker_url": broker, "result_backend": backend, "include": tuple(include) or None}
+    return {name: value for name, value in {**own, **options}.items() if value is not None}
 
 
 def make_task(fn: Callable[..., Any], options: Mapping[str, Any], base: Any) -> CeleryTask:
@@ -217,52 +274,21 @@ def make_task(fn: Callable[..., Any], options: Mapping[str, Any], base: Any) -> 
     settings = dict(options)
     kind = settings.pop("base", None) or base
     name, bind = settings.pop("name", None) or full_name(fn), bool(settings.pop("bind", False))
-    task: CeleryTask = kind()
+    # Each option is an attribute, also of the app's own, and is there when the class is made.
+    own: type[CeleryTask] = type(kind.__name__, (kind,), {**settings, "name": name, "__module__": fn.__module__})
+    task = own()
     task.define(fn, name, bind, settings)
     return task
 
 
 def shared_task(*fn: Any, **options: Any) -> Any:
     """`@shared_task` or `@shared_task(bind=True)`: a task of every app, with the options of `@app.task`."""
+    base = task_class(CeleryTask)
     if fn:
-        return share(make_task(fn[0], {}, CeleryTask))
-    return lambda function: share(make_task(function, options, CeleryTask))
+        return share(make_task(fn[0], {}, base))
+    return lambda function: share(make_task(function, options, base))
 
 
 def canvas_results(results: list[Any]) -> list[Any]:
     """Gives back the results of the calls that it waits for, as one list."""
     return results
-
-
-def _add_hooks(task: CeleryTask, native: NativeTask[Any, Any]) -> None:
-    kind = type(task)
-    # A hook costs each run something: only what a class overrides is called.
-    if kind.on_success is not CeleryTask.on_success or kind.after_return is not CeleryTask.after_return:
-        native.on_success(lambda job, value: _succeeded(task, job, value))
-    if kind.on_failure is not CeleryTask.on_failure or kind.after_return is not CeleryTask.after_return:
-        native.on_dead(lambda job, error: _failed(task, job, error))
-
-
-def _succeeded(task: CeleryTask, job: CurrentJob, value: Any) -> None:
-    args, kwargs, value = from_json(tuple(job.args)), from_json(dict(job.kwargs)), from_json(value)
-    task.on_success(value, job.id, args, kwargs)
-    task.after_return("SUCCESS", value, job.id, args, kwargs, None)
-
-
-def _failed(task: CeleryTask, job: CurrentJob, error: BaseException) -> None:
-    args, kwargs, info = from_json(tuple(job.args)), from_json(dict(job.kwargs)), ExceptionInfo(error)
-    task.on_failure(error, job.id, args, kwargs, info)
-    task.after_return("FAILURE", error, job.id, args, kwargs, info)
-
-
-def _names(given: Any) -> Iterable[str]:
-    return [given] if isinstance(given, str) else given or ()
-
-
-def _related(packages: Any, related_name: str | None) -> list[str]:
-    found = packages() if callable(packages) else packages
-    if found is None:
-        # Without packages, the app is one of Django's.
-        found = [config.name for config in importlib.import_module("django.apps").apps.get_app_configs()]
-    names = [f"{package}.{related_name}" if related_name else package for package in found]
-    return [name for name in names if importlib.util.find_spec(name) is not None]

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tarry.errors import ConfigError
+from tarry.tasks.running import current, require_current
 
 _apps: list[Any] = []
 _shared: list[Any] = []
@@ -13,6 +14,25 @@ def current_app() -> Any:
     if not _apps:
         raise ConfigError("there is no app yet: make one, Celery(...), and import its module first")
     return _apps[-1]
+
+
+def task_class(default: Any) -> Any:
+    """The class of the tasks of the current app; the default if there is no app yet."""
+    return _apps[-1].Task if _apps else default
+
+
+def running_app() -> Any:
+    """The app whose worker runs this code."""
+    running = require_current("running_app()")
+    return next((app for app in _apps if app.tasks.get(running.task.name) is running.task), None) or current_app()
+
+
+def current_task() -> Any:
+    """The task that runs this code, also in an app that is not the current one; None: none."""
+    running = current.get()
+    if running is None:
+        return None
+    return next((task for app in _apps if (task := app.find_celery_task(running.task.name))), None)
 
 
 def add_app(app: Any, current: bool) -> None:

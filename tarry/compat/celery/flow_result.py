@@ -4,8 +4,9 @@ from typing import Any
 
 from tarry.client.flows.handle import FlowHandle
 from tarry.client.handle import Handle
-from tarry.compat.celery.result import FAILURE, PENDING, REVOKED, STARTED, SUCCESS, AsyncResult, ResultMixin
-from tarry.compat.celery.values import from_json
+from tarry.compat.celery.result import AsyncResult, ResultMixin
+from tarry.compat.celery.sending.values import from_json
+from tarry.compat.celery.states import FAILURE, PENDING, REVOKED, STARTED, SUCCESS
 from tarry.errors import FlowFailed, JobCancelled
 from tarry.model.job import State
 
@@ -15,8 +16,8 @@ _STATES = {State.RUNNING: STARTED, State.DONE: SUCCESS, State.DEAD: FAILURE, Sta
 class FlowResult(ResultMixin):
     """A flow. `get` gives the result of its last call; of a group, the list of results."""
 
-    def __init__(self, handle: FlowHandle[Any], is_list: bool = False) -> None:
-        self.flow, self.is_list = handle, is_list
+    def __init__(self, handle: FlowHandle[Any], app: Any, is_list: bool = False) -> None:
+        self.flow, self.app, self.is_list = handle, app, is_list
         self.parent = None
 
     @property
@@ -45,11 +46,22 @@ class FlowResult(ResultMixin):
 
     wait = get
     join = get
+    join_native = get
+
+    @property
+    def result(self) -> Any:
+        """The result, or the error; None while there is none."""
+        return self.get(timeout=5, propagate=False) if self.ready() else None
+
+    info = result
+
+    def forget(self) -> None:
+        """Nothing: the flow is deleted when its time of keeping is over."""
 
     @property
     def results(self) -> list[AsyncResult]:
         """The jobs of the flow, in the order in which they were added."""
-        return [AsyncResult(node.id) for node in self.flow.nodes()]
+        return [AsyncResult(node.id, self.app) for node in self.flow.nodes()]
 
     children = results
 

@@ -2,22 +2,28 @@
 
 import builtins
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from tarry.client.handle import Handle
+from tarry.compat.celery import signals
 from tarry.compat.celery.apps import current_app
 from tarry.compat.celery.differences import CeleryNotSupported
-from tarry.compat.celery.progress import state_of
-from tarry.compat.celery.values import from_json
+from tarry.compat.celery.running.progress import state_of
+from tarry.compat.celery.running.request import TaskRequest
+from tarry.compat.celery.sending.values import from_json
+from tarry.compat.celery.states import FAILURE, PENDING, READY_STATES, RETRY, REVOKED, STARTED, SUCCESS
 from tarry.errors import JobCancelled, JobFailed, JobNotFound
+from tarry.model.duration import SECOND
+from tarry.model.flow.wiring import unwrap
 from tarry.model.job import Job, State
 
-PENDING, STARTED, SUCCESS, FAILURE, RETRY, REVOKED = "PENDING", "STARTED", "SUCCESS", "FAILURE", "RETRY", "REVOKED"
 _STATES = {State.RUNNING: STARTED, State.DONE: SUCCESS, State.DEAD: FAILURE, State.CANCELLED: REVOKED}
-READY_STATES = frozenset({SUCCESS, FAILURE, REVOKED})
 
 
 class ResultMixin:
@@ -52,7 +58,7 @@ class AsyncResult(ResultMixin):
     def __init__(self, id: str, app: Any = None, **ignored: Any) -> None:
         self.id = self.task_id = str(id)
         self.app = app or current_app()
-        self.parent = None
+        self.parent: Any = None
 
     @property
     def handle(self) -> Handle[Any]:
@@ -116,11 +122,80 @@ class AsyncResult(ResultMixin):
         return note.get("traceback") if isinstance(note, dict) else None
 
     def revoke(self, terminate: bool = False, signal: str | None = None, **ignored: Any) -> None:
-        """Cancels the job. One that runs is interrupted, also without terminate=True."""
-        self.handle.cancel("revoked")
+        """Cancels the job. One that runs is interrupted, also without terminate=True; an id that nobody knows is passed
+        over, as with Celery."""
+        job = self._record()
+        if job is not None and self.handle.cancel("revoked"):
+            request = TaskRequest(self.id, job.task, called_directly=False)
+            sender = self.app.find_celery_task(job.task)
+            was_running = job.state is State.RUNNING
+            signals.task_revoked.send(
+                sender, request=request, terminated=was_running and terminate, signum=None, expired=False
+            )
 
     def forget(self) -> None:
-        """Nothing: the job is deleted when its time of keeping is over."""
+        """Deletes the job if it has ended, with its result."""
+        if self.ready():
+            self.app.client.forget(self.handle.raw_id)
+
+    def maybe_throw(self, propagate: bool = True, **ignored: Any) -> Any:
+        """Raises what the task raised, if it has failed; else the result."""
+        return self.get(propagate=propagate) if self.ready() else None
+
+    maybe_reraise = maybe_throw
+
+    @property
+    def name(self) -> str | None:
+        """The name of the task; None: nobody knows the job."""
+        job = self._record()
+        return None if job is None else job.task
+
+    @property
+    def queue(self) -> str | None:
+        """The queue that it came from."""
+        job = self._record()
+        return None if job is None else job.queue
+
+    @property
+    def worker(self) -> str | None:
+        """The worker that runs it."""
+        job = self._record()
+        return None if job is None else job.owner or None
+
+    @property
+    def retries(self) -> int | None:
+        """How often it was tried again."""
+        job = self._record()
+        return None if job is None else max(0, job.failures - job.crashes)
+
+    @property
+    def args(self) -> Any:
+        """Its positional arguments."""
+        return self._call()[0]
+
+    @property
+    def kwargs(self) -> Any:
+        """Its arguments by name."""
+        return self._call()[1]
+
+    def _call(self) -> tuple[Any, Any]:
+        job = self._record()
+        task = None if job is None else self.app.tasks.get(job.task)
+        if job is None or task is None:
+            return None, None
+        args, kwargs = task.codec.decode(unwrap(job.body)[1])
+        return from_json(tuple(args)), from_json(dict(kwargs))
+
+    @property
+    def date_done(self) -> datetime | None:
+        """When it ended, in UTC; None: it has not."""
+        job = self._record()
+        if job is None or not job.state.finished:
+            return None
+        return datetime.fromtimestamp(job.state_since / SECOND, UTC)
+
+    children: None = None
+    """The calls that follow it are in its flow."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AsyncResult) and other.id == self.id
@@ -166,10 +241,20 @@ class EagerResult(ResultMixin):
     def revoke(self, *args: Any, **ignored: Any) -> None:
         """Nothing: it has ended."""
 
+    def forget(self) -> None:
+        """Nothing: it is kept nowhere."""
+
+    def __str__(self) -> str:
+        return self.id
+
 
 def _error_of(job: Job | None, failure: JobFailed) -> Exception:
     """The task's own exception, made again from its class and text; the failure if that cannot be done."""
-    note = msgspec.json.decode(job.note) if job is not None and job.note else {}
+    return error_of_note(msgspec.json.decode(job.note) if job is not None and job.note else {}, failure)
+
+
+def error_of_note(note: Any, failure: JobFailed) -> Exception:
+    """The exception of the type and the text in a note; the failure if it cannot be made."""
     module, _, name = str(note.get("type", "")).rpartition(".")
     # Only what is imported already: a name in the store must not load code.
     kind = getattr(builtins if not module else sys.modules.get(module), name, None)
@@ -181,6 +266,12 @@ def _error_of(job: Job | None, failure: JobFailed) -> Exception:
         return failure
     error.__cause__ = failure
     return error
+
+
+@contextmanager
+def allow_join_result() -> Iterator[None]:
+    """Nothing: a task may wait for another one, if there is a worker left to run that."""
+    yield
 
 
 _INSTEAD = {
@@ -199,10 +290,11 @@ class Control:
     def __init__(self, app: Any) -> None:
         self._app = app
 
-    def revoke(self, task_id: str | Iterable[str], terminate: bool = False, **ignored: Any) -> None:
+    def revoke(self, task_id: Any, terminate: bool = False, **ignored: Any) -> None:
         """Cancels these jobs; one that runs is interrupted."""
-        for id in [task_id] if isinstance(task_id, str) else task_id:
-            AsyncResult(id, app=self._app).revoke()
+        single = isinstance(task_id, str | UUID | AsyncResult) or task_id is None
+        for id in [task_id] if single else task_id:
+            AsyncResult(str(id), app=self._app).revoke(terminate)
 
     def __getattr__(self, name: str) -> Any:
         """AttributeError, or CeleryNotSupported for what Celery has here."""

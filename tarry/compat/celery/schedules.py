@@ -51,17 +51,17 @@ def _field(field: Field) -> str:
     return ",".join(str(number) for number in sorted(field))
 
 
-def _every(seconds: float | timedelta) -> str:
+def _every(seconds: float | timedelta, where: str = "") -> str:
     length = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
     if length < 1:
-        raise CeleryNotSupported(f"a schedule of every {length:g} s: once a second is the most often")
+        raise CeleryNotSupported(f"{where}a schedule of every {length:g} s: once a second is the most often")
     return f"@every {length:g}s" if length == int(length) else f"@every {round(length * 1000)}ms"
 
 
 def as_cron(name: str, when: Any, args: Any, kwargs: Any, zone: str) -> Cron:
     """A line of `beat_schedule` as a Cron of that name; CeleryNotSupported, ValueError if it cannot be."""
     if isinstance(when, int | float | timedelta):
-        expression = _every(when)
+        expression = _every(when, f"beat_schedule[{name!r}]: ")
     elif isinstance(when, crontab | schedule):
         expression = when.expression
     else:

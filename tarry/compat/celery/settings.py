@@ -22,7 +22,6 @@ DEFAULTS: Mapping[str, Any] = {
     "task_routes": None,
     "task_soft_time_limit": None,
     "task_time_limit": None,
-    "task_default_rate_limit": None,
     "task_serializer": "json",
     "accept_content": ("json",),
     "result_serializer": "json",
@@ -51,8 +50,13 @@ ELSEWHERE: Mapping[str, str] = {
     "result_expires": 'write `keep = { done = "1h" }` under [queues.NAME] in tarry.toml',
     "beat_scheduler": "schedules are those of beat_schedule; every host has them, and no beat process runs",
     "task_publish_retry_policy": "an enqueue waits up to [client] timeout for a store that is away",
+    "task_default_rate_limit": "write rate_limit= on the tasks, or `rate` under [queues.NAME] in tarry.toml",
     "task_queue_max_priority": "a priority is any integer within +-2^40",
 }
+QUEUES = (
+    "task_queues: queues need no declaration, and their exchanges, arguments and limits have no effect; which workers "
+    "serve which queue stands under [pools.NAME] in tarry.toml; all serve all by default"
+)
 _OLD = {
     "celerybeat_schedule": "beat_schedule", "celery_routes": "task_routes", "celery_imports": "imports",
     "celery_default_queue": "task_default_queue", "celery_timezone": "timezone", "celery_queues": "task_queues",
@@ -75,6 +79,11 @@ class CelerySettings(MutableMapping[str, Any]):
         self._later: list[tuple[Any, str]] = []
         self._changed = changed
         self.namespace = ""
+
+    def given(self) -> set[str]:
+        """The names of the settings that were given."""
+        self._load()
+        return set(self._values)
 
     def load_later(self, source: Any, namespace: str) -> None:
         """Settings of a module, a class, an object or a dict, read when one is first needed. namespace: of names that
@@ -135,6 +144,9 @@ def _check(name: str, value: Any) -> None:
         given = [value] if isinstance(value, str) else list(value)
         if other := [kind for kind in given if kind not in ("json", "application/json")]:
             differs(f"{name}={other[0]!r}: arguments travel as JSON only; what cannot be JSON fails at .delay()")
+    elif name == "task_queues":
+        if value:
+            differs(QUEUES)
     elif name in ELSEWHERE:
         if value is not None:
             differs(f"{name} has no effect: {ELSEWHERE[name]}")

@@ -6,28 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tarry.compat.celery import attempt, eagerly
-from tarry.compat.celery.calling import Sending, send
-from tarry.compat.celery.canvas import Signature
+from tarry.compat.celery.calls import Signature
 from tarry.compat.celery.differences import CeleryNotSupported, differs
 from tarry.compat.celery.exceptions import MaxRetriesExceededError, RetryAsked
-from tarry.compat.celery.progress import report_state
-from tarry.compat.celery.request import TaskRequest, request_of
+from tarry.compat.celery.result import AsyncResult
+from tarry.compat.celery.running import attempt, eagerly
+from tarry.compat.celery.running.progress import report_state
+from tarry.compat.celery.running.request import TaskRequest, request_of
+from tarry.compat.celery.sending.calling import as_list
 from tarry.errors import ConfigError
 
 if TYPE_CHECKING:
     from tarry.client.task import Task as NativeTask
 
-_ATTRIBUTES = frozenset({
-    "autoretry_for", "dont_autoretry_for", "retry_kwargs", "retry_backoff", "retry_backoff_max", "retry_jitter",
-    "max_retries", "default_retry_delay", "rate_limit", "time_limit", "soft_time_limit", "ignore_result", "queue",
-    "priority", "expires",
-})  # fmt: skip
-_HARMLESS = frozenset({
-    "acks_late", "reject_on_worker_lost", "track_started", "throws", "typing", "shared", "lazy", "trail",
-    "store_errors_even_if_ignored", "acks_on_failure_or_timeout", "send_events", "serializer", "routing_key",
-    "exchange", "store_eager_result",
-})  # fmt: skip
+_LOST = {
+    "pydantic": "tarry's own @app.native_task reads pydantic models",
+    "serializer": "arguments travel as JSON only",
+    "backend": "results are kept with their jobs, in tarry's store",
+}
+"""Options of `@app.task` that have no effect."""
 
 
 class CeleryTask:
@@ -57,16 +54,17 @@ class CeleryTask:
     _fn: Callable[..., Any] | None = None
     _bind = False
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Takes what a subclass hands on."""
+
     def define(self, fn: Callable[..., Any], name: str, bind: bool, options: Mapping[str, Any]) -> None:
         """Makes it the task of this function."""
         self.name, self._bind = name, bind
-        for option, value in options.items():
-            if option in _ATTRIBUTES:
-                setattr(self, option, value)
-            elif option == "pydantic" and value:
-                raise CeleryNotSupported(f"{name}: pydantic=True: tarry's own @app.native_task reads pydantic models")
-            elif option not in _HARMLESS:
-                differs(f"{name}: {option}= has no effect with tarry")
+        if options.get("pydantic"):
+            raise CeleryNotSupported(f"{name}: pydantic=True: {_LOST['pydantic']}")
+        for option in ("serializer", "backend"):
+            if options.get(option) not in (None, "json"):
+                differs(f"{name}: {option}= has no effect: {_LOST[option]}")
         self._fn = attempt.with_autoretry(self, fn, options)
         self.__doc__, self.__module__, self.__wrapped__ = fn.__doc__, fn.__module__, fn
         vars(self)["__name__"] = getattr(fn, "__name__", name)
@@ -103,12 +101,31 @@ class CeleryTask:
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         """Enqueues a call: countdown, eta, queue, priority, expires, time_limit, soft_time_limit as with Celery."""
         if self.app.conf.task_always_eager:
-            return eagerly.apply(self, tuple(args or ()), dict(kwargs or {}), bool(self.app.conf.task_eager_propagates))
-        return send(self.app, self.native, Sending.of(args, kwargs, task_id, options))
+            return self.apply(args, kwargs, task_id=task_id, **options)
+        # By the app's method, since that is what apps override.
+        return self.app.send_task(self.name, args, kwargs, task_id=task_id, task_type=self, **options)
 
-    def apply(self, args: Any = None, kwargs: Any = None, throw: bool = False, **options: Any) -> Any:
+    def apply(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        throw: bool | None = None,
+        headers: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
         """Runs a call here and now, with its retries; returns an EagerResult."""
-        return eagerly.apply(self, tuple(args or ()), dict(kwargs or {}), throw)
+        throws = bool(self.app.conf.task_eager_propagates) if throw is None else throw
+        own = options.get("task_id")
+        result = eagerly.apply(self, tuple(args or ()), dict(kwargs or {}), throws, dict(headers or {}), own)
+        if result.successful():
+            for each in as_list(link):
+                each.run_now(self.app, result.result)
+        else:
+            for errback in as_list(link_error):
+                eagerly.call_errback(self, errback, result, args, kwargs)
+        return result
 
     def delay_on_commit(self, *args: Any, **kwargs: Any) -> None:
         """Enqueues a call once Django's transaction is committed."""
@@ -127,6 +144,10 @@ class CeleryTask:
     def si(self, *args: Any, **kwargs: Any) -> Signature:
         """A call as a value, which takes no result of another."""
         return Signature(self.name, args, kwargs, immutable=True, app=self._app)
+
+    def AsyncResult(self, task_id: str) -> Any:  # noqa: N802 - Celery's name
+        """The job of that id."""
+        return AsyncResult(task_id, app=self.app)
 
     def signature(self, args: Any = (), kwargs: Any = None, immutable: bool = False, **options: Any) -> Signature:
         """A call as a value, with options of `apply_async`."""
@@ -161,7 +182,7 @@ class CeleryTask:
         request = self.request
         if request.called_directly:
             raise exc or RetryAsked()
-        _refuse_changes(self.name, args, kwargs, throw, options)
+        _refuse_changes(request, args, kwargs, throw, options)
         most = self.max_retries if max_retries is None else max_retries
         if most is not None and request.retries + 1 > most:
             raise attempt.refuse(self, exc)
@@ -203,8 +224,10 @@ class CeleryTask:
         raise TypeError(f"{self.name} cannot be pickled (process {os.getpid()}): send its name")
 
 
-def _refuse_changes(name: str, args: Any, kwargs: Any, throw: bool, options: Mapping[str, Any]) -> None:
-    if args is not None or kwargs is not None:
+def _refuse_changes(request: TaskRequest, args: Any, kwargs: Any, throw: bool, options: Mapping[str, Any]) -> None:
+    name = request.task
+    is_same = (args is None or tuple(args) == tuple(request.args)) and (kwargs is None or kwargs == request.kwargs)
+    if not is_same:
         raise CeleryNotSupported(f"{name}: retry(args=..., kwargs=...): a job keeps its arguments; enqueue another one")
     if not throw:
         raise CeleryNotSupported(f"{name}: retry(throw=False): write `raise self.retry(...)`")

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tarry.client.task import Task
-from tarry.compat.celery.calling import priority
 from tarry.compat.celery.differences import differs
-from tarry.compat.celery.routes import find_route, name_of_queue
+from tarry.compat.celery.sending.calling import priority
+from tarry.compat.celery.sending.routes import find_route, name_of_queue
 from tarry.compat.celery.task import CeleryTask
 from tarry.tasks.options import MAX_NAME
 
@@ -34,7 +34,7 @@ def as_rate(limit: str | float) -> str:
 
 def apply_settings(app: Any, task: CeleryTask, native: Task[Any, Any]) -> None:
     """Gives tarry's task its queue, priority, timeout and expiry, by the task and the app's settings."""
-    route = find_route(app.conf.task_routes, task.name)
+    route = find_route(app.conf, task.name)
     queue = name_of_queue(task.queue or route.get("queue") or app.conf.task_default_queue)
     native.queue = (queue or "default")[:MAX_NAME]
     wanted = task.priority if task.priority is not None else route.get("priority", app.conf.task_default_priority)

@@ -90,9 +90,7 @@ def test_signatures(jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: add.s(1).link(add.s(2)),
-        lambda: chain(add.s(1)).link_error(add.s(2)),
-        lambda: chain(add.s(1, 1), add.s(2)).apply_async(queue="x"),
+        lambda: group(add.s(1)).link(add.s(2)),
         lambda: chord([add.s(1, 1)]).delay(),
         lambda: add.chunks([(1, 2)], 10),
     ],

@@ -10,7 +10,7 @@ import pytest
 from tarry.compat.celery import AsyncResult, CeleryDifference, CeleryNotSupported
 from tarry.compat.celery.differences import forget_warnings
 from tarry.compat.celery.exceptions import MaxRetriesExceededError
-from tarry.compat.celery.routes import find_route
+from tarry.compat.celery.sending.routes import route_of
 from tarry.compat.celery.task_settings import as_rate
 from tarry.errors import JobFailed
 from tarry.testing.kit import Jobs
@@ -80,12 +80,6 @@ def test_options_of_apply_async(jobs: Jobs) -> None:
     typical.add.apply_async(args=[1], kwargs={"y": 3}, eta=jobs.now + dt.timedelta(hours=1), expires=7200)
     job = jobs.enqueued(typical.add.name)[1].job.record()
     assert job.expires - job.due == pytest.approx(3600e6, abs=5e6)
-
-
-def test_links_are_refused_and_nothing_is_stored(jobs: Jobs) -> None:
-    with pytest.raises(CeleryNotSupported, match="chain"):
-        typical.add.apply_async((1, 2), link=typical.add.s(3))
-    assert jobs.enqueued() == []
 
 
 def test_a_task_id_is_a_key(jobs: Jobs) -> None:
@@ -194,7 +188,7 @@ def test_routes(jobs: Jobs) -> None:
     ],
 )
 def test_forms_of_routes(routes: object, queue: str | None) -> None:
-    assert find_route(routes, "a.b").get("queue") == queue
+    assert route_of(routes, "a.b").get("queue") == queue
 
 
 @pytest.mark.parametrize(

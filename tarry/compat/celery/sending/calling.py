@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -10,17 +11,22 @@ from msgspec import Struct
 
 from tarry.compat.celery.differences import CeleryNotSupported, differs
 from tarry.compat.celery.result import AsyncResult
-from tarry.compat.celery.routes import find_route, name_of_queue
-from tarry.compat.celery.values import to_json
+from tarry.compat.celery.sending.message import NOTHING, Envelope, announced, store_announced, with_headers
+from tarry.compat.celery.sending.routes import find_route, name_of_queue
+from tarry.compat.celery.sending.values import to_json
+from tarry.tasks.new_job import NewJob
 from tarry.tasks.options import NO_OPTIONS, Options
 
 _HARMLESS = frozenset({
     "retry", "retry_policy", "serializer", "compression", "add_to_parent", "shadow", "producer", "connection",
     "publisher", "ignore_result", "exchange", "delivery_mode", "mandatory", "root_id", "parent_id", "routing_key",
+    "task_type", "argsrepr", "kwargsrepr", "replaced_task_nesting",
 })  # fmt: skip
+ONCE = "tarry_key"
+"""An option for own use: those of tarry that make a call be stored once."""
+_ELSEWHERE = frozenset({"headers", "link", "link_error"})
+"""Options that are read where the job, or its flow, is made."""
 _REFUSED = {
-    "link": "write chain(first.s(...), second.s())",
-    "link_error": "override on_failure of a Task class, or write @task.native.on_dead",
     "chain": "write chain(first.s(...), second.s())",
     "chord": "write chord(header, body)",
 }
@@ -44,23 +50,44 @@ class Sending(Struct, frozen=True):
 def send(app: Any, native: Any, sending: Sending) -> AsyncResult:
     """Stores the job of that call; returns its AsyncResult."""
     args, kwargs = to_json(sending.args), to_json(sending.kwargs)
-    options = options_of(app, native.name, sending.options)
-    return AsyncResult(app.client.enqueue(native, args, kwargs, options).id, app=app)
+    options, envelope = options_of(app, native.name, sending.options), envelope_of(sending.options)
+    if envelope is NOTHING and not announced():
+        return AsyncResult(app.client.enqueue(native, args, kwargs, options).id, app=app)
+    new = NewJob(native, args, kwargs, options, partial(store_announced, app.client), False)
+    new.headers.update(envelope.as_headers())
+    return AsyncResult(native.app_hooks.enqueue_chain[False](new).id, app=app)
 
 
 def send_by_name(app: Any, name: str, sending: Sending) -> AsyncResult:
     """Stores a job of a task that this app does not have; the worker that has it checks the arguments."""
     if sending.args and sending.kwargs:
         raise CeleryNotSupported(f"{name}: this app does not have it, so give its arguments all by name, or none")
-    queue = find_route(app.conf.task_routes, name).get("queue") or app.conf.task_default_queue
+    queue = find_route(app.conf, name).get("queue") or app.conf.task_default_queue
     options = options_of(app, name, {"queue": queue, **sending.options})
     job = app.client.make_job(name, msgspec.json.encode(to_json(sending.kwargs or sending.args)), options)
+    if (envelope := envelope_of(sending.options)) is not NOTHING:
+        job = with_headers(job, envelope)
     return AsyncResult(app.client.insert_jobs([job], options)[0].id, app=app)
+
+
+def envelope_of(options: Mapping[str, Any]) -> Envelope:
+    """The app's own headers, and `link_error`."""
+    headers, errbacks = dict(options.get("headers") or {}), as_list(options.get("link_error"))
+    if not headers and not errbacks:
+        return NOTHING
+    return Envelope(headers, [errback.as_dict() for errback in errbacks])
+
+
+def as_list(given: Any) -> list[Any]:
+    """Signatures, of which one may stand alone."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]
 
 
 def options_of(app: Any, task: str, given: Mapping[str, Any]) -> Options:
     """Tarry's options for these of Celery; CeleryNotSupported for one that would be lost."""
-    wanted = {name: value for name, value in given.items() if value is not None}
+    wanted = {name: value for name, value in given.items() if value is not None and name not in _ELSEWHERE}
     for name, instead in _REFUSED.items():
         if wanted.pop(name, None):
             raise CeleryNotSupported(f"{task}: {name}=: {instead}")
@@ -72,6 +99,7 @@ def options_of(app: Any, task: str, given: Mapping[str, Any]) -> Options:
         "expires": _expires(app, wanted.pop("expires", None), delay or 0.0),
         "timeout": _first(wanted.pop("soft_time_limit", None), wanted.pop("time_limit", None)),
         **_key(task, wanted.pop("task_id", None)),
+        **(wanted.pop(ONCE, None) or {}),
     }
     if unknown := [name for name in wanted if name not in _HARMLESS]:
         differs(f"{task}.apply_async({unknown[0]}=...) has no effect with tarry")

@@ -3,26 +3,24 @@
 import functools
 import inspect
 import random
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tarry.compat.celery import signals
 from tarry.compat.celery.differences import CeleryNotSupported, differs
-from tarry.compat.celery.exceptions import MaxRetriesExceededError, Reject, RetryAsked
-from tarry.compat.celery.request import arguments
-from tarry.compat.celery.values import from_json, to_json
+from tarry.compat.celery.exceptions import (
+    Ignore,
+    MaxRetriesExceededError,
+    Reject,
+    RetryAsked,
+    SoftTimeLimitExceeded,
+)
+from tarry.compat.celery.running.hooks import ExceptionInfo, finished, was_started
+from tarry.compat.celery.running.request import arguments
+from tarry.compat.celery.sending.values import from_json, to_json
+from tarry.compat.celery.states import IGNORED, RETRY
+from tarry.errors import JobFailed
 from tarry.model.verdict import Cancel, Snooze, Verdict
-
-
-class ExceptionInfo:
-    """What Celery's hooks get as `einfo`."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.exception, self.type = error, type(error)
-        self.traceback = "".join(traceback.format_exception(error))
-
-    def __str__(self) -> str:
-        return self.traceback
 
 
 def make_function(task: Any, fn: Callable[..., Any], bind: bool) -> Callable[..., Any]:
@@ -47,14 +45,24 @@ def attempt(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Calls the task's function with the decoded arguments; returns a result that can be JSON, or raises."""
     called = from_json(tuple(args)), from_json(dict(kwargs))
     token = arguments.set(called)
+    id = task.request.id
+    # Not reset: hooks that follow the attempt ask for it.
+    was_started.set(True)
     try:
-        task.before_start(task.request.id, *called)
+        signals.task_prerun.send(task, task_id=id, task=task, args=called[0], kwargs=called[1])
+        task.before_start(id, *called)
         # Not `run`: classes override `__call__`, to put an application context around it.
         return result_of(task, task(*called[0], **called[1]))
     except Reject as error:
         raise (Snooze(1) if error.requeue else Cancel(error.reason)) from None
     except RetryAsked as error:
-        task.on_retry(error.exc or error, task.request.id, *called, ExceptionInfo(error))
+        info = ExceptionInfo(error)
+        task.on_retry(error.exc or error, id, *called, info)
+        signals.task_retry.send(task, request=task.request, reason=error, einfo=info)
+        finished(task, id, *called, error, RETRY)
+        raise
+    except Ignore as error:
+        finished(task, id, *called, error, IGNORED)
         raise
     finally:
         arguments.reset(token)
@@ -89,13 +97,18 @@ def with_autoretry(task: Any, fn: Callable[..., Any], options: Mapping[str, Any]
             return fn(*args, **kwargs)
         except (Verdict, *excluded):
             raise
-        except kinds as error:
+        except (*kinds, *_limits(kinds)) as error:
             given = dict(task.retry_kwargs)
             if task.retry_backoff:
                 given["countdown"] = backoff(task, task.request.retries)
             raise task.retry(exc=error, **given) from error
 
     return run
+
+
+def _limits(kinds: Sequence[type[BaseException]]) -> tuple[type[BaseException], ...]:
+    """With Celery the end of the time is an Exception, which `autoretry_for=(Exception,)` catches."""
+    return (SoftTimeLimitExceeded,) if Exception in kinds else ()
 
 
 def backoff(task: Any, retries: int) -> int:
@@ -107,4 +120,7 @@ def backoff(task: Any, retries: int) -> int:
 
 def refuse(task: Any, exc: BaseException | None) -> BaseException:
     """The error after the last retry."""
+    if isinstance(exc, SoftTimeLimitExceeded):
+        # Raised again, it would look as if the time were over now.
+        return JobFailed(f"{task.name}[{task.request.id}]: the time limit was exceeded, at the last retry too")
     return exc or MaxRetriesExceededError(f"can't retry {task.name}[{task.request.id}]: it was the last time")

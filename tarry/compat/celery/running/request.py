@@ -6,6 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from tarry.compat.celery.sending.message import read_envelope
+from tarry.model.flow.node_ids import flow_of, is_node
+from tarry.store import ids
 from tarry.tasks.running import Batch, CurrentJob, current
 
 
@@ -18,7 +21,8 @@ class TaskRequest(Struct, frozen=True):
     kwargs: Mapping[str, Any] = {}
     retries: int = 0
     delivery_info: Mapping[str, Any] = {}
-    headers: Mapping[str, str] = {}
+    headers: Mapping[str, Any] = {}
+    """The app's own, by `apply_async(headers=...)`; each is an attribute, too."""
     hostname: str = ""
     is_eager: bool = False
     called_directly: bool = True
@@ -40,6 +44,12 @@ class TaskRequest(Struct, frozen=True):
         """The value of that name, as of a dict."""
         return getattr(self, name, default)
 
+    def __getattr__(self, name: str) -> Any:
+        """A header of the app's own; AttributeError."""
+        if name.startswith("__") or name not in self.headers:
+            raise AttributeError(f"the request has no {name}")
+        return self.headers[name]
+
 
 eager: ContextVar[TaskRequest | None] = ContextVar("tarry_celery_eager", default=None)
 """The call that `apply` makes in this process."""
@@ -60,6 +70,8 @@ def request_of(task: str) -> TaskRequest:
     # A worker's death is no retry of the task's own.
     retries = max(0, record.failures - record.crashes)
     info = {"routing_key": job.queue, "exchange": "", "priority": record.priority, "redelivered": record.epoch > 1}
+    own_headers = read_envelope(job.headers).headers if record.headers else {}
+    root = ids.text(flow_of(record.id)) if is_node(record.id) else job.id
     return TaskRequest(
-        job.id, task, args, kwargs, retries, info, job.headers, record.owner, called_directly=False, root_id=job.id
+        job.id, task, args, kwargs, retries, info, own_headers, record.owner, called_directly=False, root_id=root
     )

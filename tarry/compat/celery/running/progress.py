@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tarry.compat.celery.differences import differs
-from tarry.compat.celery.values import from_json, to_json
+from tarry.compat.celery.sending.values import from_json, to_json
 from tarry.tasks.progress import Progress
 from tarry.tasks.running import current, current_job
 

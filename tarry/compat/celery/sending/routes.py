@@ -1,5 +1,6 @@
 """`task_routes`: which queue a task's jobs wait in."""
 
+import importlib
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -13,18 +14,37 @@ def name_of_queue(queue: Any) -> str | None:
     return None if queue is None else str(getattr(queue, "name", queue))
 
 
-def find_route(routes: Any, task: str) -> Mapping[str, Any]:
+def find_route(conf: Any, task: str) -> Mapping[str, Any]:
+    """The route of a task by `task_routes`; its queue also by the routing key that one of `task_queues` has."""
+    route = route_of(conf.task_routes, task)
+    if "queue" in route or "routing_key" not in route:
+        return route
+    for queue in _queues(conf.task_queues):
+        if getattr(queue, "routing_key", None) == route["routing_key"]:
+            return {**route, "queue": queue.name}
+    differs("task_routes: a routing_key that is not exactly that of one of task_queues has no effect: name the queue")
+    return route
+
+
+def _queues(given: Any) -> Iterable[Any]:
+    return given if isinstance(given, list | tuple | set | frozenset) else ()
+
+
+def route_of(routes: Any, task: str) -> Mapping[str, Any]:
     """The route of a task: `{"feeds.*": {"queue": "feeds"}}`, a list of pairs, a function, or several of these."""
     if not routes:
         return {}
     if isinstance(routes, Mapping):
         return _of_patterns(routes.items(), task)
+    if isinstance(routes, str):
+        module, _, name = routes.replace(":", ".").rpartition(".")
+        return route_of(getattr(importlib.import_module(module), name), task)
     if callable(routes):
         return _as_route(routes(task, (), {}, {}))
     if isinstance(routes, list | tuple) and all(map(_is_pair, routes)):
         return _of_patterns(routes, task)
     for one in routes:
-        if found := find_route(one, task):
+        if found := route_of(one, task):
             return found
     return {}
 
@@ -51,7 +71,5 @@ def _as_route(route: Any) -> Mapping[str, Any]:
         return {}
     if isinstance(route, str):
         return {"queue": route}
-    if "queue" not in route and "routing_key" in route:
-        differs("task_routes: a routing_key without a queue has no effect: name the queue")
     found: Mapping[str, Any] = route
     return found

@@ -1,0 +1,278 @@
+"""Calls as values: what `task.s(...)` gives, and what chains, groups and chords are made of."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tarry.client.flows.block import Flow
+from tarry.client.flows.node import Node
+from tarry.compat.celery.apps import current_app
+from tarry.compat.celery.differences import CeleryNotSupported, differs
+from tarry.compat.celery.flow_result import FlowResult
+from tarry.compat.celery.result import AsyncResult
+from tarry.compat.celery.sending.calling import Sending, as_list, envelope_of, options_of
+from tarry.compat.celery.sending.message import NOTHING, EnvelopedArguments, announced
+from tarry.compat.celery.sending.values import to_json
+from tarry.tasks.call import Call
+
+COLLECT = "tarry.compat.celery.collect"
+"""The task that makes one list of several results."""
+
+Before = Node[Any] | list[Node[Any]] | None
+"""What an element waits for: a node, or several that stand side by side."""
+JOIN: list[Callable[[Any, Any], Any]] = []
+"""What `|` makes of two elements: `canvas`, which knows all kinds, says it."""
+NO_VALUE: Any = object()
+"""Nothing comes before."""
+
+
+class CanvasElement:
+    """What can be put together with `|`, and enqueued."""
+
+    app: Any = None
+
+    def place(self, flow: Flow, app: Any, before: Before) -> Before:
+        """Adds it to a flow, behind these nodes; returns those that come last."""
+        raise NotImplementedError
+
+    def run_now(self, app: Any, before: Any = NO_VALUE) -> Any:
+        """Runs it in this process, with the value of what comes before; returns an EagerResult."""
+        raise NotImplementedError
+
+    def calls(self) -> "list[Signature]":
+        """The calls that it is made of."""
+        raise NotImplementedError
+
+    def delay(self, *args: Any, **kwargs: Any) -> Any:
+        """Enqueues it; the arguments are added to those of the first call."""
+        return self.apply_async(args, kwargs)
+
+    def apply_async(
+        self, args: Any = None, kwargs: Any = None, link: Any = None, link_error: Any = None, **options: Any
+    ) -> Any:
+        """Enqueues it. Options such as `queue` and `priority` are for each of its calls that says nothing else."""
+        whole = self.with_arguments(tuple(args or ()), dict(kwargs or {}))
+        app = self.find_app()
+        for call in whole.calls():
+            call.options = {**options, **call.options}
+        for errback in as_list(link_error):
+            whole.link_error(errback)
+        return whole.run_now(app) if app.conf.task_always_eager else whole.start(app, as_list(link))
+
+    def apply(self, args: Any = None, kwargs: Any = None, **ignored: Any) -> Any:
+        """Runs it here and now; returns an EagerResult."""
+        return self.with_arguments(tuple(args or ()), dict(kwargs or {})).run_now(self.find_app())
+
+    def find_app(self) -> Any:
+        """Its app, or that of its first call, or the current one."""
+        return self.app or next((call.app for call in self.calls() if call.app), None) or current_app()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Enqueues it."""
+        return self.delay(*args, **kwargs)
+
+    def with_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "CanvasElement":
+        """A copy with more arguments for what comes first."""
+        raise NotImplementedError
+
+    def start(self, app: Any, links: Sequence[Any] = ()) -> Any:
+        """Stores the flow; returns its FlowResult."""
+        with app.flow(type(self).__name__) as flow:
+            last = self.place(flow, app, None)
+            node = flow.add(collect(app, last)) if isinstance(last, list) else last
+            place_links(flow, app, node, links)
+            if node is not None:
+                flow.returns(node)
+        return FlowResult(flow.handle, app, is_list=isinstance(last, list))
+
+    def __or__(self, other: Any) -> Any:
+        if not isinstance(other, CanvasElement):
+            return NotImplemented
+        return JOIN[0](self, other)
+
+    def set(self, **options: Any) -> "CanvasElement":
+        """Sets options of each of its calls, and returns it."""
+        for call in self.calls():
+            call.set(**options)
+        return self
+
+    def link(self, other: Any) -> Any:
+        """Refused for what is more than one call."""
+        raise CeleryNotSupported(f"{type(self).__name__}.link(...): write chain(first, second)")
+
+    def link_error(self, errback: Any) -> Any:
+        """Has the errback called if one of its calls fails for good; returns it. For a chord, it is called once."""
+        for call in self.calls():
+            call.link_error(errback)
+        return errback
+
+    def on_error(self, errback: Any) -> Any:
+        """`link_error`, but returns the element."""
+        self.link_error(errback)
+        return self
+
+
+class Signature(CanvasElement):
+    """A call of a task as a value, with options of `apply_async`."""
+
+    def __init__(
+        self,
+        task: str,
+        args: Any = (),
+        kwargs: Any = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        immutable: bool = False,
+        app: Any = None,
+    ) -> None:
+        self.task, self.args, self.kwargs = task, tuple(args or ()), dict(kwargs or {})
+        self.options, self.immutable, self.app = dict(options or {}), immutable, app
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.task
+
+    def set(self, immutable: bool | None = None, **options: Any) -> "Signature":
+        """Sets options, and returns it."""
+        self.options.update(options)
+        if immutable is not None:
+            self.immutable = immutable
+        return self
+
+    def clone(self, args: Any = (), kwargs: Any = None, **options: Any) -> "Signature":
+        """A copy with more arguments, which come first, and options."""
+        if self.immutable:
+            args, kwargs = (), None
+        merged = {**self.kwargs, **(kwargs or {})}
+        more = {**self.options, **options}
+        return Signature(self.task, (*args, *self.args), merged, more, immutable=self.immutable, app=self.app)
+
+    def with_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Signature":
+        return self.clone(args, kwargs)
+
+    def calls(self) -> "list[Signature]":
+        return [self]
+
+    def link(self, other: Any) -> Any:
+        """Has the other call run after this one, with its result; returns it."""
+        self.options["link"] = [*as_list(self.options.get("link")), other]
+        return other
+
+    def link_error(self, errback: Any) -> Any:
+        self.options["link_error"] = [*as_list(self.options.get("link_error")), errback]
+        return errback
+
+    def apply_async(
+        self, args: Any = None, kwargs: Any = None, link: Any = None, link_error: Any = None, **options: Any
+    ) -> Any:
+        """Enqueues it as one job."""
+        whole = self.clone(tuple(args or ()), kwargs, **options)
+        for each in as_list(link):
+            whole.link(each)
+        for errback in as_list(link_error):
+            whole.link_error(errback)
+        app = self.app or current_app()
+        task = app.find_celery_task(self.task)
+        # The task's own, which a class may override.
+        sending = app.send_task if task is None else task.apply_async
+        more = (self.task,) if task is None else ()
+        return sending(*more, whole.args, whole.kwargs, **whole.options)
+
+    def start(self, app: Any, links: Sequence[Any] = ()) -> AsyncResult:
+        """Stores it as a flow, with the calls that follow; returns the AsyncResult of this one."""
+        options = self.options
+        if options.get("task_id"):
+            differs(f"{self.task}: task_id= beside link= has no effect")
+            options = {name: value for name, value in options.items() if name != "task_id"}
+        with app.flow(self.task) as flow:
+            node = flow.add(Signature(self.task, self.args, self.kwargs, options).call(app, None))
+            place_links(flow, app, node, as_list(options.get("link")))
+            flow.returns(node)
+        return AsyncResult(next(flow.handle.nodes()).id, app=app)
+
+    def run_now(self, app: Any, before: Any = NO_VALUE) -> Any:
+        whole = self if before is NO_VALUE else self.clone((before,))
+        return app.celery_task(self.task).apply(whole.args, whole.kwargs, **whole.options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function in this process."""
+        whole = self.clone(args, kwargs)
+        return (self.app or current_app()).celery_task(self.task)(*whole.args, **whole.kwargs)
+
+    def place(self, flow: Flow, app: Any, before: Before) -> Before:
+        node = flow.add(self.call(app, before), after=nodes_of(before))
+        place_links(flow, app, node, as_list(self.options.get("link")))
+        return node
+
+    def call(self, app: Any, before: Before) -> Call[Any]:
+        """The call with the result of what comes before as its first argument, unless it is immutable."""
+        taken = () if before is None or self.immutable else (result_of(before),)
+        kwargs: dict[str, Any] = to_json(self.kwargs)
+        if (envelope := envelope_of(self.options)) is not NOTHING or announced():
+            app.pass_envelopes()
+            kwargs = EnvelopedArguments(kwargs)
+            kwargs.envelope = envelope
+        options = options_of(app, self.task, self.options)
+        args = (*taken, *(to_json(value) for value in self.args))
+        return Call(app.named(self.task), args, kwargs, options)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it; its own links are left out."""
+        left = {name: value for name, value in self.options.items() if name not in ("link", "link_error")}
+        return {
+            "task": self.task, "args": list(self.args), "kwargs": self.kwargs, "options": left,
+            "immutable": self.immutable,
+        }  # fmt: skip
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Signature) and other.as_dict() == self.as_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{self.task}({', '.join([*map(repr, self.args), *(f'{n}={v!r}' for n, v in self.kwargs.items())])})"
+
+
+def signature(task: Any, args: Any = (), kwargs: Any = None, app: Any = None, **options: Any) -> Signature:
+    """A call of the task of that name; also from what `as_dict` gave."""
+    if isinstance(task, Signature):
+        return task
+    if isinstance(task, Mapping):
+        immutable = bool(task.get("immutable"))
+        given = (task.get("args"), task.get("kwargs"), task.get("options"))
+        return Signature(task["task"], *given, immutable=immutable, app=app)
+    immutable = bool(options.pop("immutable", False))
+    name, own = getattr(task, "name", task), app or getattr(task, "_app", None)
+    return Signature(name, args, kwargs, options.pop("options", options), immutable=immutable, app=own)
+
+
+def send_linked(app: Any, task: str, sending: Sending) -> AsyncResult:
+    """Stores a call with those that follow it."""
+    return Signature(task, sending.args, sending.kwargs, sending.options).start(app)
+
+
+def place_links(flow: Flow, app: Any, node: Any, links: Sequence[Any]) -> None:
+    """Adds the calls that follow a node; what becomes of them is nothing to the flow."""
+    for link in links:
+        if isinstance(link, Signature):
+            added = flow.add(link.call(app, node), after=[node], on_failure="go_on")
+            place_links(flow, app, added, as_list(link.options.get("link")))
+        else:
+            link.place(flow, app, node)
+
+
+def nodes_of(before: Before) -> list[Node[Any]]:
+    """The nodes that are waited for."""
+    if before is None:
+        return []
+    return before if isinstance(before, list) else [before]
+
+
+def result_of(before: Node[Any] | list[Node[Any]]) -> Any:
+    """What the next call gets."""
+    return [node.result for node in before] if isinstance(before, list) else before.result
+
+
+def collect(app: Any, last: Any) -> Call[Any]:
+    """A call that makes one list of these."""
+    return Call(app.named(COLLECT), (result_of(last),), {})

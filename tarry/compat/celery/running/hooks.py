@@ -1,0 +1,117 @@
+"""What follows the end of an attempt: a class's hooks, the signals, and the calls of `link_error`."""
+
+import inspect
+from contextvars import ContextVar
+from typing import Any
+
+from tarry.compat.celery import signals
+from tarry.compat.celery.apps import running_app
+from tarry.compat.celery.calls import Signature, signature
+from tarry.compat.celery.result import error_of_note
+from tarry.compat.celery.running.request import TaskRequest
+from tarry.compat.celery.sending.calling import ONCE
+from tarry.compat.celery.sending.message import read_envelope
+from tarry.compat.celery.sending.values import from_json, to_json
+from tarry.compat.celery.states import FAILURE, SUCCESS
+from tarry.errors import JobFailed
+from tarry.model.flow.node_ids import flow_of, is_node
+from tarry.store import ids
+from tarry.tasks.running import CurrentJob
+
+ERRBACK = "tarry.compat.celery.errback"
+"""The task that calls a function of `link_error`, once for each."""
+
+was_started: ContextVar[bool] = ContextVar("tarry_celery_started", default=False)
+"""The attempt began in this context: it has sent `task_prerun`."""
+
+
+class ExceptionInfo:
+    """What Celery's hooks get as `einfo`."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.exception, self.type = error, type(error)
+        self.traceback = format_error(error)
+
+    def __str__(self) -> str:
+        return self.traceback
+
+
+def format_error(error: BaseException) -> str:
+    """Its traceback as text."""
+    import traceback  # noqa: PLC0415 - only what fails needs it
+
+    return "".join(traceback.format_exception(error))
+
+
+def succeeded(task: Any, job: CurrentJob, value: Any) -> None:
+    """A hook of tarry's for what is done."""
+    args, kwargs, result = from_json(tuple(job.args)), from_json(dict(job.kwargs)), from_json(value)
+    task.on_success(result, job.id, args, kwargs)
+    signals.task_success.send(task, result=result)
+    task.after_return(SUCCESS, result, job.id, args, kwargs, None)
+    finished(task, job.id, args, kwargs, result, SUCCESS)
+
+
+def failed(task: Any, job: CurrentJob, error: BaseException) -> None:
+    """A hook of tarry's for what has failed for good, also since its worker died."""
+    args, kwargs, info = from_json(tuple(job.args)), from_json(dict(job.kwargs)), ExceptionInfo(error)
+    task.on_failure(error, job.id, args, kwargs, info)
+    signals.task_failure.send(
+        task, task_id=job.id, exception=error, args=args, kwargs=kwargs, traceback=error.__traceback__, einfo=info
+    )
+    task.after_return(FAILURE, error, job.id, args, kwargs, info)
+    _call_errbacks(task, job, error, info)
+    finished(task, job.id, args, kwargs, error, FAILURE)
+
+
+def finished(task: Any, id: str | None, args: Any, kwargs: Any, value: Any, state: str) -> None:
+    """Sends `task_postrun`, if the attempt began here."""
+    if was_started.get():
+        signals.task_postrun.send(task, task_id=id, task=task, args=args, kwargs=kwargs, retval=value, state=state)
+
+
+def _call_errbacks(task: Any, job: CurrentJob, error: BaseException, info: ExceptionInfo) -> None:
+    errbacks = read_envelope(job.headers).errbacks
+    for number, errback in enumerate(errbacks):
+        call = signature(errback)
+        found = task.app.find_celery_task(call.task)
+        once = {ONCE: {"key": f"errback:{_owner(job, call)}:{number}", "unique_for": "1d"}}
+        if found is None or not takes_error(found):
+            # As with Celery: one that takes only an id is a task like any other.
+            task.app.send_task(call.task, (job.id, *call.args), call.kwargs, **{**_plain(call), **once})
+            continue
+        request = {"id": job.id, "task": job.task, "args": list(job.args), "kwargs": dict(job.kwargs)}
+        note = {"type": f"{type(error).__module__}.{type(error).__qualname__}", "message": str(error)}
+        facts = {"errback": to_json(errback), "request": request, "error": note, "traceback": info.traceback[-2000:]}
+        using = task.app.tasks[ERRBACK].using(queue=found.native.queue, **once[ONCE])
+        using.enqueue(facts)
+
+
+def _owner(job: CurrentJob, call: Signature) -> str:
+    """Whose errback it is: the job's, or that of its whole flow."""
+    own = ids.parse(job.id)
+    return ids.text(flow_of(own)) if call.options.get("tarry_once") and is_node(own) else job.id
+
+
+def _plain(call: Signature) -> dict[str, Any]:
+    return {name: value for name, value in call.options.items() if name != "tarry_once"}
+
+
+def takes_error(task: Any) -> bool:
+    """Whether it takes the request, the error and the traceback, and not only an id."""
+    parameters = inspect.signature(task.__dict__.get("__wrapped__", task.run)).parameters.values()
+    many = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    return many or len(positional) - task._bind > 1
+
+
+def run_errback(facts: dict[str, Any]) -> None:
+    """Calls a function of `link_error`."""
+    app = running_app()
+    call, known = signature(from_json(facts["errback"])), facts["request"]
+    request = TaskRequest(
+        known["id"], known["task"], tuple(from_json(known["args"])), from_json(known["kwargs"]), called_directly=False
+    )
+    error = error_of_note(facts["error"], JobFailed(f"{known['task']} {known['id']}: {facts['error']['message']}"))
+    # Its own arguments come last, as with Celery.
+    app.celery_task(call.task)(request, error, facts["traceback"], *call.args, **call.kwargs)

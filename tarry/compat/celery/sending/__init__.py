@@ -1,0 +1,1 @@
+"""From a call by Celery's names to what is stored: values, options, routes, headers."""
