@@ -1,6 +1,7 @@
 """The backend of all apps during a test: stores in memory, and one clock that stands still."""
 
 import contextlib
+import gc
 import time
 import weakref
 from collections.abc import Iterator
@@ -96,6 +97,12 @@ class KitBackend(Backend):
     def apps(self) -> list[App]:
         """All apps of the process."""
         return list(apps_module._apps)
+
+    def apps_in_use(self) -> list[App]:
+        """The same, without those of tests that are over."""
+        # An app refers to its tasks and they to it, so it lives until the garbage collector comes, at whatever time.
+        gc.collect()
+        return self.apps()
 
     def has_workers(self) -> bool:
         """Whether workers run jobs beside the test."""

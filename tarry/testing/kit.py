@@ -53,7 +53,7 @@ class Jobs:
         schedules: also enqueues what falls due meanwhile by the schedules of all apps.
         """
         # Off by default, so that other tests do not depend on the time of day.
-        apps = self._backend.apps() if schedules else []
+        apps = self._backend.apps_in_use() if schedules else []
         self._backend.runner.pass_time(apps, microseconds(time) / SECOND)
 
     def signal(self, name: str, *, key: str, value: Any = None) -> int:

@@ -1,6 +1,7 @@
 """What the fixture `jobs` gives to tests, tried in tests that use it."""
 
 import asyncio
+import gc
 import sqlite3
 import threading
 import time
@@ -582,6 +583,18 @@ def test_a_job_knows_its_tick_in_every_attempt_and_others_have_none(jobs: Jobs) 
     hourly.using(key="cron:mine").enqueue()
     jobs.drain()
     assert seen[2:] == [None, None]
+
+
+def test_schedules_of_an_app_that_nobody_has_any_more_rest(jobs: Jobs) -> None:
+    def scheduled() -> None: ...
+
+    gc.disable()
+    try:
+        App(closures=True).task(cron="@every 1s")(scheduled)
+        jobs.advance("1m", schedules=True)
+    finally:
+        gc.enable()
+    assert jobs.enqueued() == []
 
 
 def test_schedules_at_once(jobs: Jobs) -> None:
