@@ -1,8 +1,10 @@
 """For all tests: bytecode for the many processes that they start, and servers for whoever asks."""
 
 import compileall
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Generator
 from pathlib import Path
 
@@ -41,11 +43,16 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
     """A thread of ours that a test leaves behind would be found, and logged from, in the tests that follow."""
     yield
     end = time.monotonic() + ENDED_WITHIN
-    while left := {one.name for one in _new(item) if one.name.startswith("tarry-")}:
-        assert time.monotonic() < end, f"the test has left threads: {', '.join(sorted(left))}"
+    while left := [one for one in _new(item) if one.name.startswith("tarry-")]:
+        assert time.monotonic() < end, f"the test has left threads: {''.join(map(_where, left))}"
         time.sleep(0.001)
 
 
 def _new(item: pytest.Item) -> set[threading.Thread]:
     lived = item.stash[_LIVED]
     return set(threading.enumerate()) - set(lived)
+
+
+def _where(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return f"\n{thread.name}\n{''.join(traceback.format_stack(frame))}"
