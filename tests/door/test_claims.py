@@ -11,6 +11,7 @@ import uvloop
 from msgspec.structs import replace
 
 from tarry import App
+from tarry.door import claim_loop
 from tarry.errors import Draining, JobNotFound, NotAllowed, NotHeld
 from tarry.model.duration import SECOND
 from tarry.model.job import State
@@ -54,7 +55,13 @@ def test_nothing_there_is_answered_at_once_or_after_the_wait(app: App) -> None: 
     run(story())
 
 
-def test_a_waiting_taker_gets_a_new_job_within_milliseconds(app: App) -> None:  # noqa: F811
+def test_a_waiting_taker_gets_a_new_job_within_milliseconds(
+    app: App,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # It is woken each time, and does not find the job when it looks anyway.
+    monkeypatch.setattr(claim_loop, "LOOK_ANYWAY", 60.0)
+
     async def story() -> None:
         async with taking(app) as claims:
             took = []
@@ -67,8 +74,9 @@ def test_a_waiting_taker_gets_a_new_job_within_milliseconds(app: App) -> None:  
                 (got,) = await call
                 took.append(time.monotonic() - began)
                 await claims.settle(got.id, got.epoch, Returned())
-            # The polls alone would take half a second on average.
-            assert sorted(took)[4] < 0.1, took
+            # Of ten, on a machine that is busy with other tests.
+            assert min(took) < 0.1, took
+            assert max(took) < WITHIN / 2, took
 
     run(story())
 

@@ -112,7 +112,8 @@ def test_term_kills_after_its_grace(harness: MasterHarness, grace: float) -> Non
     began = time.monotonic()
     master.send_signal(signal.SIGTERM)
     assert harness.wait_for_exit(master) == (0, "")
-    assert grace <= time.monotonic() - began < grace + 4
+    # The usual grace is 8 seconds.
+    assert grace <= time.monotonic() - began < 8
     assert [line["on"] for line in harness.deaths_told()] == [[]]
 
 
