@@ -78,6 +78,14 @@ async def _watch(gate: str) -> None:
 
 
 @app.task
+async def await_stop() -> None:
+    """Returns once its worker knows that it is to stop."""
+    tell("began")
+    while not current_job().stopping:
+        await asyncio.sleep(0.01)
+
+
+@app.task
 async def await_gate(gate: str) -> None:
     tell("began")
     try:

@@ -32,14 +32,17 @@ def back_uncounted(scene: Scene, jobs: list[str]) -> None:
 def test_stop_lets_them_finish_and_starts_no_more(scene: Scene) -> None:
     master = scene.serve()
     jobs = both_kinds(scene)
+    (told,) = scene.put("app.await_stop")
+    scene.begun(12)
     waiting = scene.put("app.wait", "go", times=3)
     master.send_signal(signal.SIGINT)
-    until(lambda: scene.board().state == "stopping")
+    # The master's state comes before the signal to the worker.
+    until(lambda: scene.job(told).state == "done")
     late = scene.put("app.add", 1, 1)
     scene.open("go")
     assert master.wait(20) == 0
     until(lambda: not scene.processes())
-    assert scene.states() == dict.fromkeys(jobs, "done") | dict.fromkeys([*waiting, *late], "ready")
+    assert scene.states() == dict.fromkeys([*jobs, told], "done") | dict.fromkeys([*waiting, *late], "ready")
     assert {job.attempt for job in scene.jobs()} == {1}
 
 
