@@ -1,6 +1,7 @@
 """A real master with real servers: over reloads and deaths every request is answered, and bounds hold."""
 
 import contextlib
+import http.client
 import os
 import signal
 import socket
@@ -48,19 +49,29 @@ def test_what_was_acknowledged_outlives_a_killed_server(project: Project) -> Non
 
 def test_a_request_that_is_open_at_a_stop_is_answered(project: Project) -> None:
     port = serve(project)
-    with open_socket(port) as slow:
+    other = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    with open_socket(port) as slow, contextlib.closing(other):
         slow.sendall(HEAD % len(JOB) + JOB[:10])
         # The server has the connection once it answers another.
-        put(port)
+        put(port, other)
         (pid,) = project.pids("server")
         os.kill(project.board().pid, signal.SIGQUIT)
-        until(lambda: project.board().state == "stopping")
+        # The master's state comes before the signal to the server.
+        until(lambda: _is_last(other))
         slow.sendall(JOB[10:])
         answer = read_all(slow)
     assert answer.startswith(b"HTTP/1.1 201 "), answer
     assert b"connection: close" in answer.lower()
     until(lambda: not alive(pid))
     assert len(project.jobs()) == 2
+
+
+def _is_last(connection: http.client.HTTPConnection) -> bool:
+    """Whether the server answers, and says that it closes the connection."""
+    connection.request("GET", "/healthz")
+    answer = connection.getresponse()
+    answer.read()
+    return answer.getheader("Connection") == "close"
 
 
 def test_a_long_poll_does_not_hold_up_a_stop(project: Project) -> None:
