@@ -43,8 +43,8 @@ def post(tmp_path: Path) -> Iterator[Post]:
 
 def test_it_runs_jobs_until_int_lets_it_finish(post: Post) -> None:
     worker = post.hire()
-    done = [*post.put("app.add", 1, 2), *post.put("app.await_gate", "go"), *post.put("app.wait", "go")]
-    post.begun(2)
+    done = [*post.put("app.await_stop"), *post.put("app.await_gate", "go"), *post.put("app.wait", "go")]
+    post.begun(3)
     worker.send_signal(signal.SIGINT)
     until(lambda: post.job(done[0]).state == "done")
     left = post.put("app.add", 3, 4)
