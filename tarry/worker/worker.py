@@ -305,9 +305,10 @@ class Worker:
         for number in self._control.signals():
             self._handle_signal(number)
         if not self._is_orphan and not self._control.is_parent_alive():
-            log.warning("the master is gone; this worker finishes what it runs and ends")
             self._is_orphan = True
             self.pump.stop()
+            # After it: who reads this may rely on it.
+            log.warning("the master is gone; this worker finishes what it runs and ends")
         for request in self._control.requests():
             if (answer := self._requests.answer(request)) is not None:
                 self._control.reply(answer)
