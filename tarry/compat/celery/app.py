@@ -8,7 +8,7 @@ from typing import Any
 from tarry.app import App
 from tarry.client.client import Client
 from tarry.compat.celery import beat, calls, worker
-from tarry.compat.celery.apps import add_app, share, task_class
+from tarry.compat.celery.apps import add_app, configure_all, share, task_class
 from tarry.compat.celery.differences import CeleryNotSupported, differs
 from tarry.compat.celery.modules import find_related, import_tasks
 from tarry.compat.celery.result import AsyncResult, Control
@@ -19,7 +19,7 @@ from tarry.compat.celery.sending.message import add_envelope
 from tarry.compat.celery.settings import CelerySettings
 from tarry.compat.celery.signals import CelerySignal
 from tarry.compat.celery.task import CeleryTask
-from tarry.compat.celery.task_settings import apply_settings, limits_of
+from tarry.compat.celery.task_settings import apply_settings, limits_of, tell_limits
 from tarry.config import Config
 from tarry.keeper.chores import Keeper
 from tarry.model.retry import Retry
@@ -63,7 +63,8 @@ class Celery(App):
         set_as_current: bool = True,
         **settings: Any,
     ) -> None:
-        super().__init__(store)
+        # Celery takes any function: one of a decorator without `wraps`, one that a factory of the app makes.
+        super().__init__(store, closures=True)
         self.main = main
         self._is_current = set_as_current
         self._celery_tasks: dict[str, CeleryTask] = {}
@@ -115,10 +116,14 @@ class Celery(App):
         import_tasks(self, self._discover)
 
     def configure(self, config: Config) -> None:
-        super().configure(config)
+        configure_all(config)
         # `tarry start` and other commands call this; a program that only enqueues imports what it needs itself.
         self.import_modules()
         self.finalize()
+
+    def take_config(self, config: Config) -> None:
+        """The settings of the process, also where another app of it was named."""
+        super().configure(config)
 
     def connection(self) -> tuple[Store, bool]:
         self.import_modules()
@@ -172,29 +177,43 @@ class Celery(App):
     def task(self, *fn: Any, **options: Any) -> Any:
         """`@app.task` or `@app.task(bind=True, max_retries=5)`, as Celery's; see docs/from/celery.md."""
         if fn:
-            return self.adopt(make_task(fn[0], {}, self.Task))
-        return lambda function: self.adopt(make_task(function, options, self.Task))
+            return self._own(make_task(fn[0], {}, self.Task))
+        adopt = self.adopt if options.get("shared") is False else self._own
+        return lambda function: adopt(make_task(function, options, self.Task))
+
+    def _own(self, task: CeleryTask) -> CeleryTask:
+        """Makes it a task of this app, which is enqueued here, and one that workers of other apps can run."""
+        self.adopt(task)
+        task._app = self
+        return share(task)
+
+    def adopt_shared(self, task: CeleryTask) -> None:
+        """Makes it a task of this app, unless this has another one of that name."""
+        known = self._celery_tasks.get(task.name)
+        if known is None or known.__module__ == task.__module__:
+            self.adopt(task, is_shared=True)
 
     def register_task(self, task: Any, **options: Any) -> CeleryTask:
         """Adds an instance of a Task class that has a `run`, or a class."""
         instance: CeleryTask = task() if isinstance(task, type) else task
         if not instance.name:
             instance.name = f"{type(instance).__module__}.{type(instance).__qualname__}"
-        return self.adopt(instance)
+        return self.adopt(tell_limits(instance))
 
-    def adopt(self, task: CeleryTask) -> CeleryTask:
-        """Makes it a task of this app."""
+    def adopt(self, task: CeleryTask, is_shared: bool = False) -> CeleryTask:
+        """Makes it a task of this app. is_shared: of others, too."""
         function = make_function(task, task.__dict__.get("__wrapped__", task.run), task._bind)
         native = self._add_task(function, {"name": task.name, "retry": ONLY_WHEN_ASKED, **limits_of(self, task)})
         vars(native).update({name: getattr(task, name) for name in _CALLS})
         self._celery_tasks[task.name] = task
-        if task._app is None or self._is_current:
+        if task._app is None or (is_shared and task.is_everywhere and self._is_current):
             task._app = self
         native.on_success(partial(hooks.succeeded, task))
         native.on_dead(partial(hooks.failed, task))
         if self._is_applied:
             apply_settings(self, task, native)
-            beat.set_schedules(self)
+            if any(line["task"] == task.name for line in self.conf.beat_schedule.values()):
+                beat.set_schedules(self)
         return task
 
     def find_celery_task(self, name: str) -> CeleryTask | None:
@@ -278,15 +297,20 @@ def make_task(fn: Callable[..., Any], options: Mapping[str, Any], base: Any) -> 
     own: type[CeleryTask] = type(kind.__name__, (kind,), {**settings, "name": name, "__module__": fn.__module__})
     task = own()
     task.define(fn, name, bind, settings)
-    return task
+    return tell_limits(task)
 
 
 def shared_task(*fn: Any, **options: Any) -> Any:
     """`@shared_task` or `@shared_task(bind=True)`: a task of every app, with the options of `@app.task`."""
     base = task_class(CeleryTask)
     if fn:
-        return share(make_task(fn[0], {}, base))
-    return lambda function: share(make_task(function, options, base))
+        return _everywhere(make_task(fn[0], {}, base))
+    return lambda function: _everywhere(make_task(function, options, base))
+
+
+def _everywhere(task: CeleryTask) -> CeleryTask:
+    task.is_everywhere = True
+    return share(task)
 
 
 def canvas_results(results: list[Any]) -> list[Any]:

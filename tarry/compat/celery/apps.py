@@ -36,15 +36,25 @@ def current_task() -> Any:
 
 
 def add_app(app: Any, current: bool) -> None:
-    """Gives it the tasks of `shared_task`; makes it the current app if it is to be."""
-    _apps.insert(len(_apps) if current else 0, app)
+    """Gives it the tasks that are for every app; makes it the current app if it is to be."""
+    if app not in _apps:
+        _apps.insert(len(_apps) if current else 0, app)
+    elif current:
+        _apps.remove(app)
+        _apps.append(app)
     for task in list(_shared):
-        app.adopt(task)
+        app.adopt_shared(task)
 
 
 def share(task: Any) -> Any:
     """Adds the task to each app, those to come as well, and returns it."""
     _shared.append(task)
     for app in list(_apps):
-        app.adopt(task)
+        app.adopt_shared(task)
     return task
+
+
+def configure_all(config: Any) -> None:
+    """Gives all apps these settings: a task that one of them has may run in a worker of another."""
+    for app in _apps:
+        app.take_config(config)

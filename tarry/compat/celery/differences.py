@@ -30,7 +30,8 @@ def _levels() -> int:
     """How many calls up the code of the app is, so that the warning names its line."""
     level = 1
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    # A dict's own `update`, which calls us, is frozen code.
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<frozen ")):
         frame = frame.f_back
         level += 1
     return level

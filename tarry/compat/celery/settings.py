@@ -36,13 +36,15 @@ HARMLESS = frozenset({
     "worker_hijack_root_logger", "task_send_sent_event", "worker_send_task_events", "broker_heartbeat",
     "broker_pool_limit", "task_create_missing_queues", "broker_connection_max_retries",
     "broker_connection_timeout", "redis_max_connections", "beat_max_loop_interval", "task_default_exchange",
-    "task_default_exchange_type", "task_default_routing_key", "event_queue_expires",
+    "task_default_exchange_type", "task_default_routing_key", "event_queue_expires", "beat_schedule_filename",
+    "cache_backend", "worker_state_db", "worker_cancel_long_running_tasks_on_connection_loss",
 })  # fmt: skip
 """Settings that need no warning: tarry always does so, or has no such part."""
 
 ELSEWHERE: Mapping[str, str] = {
     "broker_url": "jobs are kept in tarry's store: Celery(store=...), TARRY_STORE, or `store` in tarry.toml",
     "result_backend": "results are kept with their jobs, in tarry's store",
+    "broker_transport": "jobs are kept in tarry's store: Celery(store=...), TARRY_STORE, or `store` in tarry.toml",
     "broker_transport_options": "there is no visibility timeout: a worker that lives keeps its jobs",
     "worker_concurrency": "write `workers` and `threads` under [pools.default] in tarry.toml",
     "worker_max_tasks_per_child": "write `max_jobs` under [pools.default] in tarry.toml",

@@ -50,6 +50,8 @@ class CeleryTask:
     Strategy: ClassVar[Any] = None
     MaxRetriesExceededError: ClassVar[type[Exception]] = MaxRetriesExceededError
 
+    is_everywhere = False
+    """Made by `shared_task`: a task of the current app, whichever that is."""
     _app: Any = None
     _fn: Callable[..., Any] | None = None
     _bind = False

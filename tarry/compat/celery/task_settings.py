@@ -15,9 +15,15 @@ def limits_of(app: Any, task: CeleryTask) -> dict[str, Any]:
     """The settings of tarry's task that Celery's has on itself."""
     found: dict[str, Any] = {}
     if task.rate_limit:
-        differs(f"{task.name}: rate_limit is for all workers together; with Celery it is for each worker")
         found["rate"] = as_rate(task.rate_limit)
     return found
+
+
+def tell_limits(task: CeleryTask) -> CeleryTask:
+    """Says what differs of the limits of a new task; returns it."""
+    if task.rate_limit:
+        differs(f"{task.name}: rate_limit is for all workers together; with Celery it is for each worker")
+    return task
 
 
 def as_rate(limit: str | float) -> str:

@@ -150,3 +150,40 @@ def test_modules_are_imported_for_a_worker_and_celery_is_not(tmp_path: Path) -> 
 def test_an_app_of_its_own_settings() -> None:
     app = Celery("x", timezone="UTC", task_default_queue="y", store="memory:", set_as_current=False)
     assert (app.conf.timezone, app.conf.task_default_queue) == ("UTC", "y")
+
+
+TWO_APPS = """
+from tarry.compat.celery import Celery, shared_task
+first, second = Celery("first"), Celery("second")
+
+@first.task
+def of_first():
+    return of_first.app.main
+
+@shared_task
+def of_all():
+    return of_all.app.main
+
+@first.task(shared=False)
+def only_first():
+    return None
+"""
+
+
+def test_a_task_of_one_app_runs_in_a_worker_of_another(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(TWO_APPS)
+    (tmp_path / "tarry.toml").write_text('app = "two:second"\nstore = "sqlite:///here.db"\n')
+    code = textwrap.dedent("""
+        from two import first, second, of_first, of_all, only_first
+        one, all = of_first.delay(), of_all.delay()
+        print(second.drain(), one.get(timeout=5), all.get(timeout=5), "two.only_first" in second.tasks)
+        """)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.stdout, ran.stderr) == ("2 first second False\n", "")
