@@ -49,13 +49,14 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "door": ("ways in for other programs", f"files kinds {_BELOW} worker keeper embedded push app server_settings"),
     "remote": ("a client of the HTTP API", "errors model config store tasks"),
     "instrument": ("what observers add to an app", f"{_BELOW} worker app"),
+    "web": ("apps within web applications: their lifespan, progress as events", f"{_BELOW} embedded app"),
     # Not even by way of the app: a master must be able to live without a store and without anybody's code.
     "runtime": ("the master and its processes", "errors files terminal model"),
     "process": ("what the master's children do", f"{_ALL} {ROOT}"),
     "testing": ("the fixture `jobs`", f"{_ALL}"),
     ROOT: ("what `import tarry` has", f"{_ALL}"),
     "demo": ("`tarry demo`", f"errors config {ROOT}"),
-    "cli": ("the commands", f"{_ALL} process testing demo {ROOT}"),
+    "cli": ("the commands", f"{_ALL} web process testing demo {ROOT}"),
     "django": ("a backend for the tasks of Django", f"{_BELOW} embedded app cli"),
     "__main__": ("python -m tarry", "cli"),
 }

@@ -52,10 +52,13 @@ def test_its_web_application_works_as_it_is(empty: Project) -> None:
     web = subprocess.Popen(command, cwd=empty.directory, env=empty.environ, stderr=subprocess.DEVNULL)
     here = f"http://127.0.0.1:{port}"
     try:
-        id = until(lambda: ask(f"{here}/hello?name=Ann", "POST"))["id"]
-        until(lambda: ask(f"{here}/jobs/{id}")["state"] == "done")
-        assert ask(f"{here}/jobs/{id}") == {"id": id, "state": "done", "progress": None, "result": "Hello, Ann!"}
-        assert ask(f"{here}/jobs/nonsense") is None
+        id = until(lambda: ask(f"{here}/reports?name=Ann", "POST"))["id"]
+        with urllib.request.urlopen(f"{here}/reports/{id}/events", timeout=60) as stream:
+            told = stream.read().decode()
+        assert '"progress":{"fraction":1.0,"message":"page 5 of 5"}' in told
+        assert told.endswith("event: end\ndata: {}\n\n")
+        assert ask(f"{here}/reports/{id}") == {"id": id, "state": "done", "result": "5 pages for Ann"}
+        assert ask(f"{here}/reports/nonsense") is None
         web.send_signal(signal.SIGINT)
         web.wait(30)
     finally:

@@ -13,7 +13,8 @@ from tarry.terminal import say
 
 
 class Starter(NamedTuple):
-    """A kind of project. files: those beside tarry.toml; next: what to type then, a line each."""
+    """A kind of project. files: those beside tarry.toml, by where they are in `starters`; next: what to type then, a
+    line each."""
 
     files: tuple[str, ...]
     next: tuple[str, ...]
@@ -22,8 +23,8 @@ class Starter(NamedTuple):
 STARTERS = {
     "plain": Starter(("app.py",), ("tarry start", "tarry enqueue app.hello '[\"Ann\"]'")),
     "fastapi": Starter(
-        ("app.py", "web.py"),
-        ("pip install fastapi uvicorn", "uvicorn web:web", "curl -X POST 'localhost:8000/hello?name=Ann'"),
+        ("fastapi/app.py", "fastapi/web.py"),
+        ("pip install fastapi uvicorn", "uvicorn web:web", "then open http://localhost:8000 in a browser"),
     ),
 }
 
@@ -51,7 +52,7 @@ def run_init(args: argparse.Namespace) -> int:
     if args.kind == "django":
         return _run_django(args.json)
     starter = STARTERS[args.kind]
-    files = {Path("tarry.toml"): template()} | {Path(name): _read(name) for name in starter.files}
+    files = {Path("tarry.toml"): template()} | {Path(Path(name).name): _read(name) for name in starter.files}
     existing = [str(path) for path in files if path.exists()]
     if existing:
         raise TarryError(f"already there: {' and '.join(existing)}; nothing was written")
