@@ -26,6 +26,10 @@ from tarry.tasks.options import NO_OPTIONS, Options
 InsertJobs = Callable[[Sequence[Job], Options], list[Handle[Any]]]
 InsertFlow = Callable[[NewFlow], Handle[Any]]
 _log = logging.getLogger("tarry.client")
+_FACTORIES = (
+    ("sqlalchemy.engine", "Engine"), ("sqlalchemy.orm", "sessionmaker"),
+    ("sqlalchemy.ext.asyncio", "AsyncEngine"), ("sqlalchemy.ext.asyncio", "async_sessionmaker"),
+)  # fmt: skip
 _INFO_KEY = "tarry.held"
 """The key in `Session.info` of the jobs that wait for its commit."""
 
@@ -192,6 +196,11 @@ def _session_jobs(session: Any) -> _SessionJobs:
 
 def _resolve_registry(connection: Any) -> Any:
     """The Session of this thread or task, if a registry of Sessions was given; else the connection itself."""
+    if any(is_a(connection, *factory) for factory in _FACTORIES):
+        raise TypeError(
+            f"connection={connection!r} makes connections: give the Connection or Session whose transaction the job is"
+            " to join"
+        )
     is_registry = is_a(connection, "sqlalchemy.orm", "scoped_session")
     is_registry = is_registry or is_a(connection, "sqlalchemy.ext.asyncio", "async_scoped_session")
     return connection() if is_registry else connection

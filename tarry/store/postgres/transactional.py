@@ -4,6 +4,8 @@ One statement runs on a cursor of our own. The caller gets its errors, and must 
 transaction, so PostgreSQL sends it at the commit.
 """
 
+import itertools
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -21,8 +23,8 @@ from tarry.store.shared.caller_connection import NO_TRANSACTION, is_a, is_alchem
 from tarry.store.shared.state_codes import CODE
 
 ACCEPTED = (
-    "a connection or cursor of psycopg or psycopg2, a Connection or Session of SQLAlchemy (with aenqueue also the"
-    " asynchronous ones) on one of these, or a connection of Django"
+    "a connection or cursor of psycopg or psycopg2, a Connection or Session of SQLAlchemy on one of these (with"
+    " aenqueue also the asynchronous ones, on psycopg or asyncpg), or a connection of Django"
 )
 _TYPES = (
     "uuid[]", "int[]", "bigint[]", "bigint[]", "bytea[]", "text[]", "text[]", "bigint[]", "smallint[]", "int[]",
@@ -34,14 +36,17 @@ _EXISTS = "SELECT to_regclass('{s}.about') IS NOT NULL"
 # A copy of a database has the same `identity`; the server's identifier and the database's name tell the two apart.
 _IDENTITY = """SELECT current_database()::text, (SELECT system_identifier::text FROM pg_control_system()),
     (SELECT value FROM {s}.about WHERE name = 'identity')"""
-_DRIVERS = ("psycopg", "psycopg2.extensions")
 
 
 class CallerConnection(Protocol):
     """A caller's own connection."""
 
-    driver: Any
-    """The driver's connection."""
+    @property
+    def may_notify(self) -> bool:
+        """Whether the transaction may send a NOTIFY."""
+
+    def is_transactional(self) -> bool:
+        """Whether a transaction is open, or the next statement begins one."""
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """The rows that a statement finds. Its values are at %s."""
@@ -50,8 +55,14 @@ class CallerConnection(Protocol):
 class _DriverConnection:
     """A connection of psycopg or psycopg2."""
 
+    may_notify = True
+
     def __init__(self, connection: Any) -> None:
         self.driver = connection
+
+    def is_transactional(self) -> bool:
+        # With autocommit, too, the caller may have begun a transaction.
+        return not self.driver.autocommit or bool(self.driver.info.transaction_status)
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         # Not connection.cursor(): that one has the caller's row factory.
@@ -69,9 +80,24 @@ class _AlchemyConnection:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self.driver = connection.connection.driver_connection
+        self._is_asyncpg = connection.dialect.driver == "asyncpg"
+
+    @property
+    def may_notify(self) -> bool:
+        # PostgreSQL does not prepare a transaction with one. Then workers find the job when they look by themselves.
+        return not is_a(self._connection.get_transaction(), "sqlalchemy.engine", "TwoPhaseTransaction")
+
+    def is_transactional(self) -> bool:
+        pooled = self._connection.connection
+        if self._is_asyncpg:
+            # The driver itself has no such mode: SQLAlchemy begins its transactions, or does not.
+            return not pooled.dbapi_connection.autocommit or pooled.driver_connection.is_in_transaction()
+        return _DriverConnection(pooled.driver_connection).is_transactional()
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        if self._is_asyncpg:
+            numbers = itertools.count(1)
+            statement = re.sub("%s", lambda _: f"${next(numbers)}", statement)
         # Through its own API, so that SQLAlchemy knows that a transaction has begun and commits it.
         return [tuple(row) for row in self._connection.exec_driver_sql(statement, tuple(values)).fetchall()]
 
@@ -84,7 +110,8 @@ def insert_within(connection: Any, jobs: Sequence[Job], pool: PostgresPool) -> l
 def caller_connection(connection: Any, pool: PostgresPool) -> CallerConnection:
     """The connection, once it is known to be fit for inserts; the errors of `Store.insert_within`."""
     caller = _recognise(connection)
-    _check_transactional(caller.driver)
+    if not caller.is_transactional():
+        raise StoreError(NO_TRANSACTION)
     _check_same(caller, pool)
     return caller
 
@@ -93,12 +120,12 @@ def insert_jobs(caller: CallerConnection, jobs: Sequence[Job], url: PostgresUrl)
     """Stores jobs through a caller's connection; answers the id under which each lives."""
     statement = sql.for_schema(_INSERT, url.schema)
     lives = [job.id for job in jobs]
-    for place, id in caller.rows(statement, _values(jobs, url)) if jobs else ():
+    for place, id in caller.rows(statement, _values(jobs, url, caller.may_notify)) if jobs else ():
         lives[place - 1] = bytes(id)
     return lives
 
 
-def _values(jobs: Sequence[Job], url: PostgresUrl) -> list[Any]:
+def _values(jobs: Sequence[Job], url: PostgresUrl, may_notify: bool) -> list[Any]:
     """Arguments of `insert_v2`."""
     # Each job has a kind of its own: that is simple, and works with every driver.
     columns = zip(
@@ -114,7 +141,7 @@ def _values(jobs: Sequence[Job], url: PostgresUrl) -> list[Any]:
     )  # fmt: skip
     keyed = any(job.key is not None for job in jobs)
     # True: all are out of order, since nobody knows when the caller will commit.
-    notice = channel(url.schema, WakeReason.WORK) if url.notify else None
+    notice = channel(url.schema, WakeReason.WORK) if url.notify and may_notify else None
     return [*map(list, columns), keyed, True, notice, "", record_of_new(jobs)]
 
 
@@ -143,15 +170,8 @@ _OTHERS = (
 
 
 def _check_driver(driver: str) -> None:
-    if driver not in ("psycopg", "psycopg_async", "psycopg2"):
-        raise TypeError(f"connection= is SQLAlchemy's on {driver}: use postgresql+psycopg:// (or psycopg2)")
-
-
-def _check_transactional(driver: Any) -> None:
-    """StoreError if no transaction is open or about to begin."""
-    # With autocommit, too, the caller may have begun a transaction.
-    if driver.autocommit and not driver.info.transaction_status:
-        raise StoreError(NO_TRANSACTION)
+    if driver not in ("psycopg", "psycopg_async", "psycopg2", "asyncpg"):
+        raise TypeError(f"connection= is SQLAlchemy's on {driver}: use postgresql+psycopg:// (or psycopg2, asyncpg)")
 
 
 def _check_same(caller: CallerConnection, pool: PostgresPool) -> None:
