@@ -1,9 +1,11 @@
 """Which app is the current one, and the tasks that are for every app."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from tarry.errors import ConfigError
 from tarry.tasks.running import current, require_current
+
+T = TypeVar("T")
 
 _apps: list[Any] = []
 _shared: list[Any] = []
@@ -46,7 +48,7 @@ def add_app(app: Any, current: bool) -> None:
         app.adopt_shared(task)
 
 
-def share(task: Any) -> Any:
+def share(task: T) -> T:
     """Adds the task to each app, those to come as well, and returns it."""
     _shared.append(task)
     for app in list(_apps):
