@@ -48,6 +48,7 @@ ACTS: Mapping[str, Mapping[str, str]] = {
     "tokens": {"add": "add_token", "remove": "remove_token"},
     "passwords": {"add": "add_password", "change": "change_password", "remove": "remove_password"},
     "shards": {"move": "move_shards"},
+    "import": {"celery": "import_celery"},
 }
 """What each action of each command is called in the log: as the method of the HTTP API that does the same."""
 
@@ -106,6 +107,8 @@ def _origin(act: Act) -> str:
 
 def act_name(args: argparse.Namespace) -> str:
     """What the command is called in the log of acts; empty: it changes nothing that is kept there."""
+    if getattr(args, "dry_run", False):
+        return ""
     return ACTS.get(args.command, {}).get(getattr(args, "action", "") or "", "")
 
 

@@ -44,9 +44,10 @@ COMMAND_MODULES = {
     "tarry.cli.audit": ("audit",),
 }
 """The commands of each module."""
-AUDITED = frozenset(
-    ("jobs", "flows", "queues", "limits", "schedules", "tasks", "endpoints", "hosts", "tokens", "passwords", "shards")
-)
+AUDITED = frozenset({
+    "jobs", "flows", "queues", "limits", "schedules", "tasks", "endpoints", "hosts", "tokens", "passwords", "shards",
+    "import",
+})  # fmt: skip
 """Commands that may change what others see; `tarry.cli.audit` has their actions."""
 
 _NO_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")

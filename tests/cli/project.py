@@ -115,6 +115,17 @@ class Project:
         )
         return CommandResult(ended.returncode, ended.stdout, ended.stderr)
 
+    def command(self, *words: object) -> "subprocess.Popen[bytes]":
+        """One command that is not waited for; its end is for the test."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "tarry", *map(str, words)],
+            cwd=self.directory,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
     def said(self, *words: object, **rest: Any) -> str:
         """What a command that succeeds prints."""
         result = self.tarry(*words, **rest)

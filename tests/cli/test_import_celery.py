@@ -1,5 +1,6 @@
 """`tarry import celery`: messages that a real Celery put become jobs, each once."""
 
+import argparse
 import base64
 import json
 import pickle
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,21 @@ import msgspec
 import pytest
 
 from tarry.cli.importing.broker import CeleryBroker
+from tarry.cli.importing.command import ImportTally, move
 from tarry.cli.importing.message import MOST, UnreadableMessage, read_message
+from tarry.client.client import Client
 from tarry.model.duration import SECOND
 from tarry.model.job import State
-from tests.cli.project import Project
+from tarry.store.base import Query
+from tarry.store.sqlite.store import SqliteStore
+from tests.cli.project import Project, until
 from tests.servers.redis import RedisServer
 
 CELERY = """
 import datetime, sys
 from celery import Celery, chain
 app = Celery("app", broker=sys.argv[1])
-app.conf.update(broker_transport_options={"socket_timeout": 10}, **eval(sys.argv[2]))
+app.conf.update({"broker_transport_options": {"socket_timeout": 10}, **eval(sys.argv[2])})
 
 @app.task(name="app.add")
 def add(a, b=0): ...
@@ -90,7 +96,8 @@ add.apply_async((8,), queue="other", priority=9)
         task_protocol=protocol,
     )
     facts = project.facts("import", "celery", broker)
-    assert facts == {"stored": 5, "already_there": 0, "left": [], "dry_run": False}
+    kept = {"already_there": 0, "left": [], "taken_meanwhile": 0, "done_twice": [], "dry_run": False}
+    assert facts == {"stored": 5, **kept}
     assert waiting(broker) == 0
     jobs = {str(msgspec.json.decode(job.body)): job for job in project.jobs()}
     assert len(jobs) == 5
@@ -139,6 +146,60 @@ def test_many_among_those_that_stay(project: Project, put: Put, broker: str) -> 
     put("for n in range(1200): (nobody.delay() if n % 3 == 0 else add.delay(n))")
     facts = msgspec.json.decode(project.tarry("import", "celery", broker, "--json").out)
     assert (facts["stored"], len(facts["left"]), waiting(broker)) == (800, 400, 400)
+
+
+def test_each_step_of_a_priority_and_a_prefix(project: Project, put: Put, broker: str) -> None:
+    steps = {"socket_timeout": 10, "priority_steps": list(range(10)), "global_keyprefix": "shop[1]:"}
+    put("for n in range(10): add.apply_async((n,), priority=n, queue='mail')", broker_transport_options=steps)
+    assert project.facts("import", "celery", broker)["stored"] == 0
+    facts = project.facts("import", "celery", broker, "--key-prefix", "shop[1]:")
+    assert facts["stored"] == 10
+    found = {msgspec.json.decode(job.body)[0]: job.priority for job in project.jobs()}
+    assert found == {n: -n for n in range(10)}
+
+
+def test_what_is_imported_is_in_the_log_of_acts_and_a_dry_run_is_not(project: Project, put: Put, broker: str) -> None:
+    put("add.delay(1)")
+    project.said("import", "celery", broker, "--queue", "celery", "--dry-run")
+    project.said("import", "celery", broker, "--queue", "celery")
+    acts = project.facts("audit")
+    assert [(act["act"], act["subject"], act["outcome"]) for act in acts] == [("import_celery", "queue=celery", "done")]
+    assert broker not in str(acts)
+
+
+def test_another_broker_is_refused_with_the_way_out(project: Project) -> None:
+    said = project.refused("import", "celery", "amqp://guest@localhost//")
+    assert "not out of RabbitMQ" in said
+    assert "beside tarry's" in said
+
+
+def test_killed_in_the_middle_nothing_is_lost_and_nothing_stored_twice(project: Project, put: Put, broker: str) -> None:
+    put("for n in range(3000): add.delay(n)")
+    for least in (1, 1000):
+        _kill_once_stored(project, broker, least)
+    assert project.said("import", "celery", broker).endswith(("stored", "were there already"))
+    assert (len(project.jobs()), waiting(broker)) == (3000, 0)
+    assert sorted(body[0] for body in bodies(project)) == list(range(3000))
+
+
+def _kill_once_stored(project: Project, broker: str, least: int) -> None:
+    running = project.command("import", "celery", broker)
+    until(lambda: len(project.jobs()) >= least or running.poll() is not None)
+    running.kill()
+    assert running.wait() == -9, "it had ended before"
+
+
+def test_of_a_message_that_celery_takes_meanwhile_the_job_is_taken_back(put: Put, broker: str, tmp_path: Path) -> None:
+    put("add.delay(1); add.delay(2)")
+    client = Client(SqliteStore(tmp_path / "taken.db"), {})
+    reader, tally = CeleryBroker(broker), ImportTally()
+    args = argparse.Namespace(dry_run=False, force=True)
+    with closing(reader), closing(client):
+        found = [(place, raw, "celery") for place, raw in reader.messages("celery")]
+        assert reader.remove(found[0][0]), "as a worker of Celery's would"
+        move(client, reader, found, args, tally)
+        assert (tally.stored, tally.taken, tally.running) == (1, 1, [])
+        assert len(client.store.find(Query())) == 1
 
 
 def test_unacknowledged_messages_by_option(project: Project, put: Put, broker: str, redis_server: RedisServer) -> None:

@@ -14,6 +14,7 @@ from tarry.cli.printing import print_json, progress_bar
 from tarry.client.client import Client
 from tarry.model.job import Job
 from tarry.process.loading import Setup
+from tarry.store import ids
 from tarry.terminal import say
 
 STORED_AT_ONCE = 100
@@ -21,10 +22,13 @@ LISTED = 20
 
 
 class ImportTally(Struct):
-    """What became of the messages. left: those that stay in the broker, each with its queue and why."""
+    """What became of the messages. taken: by a worker of Celery's meanwhile. running: of these, the ids of jobs that
+    could not be taken back, and are done twice. left: those that stay in the broker, each with its queue and why."""
 
     stored: int = 0
     known: int = 0
+    taken: int = 0
+    running: list[str] = []
     left: list[tuple[str, str]] = []
 
 
@@ -34,12 +38,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "import",
         help="take over the jobs that wait in Celery's broker",
         description="""Moves the messages of a Redis that is Celery's broker into tarry: each is removed there once it
-        is stored here, and one that cannot be read stays and is listed. Stop Celery's workers first: a message that one
-        of them takes meanwhile would be done twice. A second run stores nothing twice. Pickle is never read.""",
+        is stored here, and one that cannot be read stays and is listed. Stop Celery's workers first; of a message that
+        one of them takes meanwhile the job is taken back, unless it runs already. A second run stores nothing twice.
+        Pickle is never read. Of other brokers, such as RabbitMQ, nothing can be taken over.""",
     )
-    command.add_argument("kind", choices=["celery"], help="whose broker it is")
+    command.add_argument("action", metavar="celery", choices=["celery"], help="whose broker it is")
     command.add_argument("url", metavar="URL", help="redis://host:6379/0")
     command.add_argument("--queue", action="append", metavar="NAME", help="only this one; may be given again")
+    command.add_argument("--key-prefix", default="", metavar="TEXT", help="global_keyprefix of Celery's settings")
     command.add_argument("--unacked", action="store_true", help="also what workers took and did not acknowledge")
     command.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     command.add_argument("--force", action="store_true", help="also tasks that the app does not have")
@@ -47,20 +53,20 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Status 1 if messages stay in the broker."""
+    """Status 1 if messages stay in the broker, or a job ran that Celery does, too."""
     # Its driver is needed by nobody else.
     from tarry.cli.importing.broker import CeleryBroker  # noqa: PLC0415
 
     setup, tally = Setup.of(args), ImportTally()
     setup.known_tasks()
-    with closing(CeleryBroker(args.url)) as broker:
+    with closing(CeleryBroker(args.url, args.key_prefix)) as broker:
         queues = args.queue or broker.queues()
         total = sum(map(broker.size, queues))
         found = progress_bar(_messages(broker, queues, args.unacked), total, "messages")
         while chunk := list(islice(found, STORED_AT_ONCE)):
-            _move(setup.client, broker, chunk, args, tally)
+            move(setup.client, broker, chunk, args, tally)
     _report(args, tally)
-    return 1 if tally.left else 0
+    return 1 if tally.left or tally.running else 0
 
 
 def _messages(broker: Any, queues: list[str], unacked: bool) -> Iterator[tuple[Any, bytes, str]]:
@@ -70,11 +76,12 @@ def _messages(broker: Any, queues: list[str], unacked: bool) -> Iterator[tuple[A
         yield from (each for each in broker.unacked() if each[2] in queues)
 
 
-def _move(
+def move(
     client: Client, broker: Any, chunk: list[tuple[Any, bytes, str]], args: argparse.Namespace, tally: ImportTally
 ) -> None:
+    """Stores the jobs of these messages, and takes the messages out."""
     jobs: dict[bytes, Job] = {}
-    places = []
+    places: list[tuple[Any, bytes]] = []
     for place, raw, queue in chunk:
         try:
             job = job_of(client, read_message(raw), queue, args.force)
@@ -82,7 +89,7 @@ def _move(
             tally.left.append((queue, str(error)))
         else:
             jobs[job.id] = job
-            places.append(place)
+            places.append((place, job.id))
     if args.dry_run:
         tally.stored += len(jobs)
         return
@@ -91,16 +98,28 @@ def _move(
     tally.known += len(places) - len(jobs) + len(there)
     tally.stored += len(jobs) - len(there)
     # Only now: a crash before this line leaves them in both places, and the next run finds the jobs by their ids.
-    for place in places:
-        broker.remove(place)
+    for place, id in places:
+        if not broker.remove(place) and id not in there:
+            _take_back(client, id, tally)
+
+
+def _take_back(client: Client, id: bytes, tally: ImportTally) -> None:
+    """A worker of Celery's has taken the message since it was read here: that one does it."""
+    tally.taken += 1
+    tally.stored -= 1
+    if not client.forget(id):
+        tally.running.append(ids.text(id))
 
 
 def _report(args: argparse.Namespace, tally: ImportTally) -> None:
     if args.json:
         left = [{"queue": queue, "why": why} for queue, why in tally.left]
-        print_json({"stored": tally.stored, "already_there": tally.known, "left": left, "dry_run": args.dry_run})
+        facts = {"stored": tally.stored, "already_there": tally.known, "left": left, "dry_run": args.dry_run}
+        print_json({**facts, "taken_meanwhile": tally.taken, "done_twice": tally.running})
         return
     say(f"{tally.stored:,} {'would be stored' if args.dry_run else 'stored'}" + _also(tally))
+    for id in tally.running[:LISTED]:
+        say(f"  job {id}: a worker of Celery's took its message meanwhile, and it ran here too")
     for queue, why in tally.left[:LISTED]:
         say(f"  left in {queue}: {why}")
     if len(tally.left) > LISTED:
@@ -109,4 +128,5 @@ def _report(args: argparse.Namespace, tally: ImportTally) -> None:
 
 def _also(tally: ImportTally) -> str:
     known = f", {tally.known:,} were there already" if tally.known else ""
+    known += f", {tally.taken:,} were taken by workers of Celery's meanwhile" if tally.taken else ""
     return known + (f", {len(tally.left):,} cannot be read and stay" if tally.left else "")

@@ -5,6 +5,8 @@ docs/from/celery.md has the table of all concepts. Celery itself is not needed.
 """
 
 import logging
+import sys
+from types import ModuleType
 from typing import Any
 
 from tarry.compat.celery import apps, exceptions, result, schedules, signals, states
@@ -44,6 +46,20 @@ class _CurrentTask:
     def __bool__(self) -> bool:
         return apps.current_task() is not None
 
+
+def _add_module(path: str, **names: Any) -> None:
+    """Makes `from tarry.compat.celery.PATH import NAME` work, for modules that have one name which apps use."""
+    module = ModuleType(f"{__name__}.{path}", "A name of Celery's, where Celery has it.")
+    vars(module).update(names)
+    sys.modules[module.__name__] = module
+
+
+_add_module("utils")
+_add_module("utils.log", get_task_logger=get_task_logger, get_logger=get_task_logger)
+_add_module("app.task", Task=CeleryTask)
+_add_module("contrib")
+_add_module("contrib.django")
+_add_module("contrib.django.task", DjangoTask=CeleryTask)
 
 current_app: Any = _CurrentApp()
 current_task: Any = _CurrentTask()

@@ -187,3 +187,25 @@ def test_a_task_of_one_app_runs_in_a_worker_of_another(tmp_path: Path) -> None:
         check=False,
     )
     assert (ran.stdout, ran.stderr) == ("2 first second False\n", "")
+
+
+IMPORTS = """
+from celery import Celery, Task, chain, chord, current_app, current_task, group, shared_task, signature, states
+from celery.app.task import Task as SameTask
+from celery.canvas import Signature
+from celery.contrib.django.task import DjangoTask
+from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry, SoftTimeLimitExceeded
+from celery.result import AsyncResult, allow_join_result
+from celery.schedules import crontab, schedule
+from celery.signals import task_failure, worker_process_init
+from celery.utils.log import get_task_logger
+print(SameTask is Task and issubclass(DjangoTask, Task), get_task_logger("x").name, states.SUCCESS)
+"""
+
+
+def test_each_usual_import_works_once_its_first_word_is_changed() -> None:
+    code = IMPORTS.replace("from celery", "from tarry.compat.celery")
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("True x SUCCESS\n", "")
