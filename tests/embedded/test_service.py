@@ -483,7 +483,7 @@ def test_drain_with_a_timeout_begins_no_more_when_it_is_over(app: App) -> None:
         slow.enqueue()
 
     slow.enqueue()
-    assert app.drain(timeout=0.1) > 0
+    assert app.drain(timeout=0.5) > 0
     (left,) = app.client.store.find(_waiting())
     assert left.state == "ready"
 

@@ -204,7 +204,7 @@ def test_a_time_limit_is_told_as_one(bench: Bench, kind: str) -> None:
     async def await_it() -> None:
         await asyncio.sleep(LIMIT)
 
-    task: Any = bench.app.task(name="slow", timeout=0.05)(
+    task: Any = bench.app.task(name="slow", timeout=0.5)(
         (lambda: until(lambda: False)) if kind == "sync" else await_it
     )
     told = listening(task)
@@ -214,13 +214,13 @@ def test_a_time_limit_is_told_as_one(bench: Bench, kind: str) -> None:
     assert (first, second) == ("failure", "dead")
     assert isinstance(error, TimeLimit)
     assert same is error
-    assert str(error) == "stopped after its timeout of 0.05 s"
+    assert str(error) == "stopped after its timeout of 0.5 s"
     assert error.__cause__ is not None
 
 
 @kinds
 def test_hooks_have_time_of_their_own(bench: Bench, kind: str) -> None:
-    task = made(bench.app, kind, lambda: None, timeout=0.1)
+    task = made(bench.app, kind, lambda: None, timeout=0.5)
     over: list[bool] = []
 
     @task.on_success

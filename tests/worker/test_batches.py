@@ -413,18 +413,18 @@ def test_the_timeout_is_the_calls(bench: Bench, kind: str) -> None:
             raised.append(type(error))
             raise
 
-    @bench.app.task(name="sync", batch=3, timeout=0.1)
+    @bench.app.task(name="sync", batch=3, timeout=0.5)
     def sync(items: list[int]) -> None:
         spin()
 
-    @bench.app.task(name="loop", batch=3, timeout=0.1)
+    @bench.app.task(name="loop", batch=3, timeout=0.5)
     async def loop(items: list[int]) -> None:
         await asyncio.sleep(LIMIT)
 
     jobs = put(bench.app.tasks[kind], range(3))
     bench.work()
     assert {finished(job) for job in jobs} == {"dead"}
-    assert {note(job)["message"] for job in jobs} == {"stopped after its timeout of 0.1 s"}
+    assert {note(job)["message"] for job in jobs} == {"stopped after its timeout of 0.5 s"}
     assert raised == ([TimeLimit] if kind == "sync" else [])
 
 
