@@ -144,7 +144,7 @@ class Project:
         """The one line on stderr of a command that fails."""
         result = self.tarry(*words, **rest)
         assert result.status == status, result
-        (line,) = result.err.splitlines()
+        (line,) = result.complaints
         assert line.startswith("tarry: "), line
         return line.removeprefix("tarry: ")
 
