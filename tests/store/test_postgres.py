@@ -124,12 +124,12 @@ def test_while_the_server_is_away(mortal_postgres: PostgresServer, store: Postgr
 
 def test_while_the_server_is_halted(mortal_postgres: PostgresServer) -> None:
     mortal_postgres.call("DROP SCHEMA IF EXISTS tarry CASCADE")
-    with closing(open_store(f"{mortal_postgres.url}?timeout=500ms")) as store:
+    with closing(open_store(f"{mortal_postgres.url}?timeout=1s")) as store:
         store.insert([one()])
         mortal_postgres.halt()
         try:
             for _ in range(2):
-                with pytest.raises(errors.StoreUnavailable, match=r"no answer within 0\.5 s"):
+                with pytest.raises(errors.StoreUnavailable, match=r"no answer within 1 s"):
                     assert took(lambda: store.insert([one()])) < LIMIT
         finally:
             mortal_postgres.resume()
@@ -146,7 +146,7 @@ def test_while_the_server_is_halted(mortal_postgres: PostgresServer) -> None:
 def test_a_command_that_waits_too_long_is_broken_off(mortal_postgres: PostgresServer) -> None:
     mortal_postgres.call("DROP SCHEMA IF EXISTS tarry CASCADE")
     with (
-        closing(open_store(f"{mortal_postgres.url}?timeout=300ms")) as store,
+        closing(open_store(f"{mortal_postgres.url}?timeout=1s")) as store,
         psycopg.connect(mortal_postgres.url) as theirs,
     ):
         theirs.execute("LOCK TABLE tarry.job")
@@ -248,7 +248,8 @@ def test_many_threads_share_a_few_connections(mortal_postgres: PostgresServer, s
         lives = list(pool.map(lambda _: store.insert([one()])[0], range(300)))
     assert None not in store.get(lives)
     ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tarry'"
-    assert 1 <= int(mortal_postgres.call(ours)) <= 8
+    # Sessions of the test before this one may still be ending.
+    until(lambda: 1 <= int(mortal_postgres.call(ours)) <= 8)
 
 
 def test_a_forked_child_leaves_its_parents_connections_alone(store: PostgresStore) -> None:

@@ -204,9 +204,7 @@ def test_a_time_limit_is_told_as_one(bench: Bench, kind: str) -> None:
     async def await_it() -> None:
         await asyncio.sleep(LIMIT)
 
-    task: Any = bench.app.task(name="slow", timeout=0.5)(
-        (lambda: until(lambda: False)) if kind == "sync" else await_it
-    )
+    task: Any = bench.app.task(name="slow", timeout=0.5)((lambda: until(lambda: False)) if kind == "sync" else await_it)
     told = listening(task)
     bench.work()
     assert finished(task.enqueue()) is State.DEAD
