@@ -4,10 +4,11 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,16 @@ from django.utils.module_loading import autodiscover_modules, module_has_submodu
 
 from tarry.app import App
 from tarry.client.batch_task import task_class
+from tarry.client.enqueue_listener import EnqueueListener
 from tarry.client.task import Task
 from tarry.config import load
 from tarry.django import compat, database, results, runs
 from tarry.django.codec import DjangoCodec
 from tarry.django.django_task import option, retry_rule_of
-from tarry.model.job import Job
+from tarry.errors import StoreError
+from tarry.model.job import Job, State
+
+log = logging.getLogger("tarry.django")
 
 _lock = threading.Lock()
 _apps: dict[tuple[int, str, str], "DjangoApp"] = {}
@@ -37,11 +42,26 @@ class DjangoApp(App):
         self.tasks: dict[str, Task[Any, Any]] = TaskTable(self._find_task)
         if (file := options.get("config")) is not None:
             self.configure(load(Path(file)))
+        self._sender = sender
         runs.register(self, sender, self.result_of)
 
     def result_of(self, job: Job) -> Any:
         """The job as Django sees it: a TaskResult."""
         return results.result_of(self.alias, job, self.declared(job.task))
+
+    def _enqueue_listener(self) -> EnqueueListener:
+        return runs.CancelSignals(super()._enqueue_listener(), self._send_cancelled)
+
+    def _send_cancelled(self, jobs: Sequence[Job]) -> None:
+        try:
+            now = self.client.fetch([job.id for job in jobs])
+        except StoreError:
+            # They are cancelled: that nobody could be told must not look like a cancel that failed.
+            log.warning("no task_finished is sent for %d cancelled jobs: their store is away", len(jobs))
+            return
+        for job in now:
+            if job is not None and job.state is State.CANCELLED:
+                runs.send_cancelled(self._sender, self.result_of(job))
 
     def discover(self) -> None:
         """Imports the `tasks` modules of the installed apps and of the project's own package, and OPTIONS["imports"],

@@ -81,8 +81,8 @@ def _has_tables(alias: str) -> bool:
 
 
 def _without_tables(alias: str, place: str) -> Iterator[Any]:
-    # `migrate` checks first and makes the tables then.
-    if "migrate" not in sys.argv[1:2]:
+    # Those who are on the way to `migrate` need not be told.
+    if sys.argv[1:2] not in (["migrate"], ["makemigrations"]):
         yield checks.Warning(
             f"{place}: DATABASES[{alias!r}] has no tables of tarry yet", hint="run manage.py migrate", id="tarry.W006"
         )

@@ -45,9 +45,10 @@ def class_path(kind: str) -> str:
 def errors_of(job: Job, attempts: Sequence[Attempt]) -> list[Any]:
     """One for each attempt that failed, the oldest first; and one for a job that ended without an attempt.
 
-    The traceback is that of the last error; of earlier ones tarry keeps the type and the message.
+    The last error has its whole traceback, those of the attempts just before it the end of theirs, and older ones only
+    the type and the message.
     """
-    found = [_short(attempt.error) for attempt in attempts if attempt.error]
+    found = [_of_attempt(attempt) for attempt in attempts if attempt.error]
     if not (note := _note(job)).type:
         return found
     last = compat.TaskError(
@@ -66,8 +67,9 @@ def error_of(error: BaseException) -> Any:
     )
 
 
-def _short(text: str) -> Any:
-    return compat.TaskError(exception_class_path=class_path(text.partition(": ")[0]), traceback=text)
+def _of_attempt(attempt: Attempt) -> Any:
+    path = class_path(attempt.error.partition(": ")[0])
+    return compat.TaskError(exception_class_path=path, traceback=attempt.traceback or attempt.error)
 
 
 def _note(job: Job) -> _Note:

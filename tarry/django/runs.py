@@ -9,13 +9,36 @@ from django.conf import settings
 from django.db import reset_queries
 
 from tarry.app import App
+from tarry.client.enqueue_listener import EnqueueListener, JobEvent
 from tarry.django import compat, results
+from tarry.errors import JobCancelled
 from tarry.model.job import Job
+from tarry.model.verdict import Cancel
 from tarry.tasks.running import CurrentJob
 
 _running: ContextVar[Any] = ContextVar("tarry_django_result")
 """The TaskResult of the job that runs here."""
 _KEY = "tarry.django"
+
+
+class CancelSignals(EnqueueListener):
+    """Calls `send` with the jobs that a person or a program cancelled in this process: no worker runs any code for
+    them. It tells `other` all that it hears."""
+
+    def __init__(self, other: EnqueueListener | None, send: Callable[[Sequence[Job]], None]) -> None:
+        self._other, self._send = other, send
+
+    def on_accepted(self, jobs: Sequence[Job], changed: bool = False) -> None:
+        """As in `EnqueueListener`."""
+        if self._other is not None:
+            self._other.on_accepted(jobs, changed)
+
+    def on_manual_change(self, jobs: Sequence[Job], what: JobEvent) -> None:
+        """As in `EnqueueListener`."""
+        if self._other is not None:
+            self._other.on_manual_change(jobs, what)
+        if what == "cancelled":
+            self._send(jobs)
 
 
 def register(app: App, sender: type, describe: Callable[[Job], Any]) -> None:
@@ -35,8 +58,7 @@ def register(app: App, sender: type, describe: Callable[[Job], Any]) -> None:
             reset_queries()
         if job.is_async:
             return _arun(sender, result, job, call_next)
-        compat.task_started.send_robust(sender, task_result=result)
-        return call_next(job)
+        return _run(sender, result, job, call_next)
 
     def succeeded(job: CurrentJob, value: Any) -> Any:
         result = results.succeeded(result_of(job), value)
@@ -62,9 +84,46 @@ def context_of(task: Any) -> Sequence[Any]:
     return (compat.TaskContext(task_result=_running.get()),) if task.takes_context else ()
 
 
+def cancelled_error(verdict: Cancel) -> JobCancelled:
+    """The error of a job whose task said that it is no longer wanted."""
+    return JobCancelled(verdict.reason or "its task cancelled it")
+
+
+def send_cancelled(sender: Any, result: Any) -> None:
+    """`task_finished` for a cancelled job, which is FAILED in Django's terms."""
+    try:
+        raise JobCancelled(result.errors[-1].traceback if result.errors else "it was cancelled")
+    except JobCancelled:
+        # As for every failure, receivers read the error of the `except` block that they are called in.
+        _send_finished(sender, result, is_async=False)
+
+
+def _run(sender: Any, result: Any, job: CurrentJob, call_next: Any) -> Any:
+    compat.task_started.send_robust(sender, task_result=result)
+    try:
+        value = call_next(job)
+    except Cancel as verdict:
+        send_cancelled(sender, results.failed(result, cancelled_error(verdict)))
+        raise
+    if isinstance(value, Cancel):
+        send_cancelled(sender, results.failed(result, cancelled_error(value)))
+    return value
+
+
 async def _arun(sender: Any, result: Any, job: CurrentJob, call_next: Any) -> Any:
     await _asend(compat.task_started, sender, result)
-    return await call_next(job)
+    try:
+        value = await call_next(job)
+    except Cancel as verdict:
+        await _asend_cancelled(sender, result, verdict)
+        raise
+    if isinstance(value, Cancel):
+        await _asend_cancelled(sender, result, value)
+    return value
+
+
+async def _asend_cancelled(sender: Any, result: Any, verdict: Cancel) -> None:
+    await sync_to_async(send_cancelled)(sender, results.failed(result, cancelled_error(verdict)))
 
 
 async def _asend_failed(sender: Any, result: Any, error: BaseException) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from tarry.model import outcome as ways
 from tarry.model.job import Job, State, StoredTime
@@ -20,6 +21,8 @@ KEPT_FROM_START = b"[0]"
 """A record without attempts: a job that has it from the start keeps its attempt also if that is done at once."""
 MOST_ERROR = 500
 """Characters of an error."""
+MOST_TRACEBACKS, MOST_TRACEBACK = 5, 1500
+"""How many of the newest attempts keep a traceback, and how many characters of it: the end, which tells most."""
 
 _NAMES: dict[type, str] = {
     ways.Returned: "done",
@@ -56,6 +59,8 @@ class Attempt(Struct, frozen=True, array_like=True, gc=False):
     """The worker; empty: not known."""
     error: str = ""
     """In short: its type and message."""
+    traceback: str = ""
+    """The end of it; empty: there was none, or it is no longer kept."""
 
     @property
     def host(self) -> str:
@@ -90,6 +95,15 @@ class _ErrorNote(Struct):
     type: str = ""
     message: str = ""
     reason: str = ""
+    traceback: str = ""
+
+    def short(self) -> str:
+        text = self.reason or ": ".join(part for part in (self.type, self.message) if part)
+        return text if len(text) <= MOST_ERROR else text[: MOST_ERROR - 1] + "…"
+
+    def end_of_traceback(self) -> str:
+        text = self.traceback
+        return text if len(text) <= MOST_TRACEBACK else "…" + text[1 - MOST_TRACEBACK :]
 
 
 _notes = msgspec.json.Decoder(_ErrorNote)
@@ -129,11 +143,17 @@ def with_attempt(job: Job, outcome: str, now: int, note: bytes = b"") -> bytes:
     """The record of a running job's attempts, with this one, which ended `now`. note: how it ended, as JSON."""
     record = _decode(job.attempts)
     kept = record.attempts
-    new = Attempt(job.attempt, job.epoch, job.state_since, now, outcome, job.owner, short_error(note))
+    error = _read_note(note)
+    new = Attempt(
+        job.attempt, job.epoch, job.state_since, now, outcome, job.owner, error.short(), error.end_of_traceback()
+    )
     if kept and outcome in _REPEATED and kept[-1].outcome == outcome:
         kept.pop()
         record.left_out += 1
     kept.append(new)
+    for at, old in enumerate(kept[:-MOST_TRACEBACKS]):
+        if old.traceback:
+            kept[at] = replace(old, traceback="")
     over = max(0, len(kept) - MOST_KEPT)
     return msgspec.json.encode(_Record(record.left_out + over, kept[over:], record.acts))
 
@@ -162,14 +182,15 @@ def attempts_of(job: Job) -> AttemptList:
 
 def short_error(note: bytes) -> str:
     """Type and message of an error's note, cut; empty: there is none."""
-    if not note:
-        return ""
+    return _read_note(note).short()
+
+
+def _read_note(note: bytes) -> _ErrorNote:
+    """What is known of the error; nothing of a note that cannot be read."""
     try:
-        seen = _notes.decode(note)
+        return _notes.decode(note) if note else _ErrorNote()
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return ""
-    text = seen.reason or ": ".join(part for part in (seen.type, seen.message) if part)
-    return text if len(text) <= MOST_ERROR else text[: MOST_ERROR - 1] + "…"
+        return _ErrorNote()
 
 
 def _decode(record: bytes) -> _Record:

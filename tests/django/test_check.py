@@ -46,6 +46,7 @@ def test_before_and_after_migrate(project: Path) -> None:
     assert not (project / "db.sqlite3").exists(), "a check makes no database"
     (project / "db.sqlite3").touch()
     assert "run manage.py migrate" in manage(project, "check")
+    assert "tarry" not in manage(project, "makemigrations", "--check")
     assert "tarry" not in manage(project, "migrate", "-v0")
     assert "no issues" in manage(project, "check")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.project import until
 from tests.django.projects import make_project, manage
 
 SHOP = """
@@ -37,6 +38,31 @@ def test_a_job_of_a_project(project: Path) -> None:
     assert "orders.tasks.count" in manage(project, "tarry", "jobs")
     manage(project, "tarry", "stop")
     manage(project, "tarry", "status", status=3)
+
+
+DYING = """
+import os, signal
+from pathlib import Path
+from tarry.django import compat, task
+def note(task_result, **more):
+    told = f"{task_result.status} {task_result.attempts} {task_result.errors[-1].exception_class.__name__}"
+    (Path(__file__).parents[1] / "finished.txt").write_text(told)
+compat.task_finished.connect(note)
+@task(retries=0)
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_worker_that_dies_ends_the_job_for_receivers(project: Path) -> None:
+    """Nothing of the worker's own can say so: the keeper does."""
+    (project / "orders/tasks.py").write_text(DYING)
+    manage(project, "migrate", "-v0")
+    manage(project, "tarry", "start", "-d")
+    manage(project, "shell", "-c", "from orders.tasks import die; die.enqueue()")
+    told = project / "finished.txt"
+    until(lambda: told.exists() and told.read_text())
+    assert told.read_text() == "FAILED 3 JobFailed", "a crash counts apart from retries: three of them are enough"
 
 
 def test_what_a_command_answers_passes(project: Path) -> None:

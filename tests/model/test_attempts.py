@@ -6,7 +6,17 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from tarry.model import lifecycle, outcome
-from tarry.model.attempts import MOST_ERROR, MOST_KEPT, OUTCOMES, attempts_of, outcome_name, short_error, with_attempt
+from tarry.model.attempts import (
+    MOST_ERROR,
+    MOST_KEPT,
+    MOST_TRACEBACK,
+    MOST_TRACEBACKS,
+    OUTCOMES,
+    attempts_of,
+    outcome_name,
+    short_error,
+    with_attempt,
+)
 from tarry.model.duration import HOUR
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
@@ -48,7 +58,17 @@ def test_no_more_than_so_many_are_kept_and_so_much_of_an_error() -> None:
     assert known.attempts[-1].ended == NOW + 99
     assert {len(one.error) for one in known.attempts} == {MOST_ERROR}
     assert known.attempts[0].error.startswith("ValueError: éé")
-    assert len(job.attempts) < MOST_KEPT * (2 * MOST_ERROR + 200)
+    assert [len(one.traceback) for one in known.attempts] == [0] * 15 + [MOST_TRACEBACK] * MOST_TRACEBACKS
+    assert known.attempts[-1].traceback.endswith("TracebackTraceback"), "its end is kept"
+    assert len(job.attempts) < MOST_KEPT * (2 * MOST_ERROR + 200) + MOST_TRACEBACKS * (MOST_TRACEBACK + 10)
+
+
+def test_a_record_of_before_there_were_tracebacks() -> None:
+    job = replace(RUNNING, attempts=b'[0,[[1,1,5,7,"failed","ann|1:2:3","ValueError: no"]]]')
+    (old, _) = attempts_of(job).attempts
+    assert (old.error, old.traceback) == ("ValueError: no", "")
+    (_, new) = attempts_of(replace(job, attempts=with_attempt(job, "failed", NOW), state=State.READY)).attempts
+    assert new.traceback == ""
 
 
 def test_what_never_ran_drives_nothing_out() -> None:

@@ -9,7 +9,7 @@ with contextlib.suppress(ImportError):
 with contextlib.suppress(ImportError):
     from django.tasks import task  # type: ignore[no-redef]
 
-from tarry import Retry, Snooze, current_job
+from tarry import Cancel, Retry, Snooze, current_job
 from tarry.django import task as our_task
 
 
@@ -79,6 +79,18 @@ def snoozes(context: Any) -> int:
     if context.attempt < 2:
         raise Snooze(0)
     return int(context.attempt)
+
+
+@task
+def unwanted(how: str) -> Any:
+    if how == "raise":
+        raise Cancel("no longer wanted")
+    return Cancel("no longer wanted")
+
+
+@task
+async def aunwanted(how: str) -> Any:
+    return unwanted.call(how)
 
 
 def plain() -> None:

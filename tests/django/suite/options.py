@@ -68,6 +68,26 @@ class Options(StoreCase):
         assert "no longer wanted" in result.errors[0].traceback
         assert result.errors[0].exception_class.__name__ == "JobCancelled"
 
+    def test_a_cancelled_job_has_finished_for_receivers(self) -> None:
+        result = tasks.echo.enqueue()
+        with heard(compat.task_finished) as said:
+            self.app.get(result.id).cancel("no longer wanted")
+            assert not self.app.get(result.id).cancel()
+        assert said == [("finished", "FAILED", "JobCancelled", "TarryBackend")]
+
+    def test_a_task_may_cancel_its_job(self) -> None:
+        for task_ in (tasks.unwanted, tasks.aunwanted):
+            for how in ("raise", "return"):
+                with heard(compat.task_finished) as said:
+                    result = self.done(task_, how)
+                assert (result.status, "no longer wanted" in result.errors[-1].traceback) == ("FAILED", True)
+                assert said == [("finished", "FAILED", "JobCancelled", "TarryBackend")], how
+
+    def test_each_attempt_keeps_its_own_traceback(self) -> None:
+        result = self.done(tasks.stubborn, 9)
+        assert ["in stubborn" in error.traceback for error in result.errors] == [True] * 3
+        assert [f"not yet: {number}" in result.errors[number - 1].traceback for number in (1, 2, 3)] == [True] * 3
+
     def test_the_settings_reach_tarry(self) -> None:
         made = self.app.tasks["tests.django.project.tasks.limited"]
         assert (made.timeout, made.retry.limit, [limit.most for limit in made.limits.values()]) == (30, 1, [3])
