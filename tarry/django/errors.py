@@ -52,7 +52,8 @@ def errors_of(job: Job, attempts: Sequence[Attempt]) -> list[Any]:
     if not (note := _note(job)).type:
         return found
     last = compat.TaskError(
-        exception_class_path=class_path(note.type), traceback=note.traceback or f"{note.type}: {note.message}"
+        exception_class_path=class_path(note.type),
+        traceback=note.traceback or ": ".join(filter(None, (note.type, note.message))),
     )
     if found and found[-1].exception_class_path == last.exception_class_path:
         found.pop()

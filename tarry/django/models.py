@@ -1,15 +1,16 @@
 """What the admin and Django's permissions need to know of jobs. There is no table: jobs are read from their store."""
 
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 
 class QueuedJob(models.Model):
     """A job, as the admin lists it; without a migration."""
 
     class Meta:
-        """Names, and the permissions `tarry.view_queuedjob` and `tarry.change_queuedjob`."""
+        """Names, and the permissions `tarry.view_queuedjob`, `tarry.change_queuedjob` and `tarry.delete_queuedjob`."""
 
         managed = False
-        default_permissions = ("view", "change")
-        verbose_name = "job"
-        verbose_name_plural = "jobs"
+        default_permissions = ("view", "change", "delete")
+        verbose_name = gettext_lazy("job")
+        verbose_name_plural = gettext_lazy("jobs")

@@ -91,11 +91,8 @@ def cancelled_error(verdict: Cancel) -> JobCancelled:
 
 def send_cancelled(sender: Any, result: Any) -> None:
     """`task_finished` for a cancelled job, which is FAILED in Django's terms."""
-    try:
-        raise JobCancelled(result.errors[-1].traceback if result.errors else "it was cancelled")
-    except JobCancelled:
-        # As for every failure, receivers read the error of the `except` block that they are called in.
-        _send_finished(sender, result, is_async=False)
+    # Not within an `except` as for an error: nothing went wrong, and receivers log what they find there.
+    _send_finished(sender, result, is_async=False)
 
 
 def _run(sender: Any, result: Any, job: CurrentJob, call_next: Any) -> Any:
@@ -103,8 +100,8 @@ def _run(sender: Any, result: Any, job: CurrentJob, call_next: Any) -> Any:
     try:
         value = call_next(job)
     except Cancel as verdict:
-        send_cancelled(sender, results.failed(result, cancelled_error(verdict)))
-        raise
+        # It may be returned, too.
+        value = verdict
     if isinstance(value, Cancel):
         send_cancelled(sender, results.failed(result, cancelled_error(value)))
     return value
@@ -115,15 +112,10 @@ async def _arun(sender: Any, result: Any, job: CurrentJob, call_next: Any) -> An
     try:
         value = await call_next(job)
     except Cancel as verdict:
-        await _asend_cancelled(sender, result, verdict)
-        raise
+        value = verdict
     if isinstance(value, Cancel):
-        await _asend_cancelled(sender, result, value)
+        await sync_to_async(send_cancelled)(sender, results.failed(result, cancelled_error(value)))
     return value
-
-
-async def _asend_cancelled(sender: Any, result: Any, verdict: Cancel) -> None:
-    await sync_to_async(send_cancelled)(sender, results.failed(result, cancelled_error(verdict)))
 
 
 async def _asend_failed(sender: Any, result: Any, error: BaseException) -> None:

@@ -1,12 +1,15 @@
-"""The pages of Django's admin about jobs: a list, and a page for each, with retry and cancel."""
+"""The pages of Django's admin about jobs: a list, and a page for each, with retry, cancel and delete."""
 
 from typing import Any
 
+from django import VERSION
 from django.apps import apps
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext
 
 from tarry.django.admin import jobs
 from tarry.errors import StoreError
@@ -14,33 +17,32 @@ from tarry.errors import StoreError
 
 @admin.register(apps.get_model("tarry", "QueuedJob"))
 class QueuedJobAdmin(admin.ModelAdmin):
-    """Reads jobs from their store. Who may see them has `view_queuedjob`; retry and cancel need `change_queuedjob`."""
+    """Reads jobs from their store. Who may see them has `view_queuedjob`; retry and cancel need `change_queuedjob`, and
+    delete `delete_queuedjob`."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Nobody: jobs are enqueued."""
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody: finished jobs are deleted by the rules of their queue."""
-        return False
-
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """The list; a POST retries or cancels the jobs that are marked."""
+        """The list; a POST does something to the jobs that are marked."""
         self._check_view(request)
         if request.method == "POST":
             return self._act(request, request.POST.getlist("job")[: jobs.PAGE])
+        if wanted := request.GET.get("q", "").strip():
+            return HttpResponseRedirect(jobs.search_target(request.GET, wanted))
         try:
             found = jobs.find_jobs(request.GET)
         except ValueError as error:
             raise Http404(str(error)) from None
         except StoreError as error:
             found = jobs.nothing_found(request.GET, str(error))
-        return self._page(request, "change_list", {"title": "Jobs", "found": found})
+        return self._page(request, "change_list", {"title": gettext("Jobs"), "found": found})
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """The page of one job; a POST retries or cancels it."""
+        """The page of one job; a POST does something to it."""
         self._check_view(request)
         if request.method == "POST":
             return self._act(request, [object_id])
@@ -50,19 +52,34 @@ class QueuedJobAdmin(admin.ModelAdmin):
             raise Http404(str(error)) from None
         except StoreError as error:
             messages.error(request, str(error))
-            return HttpResponseRedirect(request.path_info.rsplit(object_id, 1)[0])
-        return self._page(request, "change_form", {"title": f"Job {object_id}", "job": job})
+            return self._to_list(request)
+        return self._page(request, "change_form", {"title": job.row.task, "job": job, "place": object_id})
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """Asks whether a job is to be deleted."""
+        self._check_act(request, "delete")
+        return self._ask(request, [object_id])
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """There is none: the page of a job has its attempts."""
+        raise Http404
 
     def _check_view(self, request: HttpRequest) -> None:
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
 
-    def _act(self, request: HttpRequest, ids: list[str]) -> HttpResponse:
-        if not self.has_change_permission(request):
+    def _check_act(self, request: HttpRequest, act: str) -> None:
+        is_allowed = self.has_delete_permission if act == "delete" else self.has_change_permission
+        if not is_allowed(request):
             raise PermissionDenied
-        act = request.POST.get("act", "")
         if act not in jobs.ACTS:
             raise Http404(f"no such act: {act}")
+
+    def _act(self, request: HttpRequest, ids: list[str]) -> HttpResponse:
+        act = request.POST.get("act", "")
+        self._check_act(request, act)
+        if act == "delete" and "sure" not in request.POST:
+            return self._ask(request, ids)
         try:
             done = jobs.change_jobs(request.GET, act, ids, who=request.user.get_username())
         except ValueError as error:
@@ -71,20 +88,32 @@ class QueuedJobAdmin(admin.ModelAdmin):
             messages.error(request, str(error))
         else:
             self._tell(request, act, done, len(ids))
-        return HttpResponseRedirect(request.get_full_path())
+        # The page of a deleted job is gone.
+        return self._to_list(request) if act == "delete" else HttpResponseRedirect(request.get_full_path())
+
+    def _ask(self, request: HttpRequest, ids: list[str]) -> HttpResponse:
+        title = gettext("Delete jobs?")
+        return self._page(request, "delete_confirmation", {"title": title, "chosen": ids, "place": gettext("Delete")})
+
+    def _to_list(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponseRedirect(reverse("admin:tarry_queuedjob_changelist") + jobs.home_query(request.GET))
 
     def _tell(self, request: HttpRequest, act: str, done: int, of: int) -> None:
-        said = f"{jobs.ACTS[act]}: {done} of {of}"
+        said = jobs.ACTS[act] % {"done": done, "all": of}
         if done == of:
             messages.success(request, said)
         else:
-            messages.warning(request, f"{said}. The others had ended, run, or were no longer there.")
+            why = gettext("The others had ended, run, or were no longer there.")
+            messages.warning(request, f"{said}. {why}")
 
     def _page(self, request: HttpRequest, name: str, more: dict[str, Any]) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
+            "crumbs_are_a_list": VERSION >= (6, 1),
             "may_change": self.has_change_permission(request),
+            "may_delete": self.has_delete_permission(request),
+            "home_query": jobs.home_query(request.GET),
             **more,
         }
         return TemplateResponse(request, f"admin/tarry/queuedjob/{name}.html", context)

@@ -1,9 +1,16 @@
 """The pages of the admin: what they show, and who may do what."""
 
+import html
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
+from django.utils import translation
+from msgspec.structs import replace
 
+from tarry.django import compat
+from tarry.django.admin.newest import newest_jobs
+from tarry.store import ids
+from tarry.store.base import Query
 from tests.django.project import tasks
 from tests.django.suite.base import StoreCase
 
@@ -44,10 +51,75 @@ class AdminPages(StoreCase):
         results = [tasks.echo.enqueue(number).id for number in range(51)]
         first = self.client.get(LIST)
         second = self.page(f"{LIST}?{first.context['found'].next}")
-        shown = first.content.decode()
-        assert sum(id in shown for id in results) == 50
+        assert [row.id for row in first.context["found"].rows] == results[:0:-1], "the newest first"
         assert sum(id in second for id in results) == 1
+        assert results[0] in second
         assert "Next page" not in second
+
+    def test_the_newest_of_many_that_came_at_one_moment(self) -> None:
+        """As `enqueue_many` makes them: with times it alone cannot be told which are the newest."""
+        handles = self.app.tasks["tests.django.project.tasks.echo"].enqueue_many([(number,) for number in range(1200)])
+        query: Query | None = Query(limit=50)
+        seen: list[str] = []
+        before = b""
+        while query is not None:
+            found = newest_jobs(self.app.client.store, query, before)
+            seen += [ids.text(job.id) for job in found.jobs]
+            before, query = found.before or b"", query if found.before else None
+        assert seen == sorted((handle.id for handle in handles), reverse=True)
+
+    def test_a_page_that_takes_too_long_ends_early_and_goes_on(self) -> None:
+        tasks.echo.enqueue()
+        job = self.app.get(tasks.mail.enqueue("ann").id).record()
+        store, old = self.app.client.store, ids.parse("01890000-0000-7000-8000-000000000001")
+        store.insert([replace(job, id=old)])
+        times = iter((0.0, *[9.0] * 99))
+        first = newest_jobs(store, Query(task="none", limit=9), clock=lambda: next(times))
+        assert (first.jobs, first.before is not None) == ([], True)
+        second = newest_jobs(store, Query(queue="mail", limit=9), first.before or b"")
+        assert ([found.id for found in second.jobs], second.before) == ([old], None)
+
+    def test_a_search(self) -> None:
+        self.as_user("view_queuedjob")
+        result, other = tasks.mail.enqueue("ann"), tasks.echo.enqueue()
+        answer = self.client.get(LIST, {"q": f" {result.id} "}, follow=True)
+        assert answer.redirect_chain[0][0].endswith(f"{result.id}/change/")
+        assert '"ann"' in html.unescape(answer.content.decode())
+        answer = self.client.get(LIST, {"q": "tests.django.project.tasks.echo", "state": "ready"}, follow=True)
+        shown = answer.content.decode()
+        assert (other.id in shown, result.id in shown) == (True, False)
+
+    def test_delete_asks_first(self) -> None:
+        self.as_user("view_queuedjob", "delete_queuedjob")
+        done, waiting = self.done(tasks.echo), tasks.mail.enqueue("ann")
+        for answer in (
+            self.client.post(LIST, {"act": "delete", "job": [done.id, waiting.id]}),
+            self.client.post(f"{LIST}{done.id}/change/", {"act": "delete"}),
+            self.client.get(f"{LIST}{done.id}/delete/"),
+        ):
+            assert "Yes, delete" in answer.content.decode()
+            assert done.id in answer.content.decode()
+        done.refresh()
+        answer = self.client.post(LIST, {"act": "delete", "sure": "yes", "job": [done.id, waiting.id]}, follow=True)
+        assert "Deleted: 2 of 2" in answer.content.decode()
+        for result in (done, waiting):
+            with self.assertRaises(compat.TaskResultDoesNotExist):
+                result.refresh()
+
+    def test_who_may_not_delete(self) -> None:
+        self.as_user("view_queuedjob", "change_queuedjob")
+        result = self.done(tasks.echo)
+        for url in (LIST, f"{LIST}{result.id}/change/"):
+            assert self.client.post(url, {"act": "delete", "sure": "yes", "job": [result.id]}).status_code == 403
+            assert 'value="delete"' not in self.page(url)
+        assert self.client.get(f"{LIST}{result.id}/delete/").status_code == 403
+        result.refresh()
+
+    def test_in_another_language(self) -> None:
+        self.as_user("view_queuedjob")
+        tasks.echo.enqueue()
+        with translation.override("de"):
+            assert "Suchen" in self.page()
 
     def test_the_page_of_a_job(self) -> None:
         self.as_user("view_queuedjob")
@@ -100,7 +172,7 @@ class AdminPages(StoreCase):
         self.as_user("view_queuedjob", "change_queuedjob")
         for url in (
             f"{LIST}nonsense/change/", f"{LIST}01999999-0000-7000-8000-000000000000/change/", f"{LIST}?state=odd",
-            f"{LIST}?backend=none", f"{LIST}?after=nonsense",
+            f"{LIST}?backend=none", f"{LIST}?before=nonsense", f"{LIST}01999999-0000-7000-8000-000000000000/history/",
         ):  # fmt: skip
             assert self.client.get(url).status_code == 404, url
         assert self.client.post(LIST, {"act": "drop", "job": ["x"]}).status_code == 404
