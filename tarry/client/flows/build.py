@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.client.flows.node import nodes_among
 from tarry.client.flows.options import FlowOptions, check_node
 from tarry.client.flows.root import RootBody, make_root
 from tarry.client.flows.wires import Parents, joined, wire
@@ -87,7 +88,7 @@ class FlowBuilder:
             raise ValueError(f"undo={call!r}: a task that is limited, or sends requests, cannot undo")
         lacks_first = not task.codec.fits(call.args, call.kwargs)
         args = (NodeResult(self, (own,)), *call.args) if lacks_first else call.args
-        body, takes = encode_with_results(task.codec, args, call.kwargs)
+        body, takes = _encode(task, args, call.kwargs)
         return task.name, call.options.queue or task.queue, wrap(Wiring(takes=takes), body) if takes else body
 
     def make(
@@ -95,7 +96,7 @@ class FlowBuilder:
     ) -> None:
         """Makes the job of a node, with these arguments; ArgumentError."""
         task = node.call.task
-        body, takes = encode_with_results(task.codec, args, kwargs)
+        body, takes = _encode(task, args, kwargs)
         node.takes = (*takes, *(Take(AFTER, ref) for ref in node.reads))
         lane = _lane(task, args, kwargs)
         if self.options.queue is not None and options.queue is None:
@@ -170,6 +171,19 @@ def _blocked(job: Job, task: TaskDefinition[Any, Any], options: Options) -> Job:
     # A moment before RELATIVE would be taken for a delay; it has passed long ago.
     due = 0 if options.at is not None and due < RELATIVE else due
     return replace(job, state=State.BLOCKED, due=due, expires=0 if expires is None else microseconds(expires))
+
+
+def _encode(
+    task: TaskDefinition[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[bytes, tuple[Take, ...]]:
+    """The body of a call, and which of its arguments are results; ArgumentError."""
+    try:
+        return encode_with_results(task.codec, args, kwargs)
+    except ArgumentError:
+        # Looked for only now: the right calls of a large group should not pay for it.
+        for node in nodes_among(args, kwargs):
+            raise ArgumentError(f"{task.name}: {node!r} is a node; what it will return is `.result` of it") from None
+        raise
 
 
 def _lane(task: TaskDefinition[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:

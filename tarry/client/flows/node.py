@@ -1,6 +1,6 @@
 """A node of a flow that is being built, and nodes that a job adds while it runs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from tarry.model.flow.wiring import Ref
@@ -65,6 +65,14 @@ class AddedNodes:
 
     def __init__(self, result: bytes) -> None:
         self.result = result
+
+
+def nodes_among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Node[Any]]:
+    """The nodes that stand where their results should, also in lists."""
+    for value in (*args, *kwargs.values()):
+        for each in value if type(value) in (list, tuple) else (value,):
+            if isinstance(each, Node):
+                yield each
 
 
 def require_nodes(nodes: Iterable[Any], flow: object) -> Iterator[Node[Any]]:

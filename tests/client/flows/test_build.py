@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -240,6 +240,15 @@ def test_nodes_of_another_flow_are_refused(app: App) -> None:
             two.add(call(app, "number", 1), after=["node"])  # type: ignore[list-item]
         with pytest.raises(TypeError, match="no call of a task"):
             two.add(5)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("wrap", [lambda node: node, lambda node: [node], lambda node: (1, node)])
+def test_a_node_is_not_its_result(app: App, wrap: Callable[[Any], Any]) -> None:
+    with app.flow("order") as f:
+        node = f.add(call(app, "number", 1))
+        for name in ("number", "text"):
+            with pytest.raises(ArgumentError, match=rf"{name}: <Node 1> is a node; .* `\.result` of it"):
+                f.add(call(app, name, wrap(node)))
 
 
 def test_a_result_is_no_value_yet(app: App) -> None:
