@@ -75,6 +75,9 @@ def test_list_and_show(project: Project) -> None:
     assert shown[0].startswith(f"order {first}, key 1: done ")
     assert shown[1].startswith("└─ 1 app.charge: done in ")
     assert shown[-1] == 'result: "sent receipt 7"'
+    assert [one["id"] for one in project.facts("flows", "show", "--name", "order")] == [second]
+    assert [one["id"] for one in project.facts("flows", "show", "--key", "1", "--limit", "2")] == [first]
+    assert "no flow matches" in project.refused("flows", "show", "--name", "nosuch")
     (fact,) = project.facts("flows", "show", first)
     assert ([box["after"] for box in fact["boxes"]], fact["result"]) == ([[], [1]], "sent receipt 7")
 

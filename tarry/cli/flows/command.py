@@ -36,23 +36,23 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "flows",
         help="list, show, retry or cancel flows; send signals; decide approvals",
         usage="""tarry flows [list] [--name --key --state --limit]
-       tarry flows show ID...
+       tarry flows show ID... | --name --key --state [--limit]
        tarry flows retry|cancel ID... | --name --key --state [--yes]
        tarry flows approvals [--question]
        tarry flows approve KEY [--no] [--note] [--question]
        tarry flows signal NAME KEY [--value JSON] [--id ID]""",
-        description="""show prints a flow as a tree: each job below those that it waits for, alike jobs on one line.
-        retry lets a flow that is dead or cancelled go on from its failed jobs; cancel ends one: nothing of it starts
-        any more. Without ids they are for all that match: retry for those that are dead, cancel for those that run,
-        unless --state says otherwise; this asks first. approvals lists what waits for a person, approve decides it by
-        its key. signal tells the jobs that wait for it.""",
+        description="""show prints a flow as a tree: each job below those that it waits for, alike jobs on one line;
+        without ids the newest flow that matches. retry lets a flow that is dead or cancelled go on from its failed
+        jobs; cancel ends one: nothing of it starts any more. Without ids they are for all that match: retry for those
+        that are dead, cancel for those that run, unless --state says otherwise; this asks first. approvals lists what
+        waits for a person, approve decides it by its key. signal tells the jobs that wait for it.""",
     )
     command.add_argument("action", nargs="?", choices=ACTIONS, default="list")
     command.add_argument("ids", nargs="*", metavar="ID", help="of flows; KEY of approve; NAME KEY of signal")
     command.add_argument("--name", help="the name of the flow")
     command.add_argument("--key", help="the key that it was stored with")
     command.add_argument("--state", choices=[state.value for state in FLOW_STATES])
-    command.add_argument("--limit", type=int, help=f"list at most so many ({LISTED})")
+    command.add_argument("--limit", type=int, help=f"list, show: at most so many ({LISTED}; show: 1)")
     command.add_argument("--reason", help="cancel: why")
     command.add_argument("--yes", action="store_true", help="do not ask")
     command.add_argument("--no", action="store_true", help="approve: refuse it")
@@ -64,10 +64,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 _OPTIONS = {
-    "name": ("list", "retry", "cancel"),
-    "key": ("list", "retry", "cancel"),
-    "state": ("list", "retry", "cancel"),
-    "limit": ("list",),
+    "name": ("list", "show", "retry", "cancel"),
+    "key": ("list", "show", "retry", "cancel"),
+    "state": ("list", "show", "retry", "cancel"),
+    "limit": ("list", "show"),
     "reason": ("cancel",),
     "yes": ("retry", "cancel"),
     "no": ("approve",),
@@ -105,9 +105,7 @@ def _check(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name} is for `tarry flows {'` and `'.join(actions)}`, not for {args.action}")
     if args.action in ("list", "approvals") and args.ids:
         raise UsageError(f"{args.action} takes no ids; `tarry flows show ID` shows one flow")
-    if args.action == "show" and not args.ids:
-        raise UsageError("which flow? tarry flows show ID; `tarry flows` lists them")
-    if args.action in ("retry", "cancel"):
+    if args.action in ("show", "retry", "cancel"):
         _check_choice(args)
     if args.limit is not None and args.limit < 1:
         raise UsageError(f"--limit {args.limit}: 1 or more")
@@ -117,18 +115,15 @@ def _check_choice(args: argparse.Namespace) -> None:
     narrowed = args.name or args.key or args.state
     if args.ids and narrowed:
         raise UsageError(f"give ids, or {NARROWING}, not both")
+    if args.action == "show" and not args.ids and not narrowed:
+        raise UsageError(f"which flow? tarry flows show ID, or {NARROWING}; `tarry flows` lists them")
     if not args.ids and not narrowed:
         raise UsageError(f"{args.action} which flows? Give ids, or narrow with {NARROWING}")
 
 
 def _list(client: Client, args: argparse.Namespace) -> int:
     most = args.limit or LISTED
-    rows: list[FlowRow] = []
-    for page in _pages(client, _search(args, args.state)):
-        rows += page
-        if len(rows) >= most:
-            break
-    rows = rows[:most]
+    rows = _newest(client, args, most)
     records = [flow_record(row) for row in rows]
     if args.json:
         print_json(records)
@@ -154,6 +149,16 @@ def _made(row: FlowRow) -> int:
 
 def _state(row: FlowRow) -> str:
     return state_of(row).value if row.phase is Phase.ENDED else row.phase.name.lower()
+
+
+def _newest(client: Client, args: argparse.Namespace, most: int) -> list[FlowRow]:
+    """Those that match, the newest first."""
+    rows: list[FlowRow] = []
+    for page in _pages(client, _search(args, args.state)):
+        rows += page
+        if len(rows) >= most:
+            break
+    return rows[:most]
 
 
 def _search(args: argparse.Namespace, state: str | None) -> FlowSearch:
@@ -186,7 +191,10 @@ def _fetch_one(client: Client, name: str) -> FlowRow:
 
 
 def _show(client: Client, args: argparse.Namespace) -> int:
-    details = [flow_detail(client, row, most=ALL_LOOKED_AT) for row in _fetch(client, args.ids)]
+    rows = _fetch(client, args.ids) if args.ids else _newest(client, args, args.limit or 1)
+    if not rows:
+        raise JobNotFound("no flow matches; `tarry flows` lists them")
+    details = [flow_detail(client, row, most=ALL_LOOKED_AT) for row in rows]
     if args.json:
         print_json(details)
         return 0
