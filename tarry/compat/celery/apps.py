@@ -7,6 +7,8 @@ from tarry.tasks.running import current, require_current
 
 T = TypeVar("T")
 
+NO_APP = "there is no app yet: import the module that makes Celery(...) first, as a package's __init__.py often does"
+
 _apps: list[Any] = []
 _shared: list[Any] = []
 
@@ -14,7 +16,7 @@ _shared: list[Any] = []
 def current_app() -> Any:
     """The app that was made last; ConfigError if there is none."""
     if not _apps:
-        raise ConfigError("there is no app yet: make one, Celery(...), and import its module first")
+        raise ConfigError("@@")
     return _apps[-1]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tarry.compat.celery.apps import NO_APP
 from tarry.compat.celery.calls import Signature
 from tarry.compat.celery.differences import CeleryNotSupported, differs
 from tarry.compat.celery.exceptions import MaxRetriesExceededError, RetryAsked
@@ -75,7 +76,7 @@ class CeleryTask:
     def app(self) -> Any:
         """The app that it belongs to; ConfigError while there is none."""
         if self._app is None:
-            raise ConfigError(f"{self.name}: there is no app yet: make one, Celery(...), and import its module first")
+            raise ConfigError(f"{self.name}: {NO_APP}")
         return self._app
 
     @property

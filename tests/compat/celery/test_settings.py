@@ -209,3 +209,46 @@ def test_each_usual_import_works_once_its_first_word_is_changed() -> None:
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ran.stdout, ran.stderr) == ("True x SUCCESS\n", "")
+
+
+DJANGO_APP = """
+import os
+from tarry.compat.celery import Celery
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "site_settings")
+app = Celery("site")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+"""
+DJANGO_SETTINGS = """
+INSTALLED_APPS = ["django.contrib.contenttypes", "news"]
+SECRET_KEY = "x"
+CELERY_TASK_DEFAULT_QUEUE = "site"
+CELERY_TIMEZONE = "Asia/Tokyo"
+CELERY_BEAT_SCHEDULE = {"often": {"task": "news.tasks.count", "schedule": 30}}
+"""
+DJANGO_TASKS = """
+from django.contrib.contenttypes.models import ContentType
+from tarry.compat.celery import shared_task
+
+@shared_task
+def count():
+    return ContentType._meta.label
+"""
+
+
+def test_tasks_of_djangos_apps_are_found_and_django_is_set_up_for_them(tmp_path: Path) -> None:
+    (tmp_path / "site_celery.py").write_text(DJANGO_APP)
+    (tmp_path / "site_settings.py").write_text(DJANGO_SETTINGS)
+    (tmp_path / "news").mkdir()
+    (tmp_path / "news" / "__init__.py").write_text("")
+    (tmp_path / "news" / "tasks.py").write_text(DJANGO_TASKS)
+    code = textwrap.dedent("""
+        from site_celery import app
+        result = app.send_task("news.tasks.count")
+        app.drain()
+        print(result.get(timeout=5), result.queue, [line.zone for line in app.tasks["news.tasks.count"].schedules])
+        """)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("contenttypes.ContentType site ['Asia/Tokyo']\n", "")
