@@ -28,4 +28,4 @@ def report(what, mark=""):
 
 @app.on_after_configure.connect
 def add_lines(sender, **kwargs):
-    sender.add_periodic_task(120.0, report.s("added"), name="every two minutes")
+    sender.add_periodic_task(120.0, report.s("added").set(queue="own"), name="every two minutes")

@@ -48,6 +48,7 @@ def test_a_line_that_is_added_when_the_app_is_ready(ready: Jobs) -> None:
     ready.advance(120, schedules=True)
     ready.drain()
     assert ("added", "") in seen
+    assert "own" in [job.queue for job in ready.enqueued(report.name)]
 
 
 def test_an_attempt_that_is_repeated_enqueues_no_second_job(ready: Jobs) -> None:

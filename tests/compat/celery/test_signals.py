@@ -1,8 +1,11 @@
 """Signals of tasks and workers: when they are sent, and what is said of those that are not."""
 
 import logging
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,3 +173,43 @@ def test_what_is_never_sent_is_said_at_connect(name: str) -> None:
         signal.connect(print)
     assert signal.disconnect(print)
     assert told[0].filename == __file__
+
+
+LOGGING = """
+import logging, logging.config
+from tarry.compat.celery import Celery
+from tarry.compat.celery.signals import setup_logging, worker_process_init, worker_process_shutdown
+app = Celery("logging")
+
+@setup_logging.connect
+def own(**kwargs):
+    logging.config.dictConfig({"version": 1, "root": {"level": "INFO", "handlers": ["out"]}, "handlers": {
+        "out": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout"}}})
+
+@worker_process_init.connect
+def begin(**kwargs):
+    print("begins")
+
+@worker_process_shutdown.connect
+def end(**kwargs):
+    print("ends")
+
+@app.task
+def work():
+    logging.getLogger("shop").info("worked")
+
+if __name__ == "__main__":
+    logging.getLogger("tarry.worker")
+    work.delay(); app.drain(); work.delay(); app.drain()
+    print(logging.getLogger("tarry.worker").disabled)
+    app.close()
+"""
+
+
+def test_a_worker_of_one_process_begins_once_and_logs_as_the_app_says(tmp_path: Path) -> None:
+    (tmp_path / "own_logging.py").write_text(LOGGING)
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", "import runpy; runpy.run_module('own_logging', run_name='__main__')"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.stdout.splitlines() == ["begins", "worked", "worked", "False", "ends"], ran.stderr
