@@ -39,6 +39,12 @@ import json, sys
 from shop.tasks import *
 print(json.dumps([each.id for each in eval(sys.argv[1])]))
 """
+INSPECT = """
+import json
+from shop.celery import app
+found = app.control.inspect()
+print(json.dumps({"ping": found.ping(), "stats": found.stats(), "active": found.active()}))
+"""
 ASK = """
 import json, sys
 from shop.tasks import *
@@ -135,7 +141,12 @@ def test_a_killed_worker_and_a_reload_lose_nothing_and_count_as_no_retry(shop: S
     shop.begin()
     ids = shop.python(SEND, "[hold.delay('go'), *(add.delay(n, n) for n in range(20))]")
     until(lambda: shop.told("holds"))
+    looks = shop.python(INSPECT)
     victim = shop.told("holds")[0]["pid"]
+    assert [len(looks[what]) for what in ("ping", "stats", "active")] == [2, 2, 2]
+    assert victim in [worker["pid"] for worker in looks["stats"].values()]
+    held = [job for jobs in looks["active"].values() for job in jobs if job["name"] == "shop.tasks.hold"]
+    assert [(job["id"], job["args"]) for job in held] == [(ids[0], ["go"])]
     os.kill(victim, signal.SIGKILL)
     until(lambda: not alive(victim))
     until(lambda: len(shop.told("holds")) == 2)

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
 from tarry.client.handle import Handle
 from tarry.compat.celery import signals
 from tarry.compat.celery.apps import current_app
-from tarry.compat.celery.differences import CeleryNotSupported
 from tarry.compat.celery.running.progress import state_of
 from tarry.compat.celery.running.request import TaskRequest
 from tarry.compat.celery.sending.values import from_json
@@ -180,10 +178,15 @@ class AsyncResult(ResultMixin):
 
     def _call(self) -> tuple[Any, Any]:
         job = self._record()
-        task = None if job is None else self.app.tasks.get(job.task)
-        if job is None or task is None:
+        if job is None:
             return None, None
-        args, kwargs = task.codec.decode(unwrap(job.body)[1])
+        body, task = unwrap(job.body)[1], self.app.tasks.get(job.task)
+        if task is not None:
+            args, kwargs = task.codec.decode(body)
+        else:
+            # Of a module that this process has not imported: a list is by place, an object by name.
+            found = msgspec.json.decode(body)
+            args, kwargs = (found, {}) if isinstance(found, list) else ((), found)
         return from_json(tuple(args)), from_json(dict(kwargs))
 
     @property
@@ -272,32 +275,3 @@ def error_of_note(note: Any, failure: JobFailed) -> Exception:
 def allow_join_result() -> Iterator[None]:
     """Nothing: a task may wait for another one, if there is a worker left to run that."""
     yield
-
-
-_INSTEAD = {
-    "rate_limit": "`tarry limits set task:NAME --rate 10/m`",
-    "inspect": "`tarry status`, `tarry top`, `tarry queues`, or the HTTP API",
-    "ping": "`tarry status` or `tarry hosts`",
-    "shutdown": "`tarry stop`",
-    "purge": "`tarry queues purge NAME`",
-    "broadcast": "`task.native.broadcast(...)`",
-}
-
-
-class Control:
-    """Revokes jobs. All else raises CeleryNotSupported, with the command that does it."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    def revoke(self, task_id: Any, terminate: bool = False, **ignored: Any) -> None:
-        """Cancels these jobs; one that runs is interrupted."""
-        single = isinstance(task_id, str | UUID | AsyncResult) or task_id is None
-        for id in [task_id] if single else task_id:
-            AsyncResult(str(id), app=self._app).revoke(terminate)
-
-    def __getattr__(self, name: str) -> Any:
-        """AttributeError, or CeleryNotSupported for what Celery has here."""
-        if name in _INSTEAD:
-            raise CeleryNotSupported(f"app.control.{name}: {_INSTEAD[name]}")
-        raise AttributeError(name)

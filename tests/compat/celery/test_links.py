@@ -129,6 +129,13 @@ def test_results_by_the_app_that_is_asked(jobs: Jobs) -> None:
     assert result.state == "PENDING"
 
 
+def test_the_arguments_of_a_task_that_is_not_imported_here(jobs: Jobs) -> None:
+    by_place = plain.send_task("elsewhere.one", (1, 2))
+    by_name = plain.send_task("elsewhere.one", kwargs={"a": 1})
+    assert (by_place.args, by_place.kwargs) == ((1, 2), {})
+    assert (by_name.args, by_name.kwargs) == ((), {"a": 1})
+
+
 def test_forget_leaves_what_has_not_ended(jobs: Jobs) -> None:
     result = add.delay(1, 2)
     result.forget()

@@ -230,8 +230,14 @@ def test_revoke(jobs: Jobs) -> None:
     app.control.revoke(two.id)
     assert jobs.drain() == 0
     assert (one.state, two.state) == ("REVOKED", "REVOKED")
-    with pytest.raises(CeleryNotSupported, match="tarry status"):
-        app.control.inspect()
+
+
+def test_what_control_has_not_names_its_command(jobs: Jobs) -> None:
+    assert (app.control.inspect().ping(), app.control.inspect().stats(), app.control.ping()) == (None, None, [])
+    with pytest.raises(CeleryNotSupported, match="tarry stop"):
+        app.control.shutdown()
+    with pytest.raises(CeleryNotSupported, match="tarry queues"):
+        app.control.inspect().active_queues()
 
 
 def test_a_result_that_no_backend_would_keep(jobs: Jobs) -> None:
