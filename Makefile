@@ -100,8 +100,12 @@ test-pythons:
 surface: setup
 	$(BIN)/python -m tests.surface
 
+# docs/lifecycle.md from the code, and then the site in build/site: files for any web server. Links and anchors are
+# checked, and a warning is an error (not with --quiet, which hides warnings from that check, too).
 docs: setup
 	$(BIN)/python -m tests.lifecycle_page
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "build/site: $(BIN)/python -m http.server --directory build/site"
 
 # The pictures of docs/images, by Chromium, of a real master.
 screenshots: servers

@@ -1,0 +1,181 @@
+"""The site that `make docs` builds: complete, and nothing on it asks anything of another host."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import tarry
+from docs_build.nav import expand
+from docs_build.python_pages import PAGES, without_page
+from docs_build.repository import Repository
+from tarry.cli.main import COMMAND_MODULES
+from tarry.config import Config
+from tarry.door.http.api import METHODS
+from tarry.settings import forms
+from tests.docs.pages import ROOT
+from tests.docs.site import build, built_once, served
+from tests.door.console.browser.conftest import CHROMIUM, OPTIONS
+
+pytestmark = pytest.mark.timeout(400)
+LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("use", "href")}
+NOT_LOADED = {"canonical", "prev", "next", "alternate"}
+"""`rel` of links to other pages."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    base = tmp_path_factory.getbasetemp()
+    return built_once(base if worker_id == "master" else base.parent)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed: python -m tests.servers.install")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+class Resources(HTMLParser):
+    """What a browser loads for a page, and the ids on it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = {name: value or "" for name, value in attrs}
+        self.ids.add(named.get("id", ""))
+        if named.get("rel") not in NOT_LOADED:
+            self.urls += [value for name, value in named.items() if (tag, name) in LOADED]
+
+
+def text_at(site: Path, page: str) -> str:
+    return (site / page / "index.html").read_text(encoding="utf-8")
+
+
+def test_no_page_names_a_resource_of_another_host(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 20
+    found = {url for page in pages for url in Resources(page.read_text(encoding="utf-8")).urls}
+    assert [url for url in sorted(found) if re.match(r"(\w+:)?//", url)] == []
+    styles = "".join(file.read_text(encoding="utf-8") for file in site.rglob("*.css"))
+    assert re.findall(r"url\(\s*[\"']?(?:https?:)?//[^)]*\)|@import[^;]*//[^;]*;", styles) == []
+
+
+def open_page(page: Page, url: str) -> list[str]:
+    """Goes there; what was asked of others, and what went wrong."""
+    trouble: list[str] = []
+    base = re.match(r"http://[^/]+/", url)
+    assert base
+    page.on("request", lambda sent: trouble.append(sent.url) if not sent.url.startswith((base[0], "data:")) else None)
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("response", lambda got: trouble.append(f"{got.status} {got.url}") if got.status >= 400 else None)
+    page.goto(url, wait_until="networkidle")
+    return trouble
+
+
+def test_a_browser_asks_nothing_of_another_host(site: Path, browser: Browser) -> None:
+    """Also on a phone, where no page is wider than its screen."""
+    with served(site) as url:
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        for file in sorted(site.rglob("index.html")):
+            path = file.parent.relative_to(site).as_posix()
+            assert open_page(page, f"{url}{path}/") == [], path
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+        page.close()
+
+
+def test_it_is_searched_without_another_host(site: Path, browser: Browser) -> None:
+    with served(site) as url:
+        page = browser.new_page()
+        trouble = open_page(page, url)
+        page.locator("[data-md-component=search-query]").fill("snooze")
+        page.locator(".md-search-result__link", has_text="nooze").first.wait_for(timeout=30_000)
+        assert trouble == []
+        page.close()
+
+
+def test_every_name_that_users_import_has_a_place(site: Path) -> None:
+    assert without_page() == set()
+    for path, page in PAGES.items():
+        ids = Resources(text_at(site, path.removesuffix(".md"))).ids
+        assert [name for name in page.names if f"{page.module}.{name}" not in ids] == []
+    assert "tarry.App.task" in Resources(text_at(site, "reference/app")).ids, "what it inherits, too"
+    assert "tarry.errors.StoreFull" in Resources(text_at(site, "reference/errors")).ids
+    assert tarry.__all__
+
+
+def test_every_command_is_in_the_reference(site: Path) -> None:
+    ids = Resources(text_at(site, "reference/command-line")).ids
+    assert [name for names in COMMAND_MODULES.values() for name in names if f"tarry-{name}" not in ids] == []
+    assert "--priority PRIORITY" in text_at(site, "reference/command-line")
+
+
+def test_every_setting_is_in_the_reference(site: Path) -> None:
+    text = text_at(site, "reference/settings")
+    sections = [kind for _, kind in forms(Config).values() if isinstance(kind, type)]
+    names = [name for kind in (Config, *sections) for name in forms(kind)]
+    assert len(names) > 40
+    assert [name for name in names if name not in text] == []
+    assert "TARRY_MASTER__PID_FILE" in text
+    assert "TARRY_STORE" in text
+
+
+def test_every_method_of_the_api_is_in_the_reference(site: Path) -> None:
+    ids = Resources(text_at(site, "reference/http-api")).ids
+    assert [method.name for method in METHODS if method.name not in ids] == []
+    assert "object-problem" in ids
+
+
+@pytest.mark.parametrize(
+    ("link", "complaint"),
+    [("nowhere.md", "nowhere.md"), ("tasks.md#nothing", "#nothing"), ("../no/file.txt", "file.txt")],
+)
+def test_a_link_to_nothing_fails_the_build(link: str, complaint: str, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "tasks.md").write_text("# Tasks\n")
+    (docs / "index.md").write_text(f"# Home\n\n[there]({link})\n")
+    (tmp_path / "mkdocs.yml").write_text(
+        f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: {docs}\nnav: []\nplugins: []\nextra_css: []\n"
+        f"hooks: [{ROOT}/docs_build/hooks.py]\n"
+    )
+    assert complaint in build(tmp_path / "site", "--config-file", str(tmp_path / "mkdocs.yml"))
+
+
+def test_the_navigation_has_what_is_there() -> None:
+    nav = [
+        "index.md",
+        {"How to": ["howto/b.md", "howto/gone.md", "howto/*.md"]},
+        {"Gone": ["gone/*.md"]},
+        {"F": "f.md"},
+    ]
+    there = ["index.md", "howto/a.md", "howto/b.md", "howto/deep/c.md", "f.md"]
+    assert expand(nav, there) == ["index.md", {"How to": ["howto/b.md", "howto/a.md"]}, {"F": "f.md"}]
+
+
+def test_links_out_of_docs_lead_to_the_same_file(tmp_path: Path) -> None:
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", "deploy/tarry.service"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("[tasks](../docs/tasks.md#a) [unit](tarry.service)\n")
+    repository = Repository(tmp_path)
+    page = "[log](../CHANGELOG.md) [unit](../deploy/tarry.service) [own](flows.md#b) [far](https://example.org/)"
+    assert repository.relink(page, "operations.md") == (
+        "[log](project/changelog.md) [unit](files/deploy/tarry.service) [own](flows.md#b) [far](https://example.org/)"
+    )
+    shown = repository.pages["project/deploy.md"]
+    assert repository.relink(shown, "project/deploy.md") == (
+        "[tasks](../tasks.md#a) [unit](../files/deploy/tarry.service)\n"
+    )
+    assert repository.linked({"project/deploy.md": shown}) == {
+        "files/deploy/tarry.service": tmp_path / "deploy/tarry.service"
+    }
