@@ -1,4 +1,4 @@
-"""What `tarry init --fastapi` writes, in a browser."""
+"""What `tarry init --fastapi` writes: as the documentation has it, and in a browser."""
 
 import os
 import shutil
@@ -33,3 +33,10 @@ def test_a_progress_bar(tmp_path: Path) -> None:
             page.screenshot(path=shot)
         assert sum(url.endswith("/events") for url in requests) == 1
         browser.close()
+
+
+def test_the_documentation_shows_what_is_written() -> None:
+    page = (ROOT / "docs/frameworks/fastapi.md").read_text(encoding="utf-8")
+    starters = ROOT / "tarry/cli/project/starters/fastapi"
+    for name in ("app.py", "web.py"):
+        assert f'```python title="{name}"\n{(starters / name).read_text(encoding="utf-8")}```' in page
