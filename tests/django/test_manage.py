@@ -40,6 +40,21 @@ def test_a_job_of_a_project(project: Path) -> None:
     manage(project, "tarry", "status", status=3)
 
 
+EARLY = """
+from tarry.django import task
+@task(limit=3)
+def early() -> int:
+    return 1
+"""
+
+
+def test_a_task_may_be_defined_before_the_models_are_loaded(project: Path) -> None:
+    """As where a module of models imports tasks: a backend that loaded models would end that."""
+    (project / "orders/models.py").write_text(EARLY)
+    manage(project, "migrate", "-v0")
+    assert "orders.models.early" in manage(project, "tarry", "tasks")
+
+
 DYING = """
 import os, signal
 from pathlib import Path

@@ -44,7 +44,8 @@ TEMPLATES = [
         },
     }
 ]
-DATABASES = {"default": _given.get("database", {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"})}
+_MEMORY = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+DATABASES = {"default": _given.get("database", _MEMORY), "second": _MEMORY}
 TASKS = {
     "default": {
         "BACKEND": "tarry.django.Backend",

@@ -9,6 +9,8 @@ with contextlib.suppress(ImportError):
 with contextlib.suppress(ImportError):
     from django.tasks import task  # type: ignore[no-redef]
 
+from django.db import connection
+
 from tarry import Cancel, Retry, Snooze, current_job
 from tarry.django import task as our_task
 
@@ -79,6 +81,12 @@ def snoozes(context: Any) -> int:
     if context.attempt < 2:
         raise Snooze(0)
     return int(context.attempt)
+
+
+@task
+def queries() -> int:
+    connection.cursor().execute("SELECT 1")
+    return len(connection.queries)
 
 
 @task

@@ -1,4 +1,10 @@
 from django.contrib import admin
 from django.urls import path
 
-urlpatterns = [path("admin/", admin.site.urls)]
+from tests.django.project import views
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("enqueue", views.enqueue),
+    path("aenqueue", views.aenqueue),
+]

@@ -3,10 +3,13 @@
 import asyncio
 import importlib
 import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
 
+from asgiref.sync import async_to_sync
 from django.test import override_settings
 from django.utils import timezone
 
@@ -241,6 +244,21 @@ class Contract(StoreCase):
         compat.task_backends["other"].app.drain(timeout=30)
         result.refresh()
         assert result.return_value == [[6], {}]
+
+    def test_threads_share_one_store(self) -> None:
+        """Django makes a backend for each of them."""
+        with ThreadPoolExecutor(1) as pool:
+            backend, app = pool.submit(lambda: (self.backend, self.app)).result()
+        assert backend is not self.backend
+        assert app is self.app
+
+    def test_a_task_may_be_called_and_copied(self) -> None:
+        assert tasks.mail.call("ann") == "ann"
+        for task, value in ((tasks.aecho, [["ann"], {}]), (tasks.mail, "ann")):
+            assert async_to_sync(task.acall)("ann") == value
+        if hasattr(compat.Task, "_reconstruct"):  # from Django 6.1 on
+            for task in (tasks.mail, tasks.limited, tasks.ours(tasks.stubborn).using(timeout=5, priority=3)):
+                assert repr(pickle.loads(pickle.dumps(task))) == repr(task)
 
     def test_settings_may_change(self) -> None:
         changed = {"default": {"BACKEND": "tarry.django.Backend", "QUEUES": [], "OPTIONS": {"store": "memory://"}}}

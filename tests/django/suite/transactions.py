@@ -1,8 +1,11 @@
 """Enqueues within transactions of Django's, on the database that keeps the jobs or another."""
 
+import contextlib
+from unittest import mock
+
 from asgiref.sync import async_to_sync
-from django.db import transaction
-from django.test import TestCase
+from django.db import connection, transaction
+from django.test import TestCase, override_settings
 
 from tarry.django import compat
 from tests.django.project import tasks
@@ -83,6 +86,41 @@ class Transactions(StoreCase):
         with transaction.atomic():
             at_once.enqueue(tasks.echo, [1], {})
             assert sum(tally.count for tally in at_once.app.client.store.counts()) == 1
+
+    def test_a_request_that_is_a_transaction(self) -> None:
+        with mock.patch.dict(connection.settings_dict, {"ATOMIC_REQUESTS": True}):
+            assert self.client.get("/enqueue?refuse=1").status_code == 403
+            assert self.stored() == 0
+            assert self.client.get("/enqueue").status_code == 200
+        assert self.stored() == 1
+
+    def test_an_async_view(self) -> None:
+        answer = async_to_sync(self.async_client.get)("/aenqueue")
+        assert self.app.get(answer.content.decode()).record().task == "tests.django.project.tasks.aecho"
+
+    def test_a_log_of_queries_does_not_grow(self) -> None:
+        with override_settings(DEBUG=True):
+            assert [self.done(tasks.queries).return_value for _ in range(2)] == [1, 1]
+
+
+class SecondDatabase(StoreCase):
+    databases = ("default", "second")
+
+    def test_its_transactions_are_not_those_of_the_jobs(self) -> None:
+        with self.assertRaises(KeyError), transaction.atomic(using="second"):
+            tasks.echo.enqueue(1)
+            raise KeyError
+        assert sum(tally.count for tally in self.app.client.store.counts()) == 1
+
+    def test_a_backend_may_be_of_it(self) -> None:
+        options = {"store": "memory://", "database": "second"}
+        backend = type(self.backend)("of_second", {"QUEUES": [], "OPTIONS": options})
+        for fails in (True, False):
+            with contextlib.suppress(KeyError), transaction.atomic(using="second"):
+                backend.enqueue(tasks.echo, [1], {})
+                if fails:
+                    raise KeyError
+        assert sum(tally.count for tally in backend.app.client.store.counts()) == 1
 
 
 class RolledBack(TestCase):
