@@ -28,7 +28,7 @@ _STATUS: Mapping[State, str] = {
 def new_result(alias: str, task: Any, id: str, arguments: Arguments) -> Any:
     """The result of a job that has just been enqueued; TypeError if an argument is no JSON."""
     return _make(
-        task=task, id=id, status=compat.TaskResultStatus.READY, enqueued_at=timezone.now(), started_at=None,
+        task=task, id=id, status=compat.TaskResultStatus.READY, enqueued_at=_enqueued_at(id), started_at=None,
         finished_at=None, last_attempted_at=None, args=list(arguments[0]), kwargs=dict(arguments[1]), backend=alias,
         errors=[], worker_ids=[],
     )  # fmt: skip
@@ -66,6 +66,11 @@ def failed(result: Any, error: BaseException) -> Any:
     result.errors.append(errors.error_of(error))
     _set(result, status=compat.TaskResultStatus.FAILED, finished_at=timezone.now())
     return result
+
+
+def _enqueued_at(id: str) -> Any:
+    # The time of a stored job is that of its id: so the result that is read is equal to the one of the enqueue.
+    return moment(int.from_bytes(ids.parse(id)[:6], "big") * 1000)
 
 
 def _make(**values: Any) -> Any:

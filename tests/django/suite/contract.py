@@ -35,7 +35,7 @@ class Contract(StoreCase):
         before = timezone.now()
         result = tasks.echo.enqueue(1, two=(2, 3))
         assert (result.status, result.args, result.kwargs) == (READY, [1], {"two": [2, 3]})
-        assert before <= result.enqueued_at <= timezone.now()
+        assert before - timedelta(milliseconds=1) <= result.enqueued_at <= timezone.now()
         assert (result.started_at, result.finished_at, result.last_attempted_at) == (None, None, None)
         assert (result.errors, result.worker_ids, result.attempts, result.is_finished) == ([], [], 0, False)
         assert (result.task, result.backend) == (tasks.echo, "default")
@@ -100,6 +100,13 @@ class Contract(StoreCase):
             assert (found.id, found.return_value, found.args) == (result.id, [[5], {}], [5])
             assert found.task.func == tasks.echo.func
             assert found == result
+
+    def test_a_new_result_is_the_one_that_is_found(self) -> None:
+        later = timezone.now() + timedelta(hours=1)
+        for task in (tasks.echo, tasks.aecho, tasks.mail):
+            result = task.enqueue("ann")
+            assert self.backend.get_result(result.id) == result
+        assert tasks.echo.using(run_after=later).enqueue().enqueued_at < later
 
     def test_no_result(self) -> None:
         for id in ("", "123", "nonsense", "01999999-0000-7000-8000-000000000000", "é" * 64):
