@@ -24,7 +24,11 @@ STARTERS = {
     "plain": Starter(("app.py",), ("tarry start", "tarry enqueue app.hello '[\"Ann\"]'")),
     "fastapi": Starter(
         ("fastapi/app.py", "fastapi/web.py"),
-        ("pip install fastapi uvicorn", "uvicorn web:web", "then open http://localhost:8000 in a browser"),
+        (
+            "pip install fastapi uvicorn",
+            "uvicorn web:web --timeout-graceful-shutdown 5",
+            "then open http://localhost:8000 in a browser",
+        ),
     ),
 }
 
