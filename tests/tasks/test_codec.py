@@ -269,8 +269,14 @@ CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], Kwargs, str]] = [
 def test_a_call_that_does_not_fit_is_refused_by_name(
     fn: Callable[..., Any], args: Any, kwargs: Kwargs, message: str
 ) -> None:
-    # Python 3.12 and newer say which kind of argument.
-    assert refused(fn, *args, **kwargs).replace("keyword-only ", "").startswith(message)
+    told = refused(fn, *args, **kwargs)
+    # Python 3.12 and newer say which kind of argument; and 3.13 has other words for one that is only positional.
+    told = told.replace("keyword-only ", "")
+    told = told.replace(
+        "got some positional-only arguments passed as keyword arguments: 'a'",
+        "'a' parameter is positional only, but was passed as a keyword",
+    )
+    assert told.startswith(message)
 
 
 def test_an_item_deep_in_the_rest_is_named() -> None:
