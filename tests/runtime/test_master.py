@@ -148,8 +148,9 @@ def test_a_child_that_cannot_boot_ends_the_first_start(harness: MasterHarness, e
 
 
 def test_a_child_that_is_never_ready_ends_the_first_start(harness: MasterHarness) -> None:
-    master = harness.start(TWO, ("worker", "slow", 1, "never_ready"), boot_limit=0.5)
-    assert harness.wait_for_exit(master) == (1, "worker slow.1 not ready within 0.5 s\n")
+    master = harness.start(TWO, ("worker", "slow", 1, "never_ready"), boot_limit=3)
+    # The others are ready by then, also on a busy machine.
+    assert harness.wait_for_exit(master) == (1, "worker slow.1 not ready within 3 s\n")
 
 
 def test_told_to_stop_before_it_serves_it_has_not_failed(harness: MasterHarness) -> None:
