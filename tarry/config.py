@@ -51,6 +51,7 @@ from tarry.kinds import (
     Sealed,
     parse_table,
 )
+from tarry.metrics_settings import MetricsConfig, check_metrics, resolve_metrics
 from tarry.model.bound import Bound, WhenFull
 from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
@@ -235,6 +236,7 @@ class Config(Struct, frozen=True):
     push: Push = Push()
     alerts: Alerts = Alerts()
     server: ServerConfig = ServerConfig()
+    metrics: MetricsConfig = MetricsConfig()
     directory: Path = Path()
     """The directory of the file, else the working directory. Relative paths start here."""
     file: Path | None = None
@@ -289,6 +291,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, dire
     override(table, Config, environ, source)
     config = section(Config, table, (), source)
     check_server(config.server, source)
+    check_metrics(config.metrics, config.server, source)
     check_calendars(config.calendars, source)
     return _resolve_paths(_check_pools(config, source), home, file)
 
@@ -359,6 +362,7 @@ def _resolve_paths(config: Config, home: Path, file: Path | None) -> Config:
         master=replace(master, pid_file=home / master.pid_file, log=log),
         pools=pools or {"default": Pool()},
         server=resolve_server(config.server, home),
+        metrics=resolve_metrics(config.metrics, home),
         directory=home,
         file=file,
     )

@@ -166,16 +166,17 @@ def check_server(config: ServerConfig, source: SettingsSource) -> None:
             seen.add(address)
 
 
+def absolute_paths(addresses: tuple[ListenAddress, ...], home: Path) -> tuple[ListenAddress, ...]:
+    """The addresses, with absolute paths of unix sockets; relative ones start at `home`."""
+    return tuple(replace(one, path=str(home / one.path)) if one.path else one for one in addresses)
+
+
 def resolve_server(config: ServerConfig, home: Path) -> ServerConfig:
     """With absolute paths; relative ones start at `home`."""
-
-    def absolute(addresses: tuple[ListenAddress, ...]) -> tuple[ListenAddress, ...]:
-        return tuple(replace(one, path=str(home / one.path)) if one.path else one for one in addresses)
-
     return replace(
         config,
-        http=absolute(config.http),
-        beanstalk=absolute(config.beanstalk),
+        http=absolute_paths(config.http, home),
+        beanstalk=absolute_paths(config.beanstalk, home),
         tokens=config.tokens and home / config.tokens,
         passwords=config.passwords and home / config.passwords,
         certificate=config.certificate and home / config.certificate,

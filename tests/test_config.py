@@ -12,6 +12,7 @@ from tarry.calendar_settings import CalendarConfig
 from tarry.config import Alerts, ClientConfig, Config, Keep, MasterConfig, Pool, Queue, Workers, load, template
 from tarry.defaults import DefaultRetry, Defaults
 from tarry.errors import ConfigError
+from tarry.metrics_settings import MetricsConfig
 from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.listen_address import ListenAddress
@@ -133,6 +134,23 @@ def test_a_variable_may_name_the_addresses_of_the_server(loads: Loads) -> None:
 )
 def test_a_wrong_setting_of_the_server_is_told(loads: Loads, text: str, message: str) -> None:
     assert told(loads, f"[server]\n{text}\n").startswith(f"tarry.toml:{message}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[metrics]\nlisten = "7801"', "2: metrics.listen: expected an address such as "),
+        (
+            '[metrics]\ntextfile = "run/tarry.txt"',
+            "2: metrics.textfile: expected a file whose name ends in .prom, since ",
+        ),
+        ("[metrics]\nevery = 0", "2: metrics.every: expected a duration of more than 0, got 0"),
+        ('[server]\nhttp = ":7801"\ntokens = "t"\n[metrics]\nlisten = ":7801"', "5: metrics.listen: expected another "),
+        ("[metrics]\nlistens = 1", "2: unknown setting metrics.listens; did you mean listen?"),
+    ],
+)
+def test_a_wrong_setting_of_metrics_is_told(loads: Loads, text: str, message: str) -> None:
+    assert told(loads, f"{text}\n").startswith(f"tarry.toml:{message}")
 
 
 FULL = """
@@ -637,7 +655,8 @@ def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
     }
     # Nor tokens, passwords, TLS, or a rate.
     server = replace(default.server, rate_per_address="1000/s", **files)
-    expected = replace(expected, push=push, server=server)
+    metrics = MetricsConfig(textfile=home / "run/tarry.prom")  # nor a file
+    expected = replace(expected, push=push, server=server, metrics=metrics)
     Endpoint.parse("order.timeout", tasks["order.timeout"], checked=False)
     assert config == expected
 
@@ -662,6 +681,7 @@ def test_the_template_as_it_is_only_names_the_app(loads: Loads) -> None:
         Defaults,
         DefaultRetry,
         ServerConfig,
+        MetricsConfig,
     ],
 )
 def test_the_template_shows_every_setting(kind: type[Struct]) -> None:

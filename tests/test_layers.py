@@ -16,8 +16,8 @@ ROOT = "tarry"
 """The layer of tarry/__init__.py."""
 
 _BELOW = "errors files terminal model settings config store tasks client"
-_SETTINGS = "defaults kinds server_settings calendar_settings"
-_ALL = f"{_BELOW} worker keeper embedded push app alert door remote runtime {_SETTINGS}"
+_SETTINGS = "defaults kinds server_settings calendar_settings metrics_settings"
+_ALL = f"{_BELOW} worker keeper embedded push app metrics alert door remote runtime {_SETTINGS}"
 
 ROOMS: Mapping[str, tuple[str, str]] = {
     "errors": ("what may go wrong, by name", ""),
@@ -29,9 +29,10 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "defaults": ("the settings that tasks have where nothing is said", "errors model settings kinds"),
     "server_settings": ("the settings of the doors", "errors model settings kinds"),
     "calendar_settings": ("the settings of calendars", "errors model settings kinds"),
+    "metrics_settings": ("the settings of the figures for Prometheus", "errors model settings kinds server_settings"),
     "config": (
         "tarry.toml and the environment",
-        "errors model settings kinds defaults server_settings calendar_settings",
+        "errors model settings kinds defaults server_settings calendar_settings metrics_settings",
     ),
     "store": ("the verbs, on each engine", "errors files model config"),
     "tasks": ("what a task is, its arguments, its hooks", "errors model config store"),
@@ -45,10 +46,14 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "the names of other libraries on top of tarry",
         "errors model config store tasks client keeper app",
     ),
+    "metrics": ("figures for Prometheus and OpenTelemetry", f"{_BELOW} keeper push app"),
     "alert": ("messages to people when something is wrong", f"{_BELOW} worker keeper push"),
-    "door": ("ways in for other programs", f"files kinds {_BELOW} worker keeper embedded push app server_settings"),
+    "door": (
+        "ways in for other programs",
+        f"files kinds {_BELOW} worker keeper embedded push app metrics server_settings",
+    ),
     "remote": ("a client of the HTTP API", "errors model config store tasks"),
-    "instrument": ("what observers add to an app", f"{_BELOW} worker app"),
+    "instrument": ("what observers add to an app", f"{_BELOW} worker app metrics"),
     "web": ("apps within web applications: their lifespan, progress as events", f"{_BELOW} embedded app"),
     # Not even by way of the app: a master must be able to live without a store and without anybody's code.
     "runtime": ("the master and its processes", "errors files terminal model"),

@@ -1,6 +1,7 @@
 """`tarry check`: before the first start, and when something is wrong."""
 
 import argparse
+import os
 import time
 
 from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
@@ -9,9 +10,10 @@ from tarry.cli.queues import unknown_tasks
 from tarry.config import Pool
 from tarry.errors import TarryError
 from tarry.keeper.cron import schedules_of
-from tarry.model.duration import format_duration
+from tarry.model.duration import SECOND, format_duration
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
+from tarry.process.metrics import check_metrics
 from tarry.process.server import check_server
 from tarry.store.base import Diagnostic, Store
 from tarry.store.hosts import list_hosts
@@ -51,6 +53,7 @@ def check_facts(setup: Setup) -> list[Diagnostic]:
         "history": _history,
         "queues": _queues,
         "server": _server,
+        "metrics": _metrics,
         "outbox": _outbox,
         "alerts": _alerts,
     }
@@ -141,6 +144,19 @@ def _server(setup: Setup) -> list[Diagnostic]:
         return []
     check_server(setup.home, server)
     return [Diagnostic(door, ", ".join(map(str, addresses))) for door, addresses in server.addresses.items()]
+
+
+def _metrics(setup: Setup) -> list[Diagnostic]:
+    """Where the figures for Prometheus are, and whether they could be shown there."""
+    metrics = setup.config.metrics
+    if not metrics.is_on:
+        return []
+    check_metrics(setup.config)
+    facts = [Diagnostic("metrics", ", ".join(map(str, metrics.listen)))] if metrics.listen else []
+    if (path := metrics.textfile) is not None:
+        advice = "" if os.access(path.parent, os.W_OK) else f"cannot be written: let tarry write in {path.parent}"
+        facts.append(Diagnostic("metrics", f"{path}, every {format_duration(round(metrics.every * SECOND))}", advice))
+    return facts
 
 
 def _timings(store: Store) -> list[Diagnostic]:

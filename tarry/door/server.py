@@ -2,7 +2,7 @@
 
 import logging
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from socket import AF_UNIX, socket
 from typing import Any
 
@@ -15,6 +15,7 @@ from tarry.door.identity.passwords import open_access
 from tarry.door.service import DoorService, DoorSettings
 from tarry.door.tls_listener import TlsListener
 from tarry.errors import ConfigError
+from tarry.metrics.host_families import HostFigures
 from tarry.server_settings import ServerConfig
 from tarry.tasks.lazy_asyncio import asyncio
 
@@ -39,9 +40,9 @@ class ServerLoad(Struct, frozen=True):
     in_flight: int
 
 
-def make_service(app: Any, config: ServerConfig) -> DoorService:
+def make_service(app: Any, config: ServerConfig, host: Callable[[], HostFigures | None] = lambda: None) -> DoorService:
     """What the doors share; ConfigError if a file that the settings name is missing or wrong, or the extra is not
-    installed."""
+    installed. host: tells of the master."""
     access = open_access(config.tokens, config.passwords)
     settings = DoorSettings(
         max_request=config.max_request,
@@ -52,7 +53,7 @@ def make_service(app: Any, config: ServerConfig) -> DoorService:
         looks_ahead=config.console != "off",
         needs_local_host=not config.knows_callers,
     )
-    return DoorService(app, settings=settings, access=access)
+    return DoorService(app, settings=settings, access=access, host=host)
 
 
 class DoorServer:
@@ -161,11 +162,9 @@ class DoorServer:
 def _add_figures(service: DoorService, door: str, connections: Connections) -> None:
     """Shows the door's connections under /metrics."""
     figures = service.figures
-    figures.add_gauge(f"tarry_{door}_connections", "Open connections", lambda: connections.open)
-    figures.add_counter(f"tarry_{door}_connections_accepted", "Connections so far", lambda: connections.accepted)
-    figures.add_counter(
-        f"tarry_{door}_connections_refused", "Connections that were too many", lambda: connections.refused
-    )
+    figures.show("tarry_connections", lambda: connections.open, door)
+    figures.show("tarry_connections_accepted_total", lambda: connections.accepted, door)
+    figures.show("tarry_connections_refused_total", lambda: connections.refused, door)
 
 
 def _certificate(config: ServerConfig) -> ServerCertificate | None:

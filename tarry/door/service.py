@@ -19,13 +19,16 @@ from tarry.client.client import Client
 from tarry.client.operations.runner import OperationRunner
 from tarry.door.claims import Claims
 from tarry.door.event_streams import EventStreams
-from tarry.door.figures import DoorFigures
 from tarry.door.identity.access import Anybody, DoorAccess
 from tarry.door.request_rate import AddressRates
 from tarry.door.ring import Answers, PutRing
 from tarry.door.store_health import read_health
-from tarry.door.store_look import CachedLook, CachedRead, HistoryLook, LookStore, StoreProbe
+from tarry.door.store_look import HistoryLook, StoreProbe
 from tarry.errors import Busy, Draining, StoreError
+from tarry.metrics.host_families import HostFigures
+from tarry.metrics.process_figures import RequestFigures
+from tarry.metrics.store_figures import FiguresReader
+from tarry.metrics.store_look import CachedLook, CachedRead, LookStore
 from tarry.model.job import Job
 from tarry.server_settings import ConsoleMode
 from tarry.store import owner
@@ -75,7 +78,14 @@ class DoorSettings(Struct, frozen=True):
 class DoorService:
     """The app, its client, and the threads that make blocking calls. Doors of one process have one of these."""
 
-    def __init__(self, app: App, *, settings: DoorSettings | None = None, access: DoorAccess | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        settings: DoorSettings | None = None,
+        access: DoorAccess | None = None,
+        host: Callable[[], HostFigures | None] = lambda: None,
+    ) -> None:
         self.app = app
         self.settings = settings or DoorSettings()
         self.access: DoorAccess = access or Anybody()
@@ -100,13 +110,14 @@ class DoorService:
         self.probe = StoreProbe(partial(self.run, lambda: self.client.store.kv_get("readyz")))
         self.streams = EventStreams(lambda: self.is_draining or self._is_closed)
         self._acts = ActWriter(lambda: self.client)
-        self.figures = DoorFigures()
-        self.figures.add_gauge("tarry_event_streams", "Streams of events that are open", lambda: self.streams.open)
-        self.figures.add_gauge("tarry_ring_waiting", "Puts that wait for their commit", lambda: self.ring.waiting)
-        self.figures.add_counter(
-            "tarry_puts_refused", "Requests with puts that were told that the server is busy", lambda: self.ring.busy
-        )
-        self.figures.add_gauge("tarry_calls_under_way", "Blocking calls that run or wait for a thread", self._count)
+        self.host = host
+        """Tells of the master of this process; None: it has none."""
+        self.reader = FiguresReader(app, self.look_store, self.look.read, self.history.totals)
+        self.figures = RequestFigures()
+        self.figures.show("tarry_event_streams", lambda: self.streams.open)
+        self.figures.show("tarry_ring_waiting", lambda: self.ring.waiting)
+        self.figures.show("tarry_puts_refused_total", lambda: self.ring.busy)
+        self.figures.show("tarry_calls_under_way", self._count)
 
     @property
     def client(self) -> Client:

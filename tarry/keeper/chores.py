@@ -85,6 +85,8 @@ class Keeper:
         self._backoffs: dict[int, Backoff] = {}
         self.away = ""
         """Why the store is not available; empty: it is."""
+        self.chores_done = self.chores_failed = 0
+        """How many chores it did, and how many a StoreError has ended."""
         self._store_backoff = Backoff()
         """For the store as a whole."""
         self._logged_at: dict[str, float] = {}
@@ -240,6 +242,7 @@ class Keeper:
             chore()
         except StoreError as error:
             now = time.monotonic()
+            self.chores_failed += 1
             should_log = self._backoffs[number].fail(now)
             if _is_away(error):
                 should_log, self.away = self._store_backoff.fail(now), str(error)
@@ -249,6 +252,7 @@ class Keeper:
             if not isinstance(error, PartlyUnavailable):
                 self._expired_leases.be_patient()
             return False
+        self.chores_done += 1
         self._backoffs[number].succeed()
         self._store_backoff.succeed()
         self.away = ""

@@ -22,7 +22,7 @@ class CpuMeter:
         """Cores in use by pid: 1.0 is one core. Processes that are measured for the first time are left out."""
         now = time.monotonic()
         for pid in pids:
-            used, before = _cpu_seconds(pid), self._before.get(pid)
+            used, before = cpu_seconds(pid), self._before.get(pid)
             if before is None or used < before[1]:
                 # A new process, perhaps with the number of an old one.
                 self._before[pid] = now, used
@@ -36,7 +36,7 @@ class CpuMeter:
         return dict(self._shares)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Of all its threads; 0.0 if it is gone, or /proc does not tell."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         # From the last bracket on: the name of the program is in brackets, and may have spaces itself.

@@ -73,7 +73,7 @@ class HostHeartbeat:
             version=__version__,
             state=board.state,
             started=round(board.started * SECOND),
-            pools=_pools(board, self._pools),
+            pools=pool_figures(board, self._pools),
             workers=self._workers(workers),
             more_workers=[child.owner for child in _by_place(workers)[MOST_WORKERS:MOST_NAMED] if child.boot == READY],
             worker_count=len(workers),
@@ -98,7 +98,8 @@ def _by_place(children: Sequence[ChildStatus]) -> list[ChildStatus]:
     return sorted(children, key=lambda child: (child.boot == GONE, child.pool, child.number))
 
 
-def _pools(board: Board, settings: Mapping[str, Pool]) -> list[PoolFigures]:
+def pool_figures(board: Board, settings: Mapping[str, Pool]) -> list[PoolFigures]:
+    """The figures of the pools of that master. settings: by pool."""
     by_pool: dict[str, list[ChildStatus]] = {}
     for child in board.children:
         if child.role == "worker":

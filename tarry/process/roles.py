@@ -24,6 +24,7 @@ from tarry.process import title
 from tarry.process.file_watcher import run_watcher
 from tarry.process.host_heartbeat import HostHeartbeat
 from tarry.process.loading import open_app
+from tarry.process.metrics import KeeperMetrics, check_metrics
 from tarry.process.parent_board import ParentBoard
 from tarry.process.remote_control import RemoteControl
 from tarry.process.server import check_server, run_server
@@ -49,7 +50,7 @@ MIN_STOP_TIME = 1.0
 def create_plan(config: Config, app_name: str | None) -> Plan:
     """The keeper, the workers of every pool, perhaps servers and a watcher; and the canary that a reload starts."""
     booted = partial(partial, _boot, config, app_name)
-    keeper = Role(KEEPER, "", 1, 1, booted(_run_keeper))
+    keeper = Role(KEEPER, "", 1, 1, booted(_run_keeper), listens=config.metrics.addresses)
     workers = [_worker_role(pool, booted(_worker_body(pool))) for pool in config.pools.values()]
     master = config.master
     canary = Role(CANARY, "", 1, 1, booted(_run_canary))
@@ -102,6 +103,7 @@ def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext)
         # thoroughly: a wrong HTTP task must fail the start, not its jobs.
         app.http.load(thoroughly=True)
         _check_alerts(config)
+        check_metrics(config)
         schedules_of(app.tasks, config.named_calendars)
         for pool in config.pools.values():
             worker_settings(pool, config.max_body)
@@ -241,6 +243,7 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     keeper.register_chore(1.0, app.http.sync_chore(store))
     _watch_backlogs(child, app, store, keeper)
     alerts = create_watch(app)
+    metrics = KeeperMetrics(child, app, keeper)
     child.report_ready()
     # The first tick loads the HTTP tasks, and with them the recipients of alerts.
     keeper.tick()
@@ -256,6 +259,7 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
             if not keeper.away:
                 keeper.close()
                 presence.deregister()
+            metrics.close()
             alerts.close()
             return
         pause = keeper.tick()

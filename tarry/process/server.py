@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.app import App
 from tarry.errors import ConfigError, TarryError
+from tarry.process.metrics import HostReader
 from tarry.runtime.role import ChildContext
 from tarry.server_settings import ServerConfig
 from tarry.tasks.lazy_asyncio import asyncio
@@ -41,7 +42,7 @@ def run_server(child: ChildContext, app: App, config: ServerConfig) -> int:
         with _needing_the_extra():
             from tarry.door.server import make_service  # noqa: PLC0415
 
-            service = make_service(app, config)
+            service = make_service(app, config, HostReader(app.config).read)
             thread = ServerThread(service, config)
     except TarryError as error:
         return child.report_failure(str(error))

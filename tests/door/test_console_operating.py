@@ -11,8 +11,8 @@ import pytest
 from tarry import App
 from tarry.door.console.views.queues import QueueTask, pools_that_serve, queue_tasks
 from tarry.door.console.views.stores import QueueSize, queue_sizes
-from tarry.door.store_look import StoreLook
 from tarry.keeper.hosts import HostEntry
+from tarry.metrics.store_look import StoreLook
 from tarry.model.duration import MINUTE
 from tarry.model.job import State
 from tarry.model.limit import Limit

@@ -6,8 +6,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from tarry.door.store_look import CachedLook, HistoryLook, HistorySpan, LookStore
+from tarry.door.store_look import HistoryLook, HistorySpan
 from tarry.errors import PartlyUnavailable, StoreAway, StoreUnavailable
+from tarry.metrics.store_look import CachedLook, LookStore
 from tarry.model.job import Job, State
 from tarry.store.base import Tally
 from tarry.store.history.reading import Period, read_cells

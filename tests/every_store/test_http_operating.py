@@ -42,7 +42,7 @@ def test_an_operator_sees_and_changes_what_is_there(app: App) -> None:
 
 async def _queues(ask: Any, client: httpx.AsyncClient) -> None:
     assert (await ask("POST", "/v1/queues/mail/pause"))["paused"] is True
-    assert 'tarry_jobs{queue="mail",state="ready"} 5.0' in (await client.get("/metrics")).text
+    assert 'tarry_queue_depth{queue="mail",state="ready"} 5.0' in (await client.get("/metrics")).text
     assert (await ask("POST", "/v1/queues/mail/resume"))["paused"] is False
     dry = await ended(client, await ask("POST", "/v1/queues/mail/purge", {"dry_run": True}))
     assert (dry["state"], dry["matched"], dry["changed"]) == ("done", 5, 0)

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from tarry.door.event_streams import TICK, StreamEvent
 from tarry.door.service import DoorService
-from tarry.door.store_look import StoreLook
 from tarry.errors import Busy, Draining, StoreError
+from tarry.metrics.store_look import StoreLook
 from tarry.tasks.lazy_asyncio import asyncio
 
 LASTS = 600.0

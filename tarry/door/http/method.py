@@ -24,7 +24,8 @@ from starlette.responses import Response
 from tarry.door.http.problem import NOT_JSON, RequestError, wrong_value
 from tarry.door.identity.access import Caller, Scope
 from tarry.door.service import DoorService
-from tarry.door.store_look import KEPT_FOR, OLDEST, StoreLook
+from tarry.door.store_look import OLDEST
+from tarry.metrics.store_look import KEPT_FOR, StoreLook
 
 JSON = "application/json"
 _PARTS = ("path", "query", "body")

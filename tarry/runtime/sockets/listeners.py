@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tarry.model.listen_address import ListenAddress
 from tarry.runtime.sockets.activation import ActivationSockets
-from tarry.runtime.sockets.opening import open_socket
+from tarry.runtime.sockets.opening import open_socket, setting_of
 
 Addresses = Mapping[str, Sequence[ListenAddress]]
 """What to listen at, by the name of the door."""
@@ -125,7 +125,7 @@ class Listeners:
         for door in wanted:
             for unused in {listened_at(one) for one in self._activated.by_name.get(door, ())} - set(wanted[door]):
                 _log.warning(
-                    "the service manager's %s at %s is not used: server.%s does not name it", door, unused, door
+                    "the service manager's %s at %s is not used: %s does not name it", door, unused, setting_of(door)
                 )
 
     def _close(self, addresses: Iterable[ListenAddress]) -> None:

@@ -22,9 +22,14 @@ def open_socket(door: str, address: ListenAddress, backlog: int) -> socket.socke
         return listening(address, backlog)
     except OSError as error:
         raise MasterError(
-            f"{door} cannot listen at {address} ({error.strerror or error}): set server.{door} to another address, or"
-            " end what is there"
+            f"{door} cannot listen at {address} ({error.strerror or error}): set {setting_of(door)} to another address,"
+            " or end what is there"
         ) from None
+
+
+def setting_of(door: str) -> str:
+    """The setting that says where that door listens."""
+    return "metrics.listen" if door == "metrics" else f"server.{door}"
 
 
 def _open_tcp(address: ListenAddress, backlog: int) -> socket.socket:

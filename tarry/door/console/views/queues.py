@@ -13,10 +13,10 @@ from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.jobs import JobsQuery, list_jobs
 from tarry.door.http.methods.limits import list_limits
 from tarry.door.http.methods.queues import QueuePath, get_queue, list_queues, pause_queue, purge_queue, resume_queue
-from tarry.door.store_look import StoreLook
 from tarry.keeper.records import LimitRecord
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
 from tarry.keeper.waiting_reasons import serving_pools
+from tarry.metrics.store_look import StoreLook
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.limit import QUEUE

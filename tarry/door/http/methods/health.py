@@ -1,16 +1,10 @@
 """Methods for those who watch over servers and work: is it alive, is it ready, what does it do?"""
 
-import logging
-
-from prometheus_client.exposition import choose_encoder
 from starlette.responses import PlainTextResponse, Response
 
-from tarry.door.figures import Scrape
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.identity.access import Scope
-from tarry.errors import StoreError
-
-log = logging.getLogger("tarry.server")
+from tarry.metrics.scrape import Scrape
 
 PLAIN = "text/plain"
 
@@ -34,17 +28,17 @@ async def readyz(call: ApiCall) -> Response:
 def metrics(call: ApiCall) -> Response:
     """Gives figures to Prometheus, as OpenMetrics where the header Accept asks for it.
 
-    The figures of the store are at most five seconds old. Those of the server are of the process that answers: the
-    label `process` tells processes apart."""
-    encode, media_type = choose_encoder(call.request.headers.get("accept", ""))
+    Queues, jobs, schedules and endpoints are those of the store: every server of every host shows the same, at most
+    five seconds old. While the store does not answer within five seconds they are left out, and `tarry_store_up` is 0.
+
+    Workers and processes are those of this host; without a master there are none. Requests and connections are those
+    of the process that answers: the label `process` tells processes apart.
+
+    `[metrics]` serves the same from the keeper of each host, without a server."""
     service = call.service
-    try:
-        look, totals = service.look.read(), service.history.totals()
-    except StoreError as error:
-        # The figures of the server are wanted then more than ever.
-        log.warning("/metrics is without the figures of the store: %s", error)
-        look, totals = None, {}
-    return Response(encode(Scrape(service.figures, look, totals, call.allows)), media_type=media_type)
+    scrape = Scrape(service.figures, service.reader.read(), service.host(), allows=call.allows)
+    text, media_type = scrape.encode(call.request.headers.get("accept", ""))
+    return Response(text, media_type=media_type)
 
 
 METHODS: tuple[ApiMethod, ...] = (healthz, readyz, metrics)

@@ -21,8 +21,8 @@ from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.problem import RequestError
 from tarry.door.identity.access import Scope
 from tarry.door.service import DoorService
-from tarry.door.store_look import StoreLook
 from tarry.errors import TooManyOperations
+from tarry.metrics.store_look import StoreLook
 from tarry.model.bound import Bound, WhenFull
 from tarry.model.duration import SECOND
 from tarry.model.job import State
