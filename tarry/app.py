@@ -91,6 +91,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, mixin.EmbeddedMixin):
         self._catalog: HttpTaskCatalog | None = None
         self._logs: dict[Path, Logs] = {}
         self._at_close: list[Callable[[], Any]] = []
+        self._at_keeper: list[Callable[[], Any]] = []
         super().__init__()
         _apps.add(self)
         django_tests.remember()
@@ -301,6 +302,8 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, mixin.EmbeddedMixin):
         from tarry.keeper.chores import Keeper  # noqa: PLC0415
         from tarry.keeper.death_hooks import DeathHooks  # noqa: PLC0415 - as in EmbeddedMixin
 
+        for action in self._at_keeper:
+            action()
         config, listener = self.config, self._enqueue_listener()
         client = Client(store, self.tasks, clock=clock, max_body=config.max_body, rules=self.rules, listener=listener)
         outbox = self.outbox
@@ -315,6 +318,12 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, mixin.EmbeddedMixin):
             declare=lambda: self.declare_limits(store),
             forward=None if outbox is None else client.make_forwarder(outbox).forward,
         )
+
+    def on_keeper(self, action: Callable[[], T]) -> Callable[[], T]:
+        """`@app.on_keeper`: called when a keeper begins in this process: that of a master, one on each host, or that of
+        an app that runs jobs itself. For what looks at the whole store, such as a gauge."""
+        self._at_keeper.append(action)
+        return action
 
     def on_close(self, action: Callable[[], T]) -> Callable[[], T]:
         """`@app.on_close`: called whenever the app is closed, as every worker and keeper process does at its end,
@@ -352,7 +361,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, mixin.EmbeddedMixin):
     def _add_task(self, fn: Callable[..., Any], settings: dict[str, Any]) -> Task[Any, Any]:
         importable.check_importable(fn, self._closures)
         task: Task[Any, Any] = task_class(fn, settings)(fn, lambda: self.client, **settings)
-        if task.name in self.tasks and not _same_place(self.tasks[task.name].fn, fn):
+        if task.name in self.tasks and not importable.is_same_place(self.tasks[task.name].fn, fn):
             raise ConfigError(f"two tasks are named {task.name}: give one of them another with @app.task(name=...)")
         check_names(self.tasks, task)
         self.tasks[task.name] = task
@@ -379,14 +388,6 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, mixin.EmbeddedMixin):
 
 # Never collected: the destructor of a driver could say goodbye on the connection of the parent.
 _inherited: "list[Store | Outbox]" = []
-
-
-def _same_place(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether it is the same function again."""
-    # A cell of a notebook, or a module, may run a second time.
-    return getattr(one, "__module__", 1) == getattr(other, "__module__", 2) and getattr(
-        one, "__qualname__", 1
-    ) == getattr(other, "__qualname__", 2)
 
 
 def _after_fork() -> None:

@@ -1,4 +1,4 @@
-"""OpenTelemetry: a span for each enqueue and for each attempt, and the link between them.
+"""OpenTelemetry: a span for each enqueue and for each attempt, the link between them, and metrics.
 
 `pip install "tarry[otel]"`, then, where the app is made: `instrument(app)`.
 """
@@ -9,30 +9,42 @@ from typing import Any
 from weakref import WeakSet
 
 try:
-    from opentelemetry import context, propagate, trace
+    from opentelemetry import context, metrics, propagate, trace
 except ImportError as missing:
     raise ImportError('tarry.instrument.otel needs OpenTelemetry: pip install "tarry[otel]"') from missing
+from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 from tarry.app import App
 from tarry.client.handle import Handle
 from tarry.instrument import add_headers, register_once
+from tarry.instrument.otel_metrics import MessagingMeters, StoreGauges
 from tarry.model.retry import qualified_name
 from tarry.tasks.new_job import NewJob
 from tarry.tasks.running import CurrentJob
 from tarry.worker.run import report
 
 FLUSH = 2_000
-"""Milliseconds at the end of a process to send the last spans."""
+"""Milliseconds at the end of a process to send the last spans, and then the last metrics."""
 
 _instrumented: "WeakSet[App]" = WeakSet()
 
 
-def instrument(app: App, tracer_provider: TracerProvider | None = None, *, as_parent: bool = False) -> None:
+def instrument(
+    app: App,
+    tracer_provider: TracerProvider | None = None,
+    *,
+    meter_provider: MeterProvider | None = None,
+    as_parent: bool = False,
+) -> None:
     """Traces the app: a producer span `send TASK` for each enqueue, a consumer span `process TASK` for each attempt.
 
-    tracer_provider: the global one by default. The context travels in the job's headers, as the global propagator
-    writes it: W3C `traceparent`, `tracestate` and `baggage` by default.
+    Measures it, too: `messaging.client.operation.duration` and `messaging.client.sent.messages` of enqueues,
+    `messaging.process.duration` and `messaging.client.consumed.messages` of attempts, with `error.type` where they
+    failed; and from each process with a keeper `tarry.queue.depth` and `tarry.queue.oldest` of the whole store.
+
+    tracer_provider, meter_provider: the global ones by default. The context travels in the job's headers, as the
+    global propagator writes it: W3C `traceparent`, `tracestate` and `baggage` by default.
 
     Each attempt starts a trace of its own with a link to the enqueue. as_parent: the attempt is a child of the enqueue
     instead, in the same trace.
@@ -44,7 +56,16 @@ def instrument(app: App, tracer_provider: TracerProvider | None = None, *, as_pa
     tracing = Tracing(trace.get_tracer("tarry", tracer_provider=tracer_provider), as_parent)
     app.middleware("enqueue")(tracing.send)
     app.middleware("run")(tracing.run)
+    meter = metrics.get_meter("tarry", meter_provider=meter_provider)
+    # Within the spans, so that a reader of exemplars finds the trace of a measurement.
+    meters = MessagingMeters(meter)
+    app.middleware("enqueue")(meters.send)
+    app.middleware("run")(meters.run)
+    gauges = StoreGauges(app, meter)
+    app.on_keeper(gauges.start)
+    app.on_close(gauges.close)
     app.on_close(lambda: _flush(tracer_provider or trace.get_tracer_provider()))
+    app.on_close(lambda: _flush(meter_provider or metrics.get_meter_provider()))
 
 
 class Tracing:
@@ -147,7 +168,7 @@ def _record_failure(span: Span, failure: BaseException | None) -> None:
         span.set_status(Status(StatusCode.ERROR, report.message(failure)))
 
 
-def _flush(provider: TracerProvider) -> None:
+def _flush(provider: TracerProvider | MeterProvider) -> None:
     # The API's own provider has no such method; only that of the SDK has it.
     flush = getattr(provider, "force_flush", None)
     if flush is not None:

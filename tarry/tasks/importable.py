@@ -103,3 +103,11 @@ def _full_name(fn: Any) -> str:
     name = getattr(fn, "__qualname__", None)
     module = getattr(fn, "__module__", None)
     return (f"{module}.{name}" if module else name) if name else repr(fn)
+
+
+def is_same_place(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether it is the same function again."""
+    # A cell of a notebook, or a module, may run a second time.
+    return getattr(one, "__module__", 1) == getattr(other, "__module__", 2) and getattr(
+        one, "__qualname__", 1
+    ) == getattr(other, "__qualname__", 2)
