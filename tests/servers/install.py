@@ -1,6 +1,6 @@
 """`python -m tests.servers.install`: installs what the tests start besides Python, where it may; else says what is
-missing: servers, a browser, shells, the languages of the examples (but Go, which is large: its example runs where Go
-is)."""
+missing: servers, a browser, shells, Prometheus (19 MB, 96 MB once installed), the languages of the examples (but Go,
+which is large: its example runs where Go is)."""
 
 import os
 import shutil
@@ -26,6 +26,7 @@ PACKAGES = {
     "ruby": ("ruby",),
     "zsh": ("zsh",),
     "fish": ("fish",),
+    "prometheus": ("promtool",),
 }
 """Debian's package, and the program that it brings, under any of its names."""
 _POLICY = Path("/usr/sbin/policy-rc.d")
