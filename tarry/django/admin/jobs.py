@@ -69,7 +69,7 @@ class FilterChoice(Struct, frozen=True):
     is_chosen: bool
 
 
-class JobFilter(Struct, frozen=True):
+class FilterLinks(Struct, frozen=True):
     """A filter of the list, as Django's are: a title and links."""
 
     title: Any
@@ -82,7 +82,7 @@ class AdminJobList(Struct, frozen=True):
     rows: Sequence[AdminJobRow]
     next: str
     chosen: Mapping[str, str]
-    filters: Sequence[JobFilter]
+    filters: Sequence[FilterLinks]
     tasks: Sequence[str]
     """Those that this process knows."""
     trouble: str = ""
@@ -215,14 +215,14 @@ def _found(
     return AdminJobList(rows, more, chosen, filters, tasks, trouble)
 
 
-def _filter(chosen: Mapping[str, str], name: str, title: Any, values: Mapping[str, Any]) -> JobFilter:
+def _filter(chosen: Mapping[str, str], name: str, title: Any, values: Mapping[str, Any]) -> FilterLinks:
     others = {key: value for key, value in chosen.items() if key != name}
     # Another backend may have none of these queues and tasks.
     others = {} if name == "backend" else others
     now = chosen.get(name) or (next(iter(values), None) if name == "backend" else None)
     links = [FilterChoice(gettext_lazy("All"), urlencode(others), now is None)] if name != "backend" else []
     links += [FilterChoice(shown, urlencode({**others, name: value}), value == now) for value, shown in values.items()]
-    return JobFilter(title, links)
+    return FilterLinks(title, links)
 
 
 def _row(job: Job) -> AdminJobRow:
