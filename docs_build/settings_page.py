@@ -41,7 +41,8 @@ def _sections() -> Iterator[str]:
             yield _table(section, about, rows)
             section, about, rows = name, told, []
         else:
-            rows.append(_row(section, setting))
+            # A comment in the template is about all settings below it, until the next one.
+            rows.append(_row(section, setting._replace(about=setting.about or ("With the one above." if rows else ""))))
     yield _table(section, about, rows)
 
 
@@ -66,13 +67,13 @@ def _read() -> Iterator[tuple[str, str, Setting | None]]:
 def _table(section: str, about: str, rows: list[str]) -> str:
     title = f"## [{section}]" if section else "## The whole"
     return "\n\n".join(
-        filter(None, [title, about, "| setting | default or example | |\n|---|---|---|\n" + "\n".join(rows)])
+        filter(None, [title, about, "| setting, and its default or an example | |\n|---|---|\n" + "\n".join(rows)])
     )
 
 
 def _row(section: str, setting: Setting) -> str:
-    about = setting.about or "With the one above."
-    return f"| `{setting.name}`{_variable(section, setting.name)} | {_code(setting.shown)} | {_cell(about)} |"
+    told = f"{_cell(setting.about)} {_variable(section, setting.name)}"
+    return f"| `{setting.name}`<br>{_code(setting.shown)} | {told.strip()} |"
 
 
 def _variable(section: str, name: str) -> str:
@@ -80,7 +81,7 @@ def _variable(section: str, name: str) -> str:
     if section.startswith("tasks."):
         return ""
     words = [word for word in (*section.split("."), name) if word]
-    return f"<br>`TARRY_{'__'.join(words).upper()}`"
+    return f"`TARRY_{'__'.join(words).upper()}`{{ .variable }}"
 
 
 def _code(text: str) -> str:

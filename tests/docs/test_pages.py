@@ -63,6 +63,13 @@ def test_every_fence_and_every_mark_is_understood(page: str) -> None:
     ] == []
 
 
+@every_page
+def test_every_list_begins_after_an_empty_line(page: str) -> None:
+    """Else Python's Markdown takes it for a part of the paragraph, unlike GitHub's."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^(?![-*] |[#| ]|\d+\. |<!--)\S.*\n(- .*)", prose, re.MULTILINE) == []
+
+
 def test_the_long_pages_are_read() -> None:
     assert {page: fewest for page, fewest in FEWEST.items() if len(blocks_of(page, "python")) < fewest} == {}
 

@@ -9,16 +9,19 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import tarry
+from docs_build import life_diagram
 from docs_build.nav import expand
 from docs_build.python_pages import PAGES, without_page
 from docs_build.repository import Repository
 from tarry.cli.main import COMMAND_MODULES
 from tarry.config import Config
 from tarry.door.http.api import METHODS
+from tarry.model.job import State
 from tarry.settings import forms
 from tests.docs.pages import ROOT
 from tests.docs.site import build, built_once, served
 from tests.door.console.browser.conftest import CHROMIUM, OPTIONS
+from tests.lifecycle_page import Way
 
 pytestmark = pytest.mark.timeout(400)
 LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("use", "href")}
@@ -134,6 +137,15 @@ def test_every_method_of_the_api_is_in_the_reference(site: Path) -> None:
     ids = Resources(text_at(site, "reference/http-api")).ids
     assert [method.name for method in METHODS if method.name not in ids] == []
     assert "object-problem" in ids
+
+
+def test_the_states_of_a_job_are_drawn_as_they_are(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = text_at(site, "lifecycle")
+    assert [state for state in State if f">{state}</text>" not in page] == []
+    assert "mermaid" not in page
+    monkeypatch.setattr(life_diagram, "ways", lambda: [Way("new", "Something new", "done", "blocked", "no")])
+    with pytest.raises(ValueError, match=r"ended.*blocked"):
+        life_diagram.draw()
 
 
 @pytest.mark.parametrize(
