@@ -7,13 +7,13 @@ from typing import Any
 
 from tarry.app import App
 from tarry.client.client import Client
-from tarry.compat.celery import beat, calls, worker
+from tarry.compat.celery import beat, calls
 from tarry.compat.celery.apps import add_app, configure_all, share, task_class
 from tarry.compat.celery.control import Control
 from tarry.compat.celery.differences import CeleryNotSupported, differs
 from tarry.compat.celery.modules import find_related, import_tasks
 from tarry.compat.celery.result import AsyncResult
-from tarry.compat.celery.running import hooks
+from tarry.compat.celery.running import hooks, worker
 from tarry.compat.celery.running.attempt import make_function
 from tarry.compat.celery.sending.calling import Sending, send, send_by_name
 from tarry.compat.celery.sending.message import add_envelope

@@ -100,6 +100,9 @@ class CelerySettings(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         self._load()
+        if name == "beat_schedule":
+            # Apps add lines to what they get here.
+            return self._values.setdefault(name, {})
         return self._values[name] if name in self._values else DEFAULTS[name]
 
     def __setitem__(self, name: str, value: Any) -> None:

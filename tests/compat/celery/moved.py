@@ -60,6 +60,18 @@ def fails(text):
     raise ValueError(text)
 
 
+class Raising(Task):
+    """A class whose hook is broken."""
+
+    def on_failure(self, exc, task_id, args, kwargs, einfo):
+        raise RuntimeError("a hook")
+
+
+@plain.task(base=Raising)
+def fails_twice():
+    raise ValueError("no")
+
+
 @plain.task
 def failed_with(request, exc, traceback, mark=""):
     seen.append((request.task, request.args, str(exc), "ValueError" in traceback, mark))

@@ -53,6 +53,12 @@ def test_an_errback_gets_the_request_the_error_and_the_traceback(jobs: Jobs) -> 
     assert ("tests.compat.celery.moved.fails", ("no",), "no", True, "x") in seen
 
 
+def test_an_errback_is_called_also_if_a_hook_of_the_class_raises(jobs: Jobs) -> None:
+    moved.fails_twice.apply_async(link_error=failed_with.s())
+    jobs.drain()
+    assert len(seen) == 1
+
+
 def test_an_errback_is_not_called_for_what_ends_well_or_is_tried_again(jobs: Jobs) -> None:
     moved.once_more.apply_async(link_error=failed_id.s())
     jobs.drain()

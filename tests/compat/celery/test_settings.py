@@ -35,6 +35,12 @@ def test_a_setting_by_attribute_by_name_and_by_its_old_name() -> None:
         _ = conf.no_such_thing
 
 
+def test_a_line_that_is_added_to_the_schedule_is_of_this_app_alone() -> None:
+    one, other = make(), make()
+    one.beat_schedule["often"] = {"task": "a", "schedule": 30}
+    assert (list(one["beat_schedule"]), other.beat_schedule) == (["often"], {})
+
+
 class FromDjango:
     CELERY_TASK_DEFAULT_QUEUE = "django"
     CELERY_TIMEZONE = "Asia/Tokyo"

@@ -55,12 +55,13 @@ def succeeded(task: Any, job: CurrentJob, value: Any) -> None:
 def failed(task: Any, job: CurrentJob, error: BaseException) -> None:
     """A hook of tarry's for what has failed for good, also since its worker died."""
     args, kwargs, info = from_json(tuple(job.args)), from_json(dict(job.kwargs)), ExceptionInfo(error)
+    # First, as with Celery: what a class's hook raises must not keep them from being called.
+    _call_errbacks(task, job, error, info)
     task.on_failure(error, job.id, args, kwargs, info)
     signals.task_failure.send(
         task, task_id=job.id, exception=error, args=args, kwargs=kwargs, traceback=error.__traceback__, einfo=info
     )
     task.after_return(FAILURE, error, job.id, args, kwargs, info)
-    _call_errbacks(task, job, error, info)
     finished(task, job.id, args, kwargs, error, FAILURE)
 
 
