@@ -254,10 +254,12 @@ class DoorService:
             self._look_ahead()
         while not self._ends.wait(TASKS_EVERY):
             try:
+                # Once: after a call that takes long, the app may be closed, and would open its store again.
+                client = self.client
                 if time.monotonic() - measured_at > CLOCK_EVERY:
                     measured_at = time.monotonic()
-                    self.client.clock.measure_ahead()
-                self.app.http.sync(self.client.store)
+                    client.clock.measure_ahead()
+                self.app.http.sync(client.store)
             except StoreError as error:
                 # What is known goes on being used; puts tell their senders by themselves.
                 log.debug("the HTTP tasks of the store cannot be read: %s", error)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -55,18 +56,17 @@ class Producer:
 
 @pytest.mark.timeout(120)
 def test_what_was_acknowledged_outlives_a_killed_store(server: KilledServer) -> None:
-    app = App(server.url)
     acknowledged: list[str] = []
-    with served(app) as door:
-        producers = [Producer(str(door.client.base_url), acknowledged) for _ in range(8)]
-        until(lambda: len(acknowledged) >= AMID)
-        server.kill()
-        for producer in producers:
-            producer.thread.join(60)
-            assert not producer.thread.is_alive()
-        server.start()
-        until(lambda: door.client.post("/v1/jobs", json={"task": "resize"}).status_code == 201)
-    stored = {job.id.hex() for job in app.client.store.find(Query(task="resize", limit=100_000))}
+    with closing(App(server.url)) as app:
+        with served(app) as door:
+            producers = [Producer(str(door.client.base_url), acknowledged) for _ in range(8)]
+            until(lambda: len(acknowledged) >= AMID)
+            server.kill()
+            for producer in producers:
+                producer.thread.join(60)
+                assert not producer.thread.is_alive()
+            server.start()
+            until(lambda: door.client.post("/v1/jobs", json={"task": "resize"}).status_code == 201)
+        stored = {job.id.hex() for job in app.client.store.find(Query(task="resize", limit=100_000))}
     assert len(acknowledged) >= AMID
     assert not {id.replace("-", "") for id in acknowledged} - stored
-    app.close()

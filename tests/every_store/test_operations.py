@@ -1,5 +1,6 @@
 """Operations: changes of many jobs in the background, on every store."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -7,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tarry import App
+from tarry.client.client import Client
 from tarry.client.operations import registry, runner
 from tarry.client.operations.operation import JobFilter, MoveTarget, Operation
 from tarry.client.operations.runner import OperationRunner
@@ -14,7 +16,7 @@ from tarry.errors import OperationNotFound, StoreError, TooManyOperations, Usage
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job, State
 from tarry.store import ids as store_ids
-from tarry.store.base import Query
+from tarry.store.base import Query, Store
 
 LIMIT = 20.0
 JOBS = 25
@@ -228,3 +230,29 @@ def test_one_that_the_store_refuses_keeps_no_other_waiting(
     assert not registry.read(store, bad.id)[0].is_ended
     monkeypatch.undo()
     assert until(filled, bad.id, lambda found: found.is_ended).state == "done"
+
+
+def test_who_is_closed_while_its_store_hangs_opens_it_no_more(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would close that one: the app, which was closed meanwhile, opens its store anew at the next use."""
+    hangs, goes_on, opened = threading.Event(), threading.Event(), list[int]()
+    read_all = registry.read_all
+
+    def client() -> Client:
+        opened.append(1)
+        return app.client
+
+    def slowly(store: Store) -> list[tuple[Operation, bytes]]:
+        hangs.set()
+        assert goes_on.wait(LIMIT)
+        return read_all(store)
+
+    monkeypatch.setattr(registry, "read_all", slowly)
+    monkeypatch.setattr(runner, "_CLOSE_WITHIN", 0.01)
+    one = OperationRunner(client, "one")
+    one.start()
+    assert hangs.wait(LIMIT)
+    one.close()
+    goes_on.set()
+    one._thread.join(LIMIT)
+    assert not one._thread.is_alive()
+    assert len(opened) == 1

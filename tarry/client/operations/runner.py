@@ -49,6 +49,7 @@ class OperationRunner:
         poll: float = POLL_INTERVAL,
     ) -> None:
         self._find_client, self._owner, self._prepare, self._poll = client, owner, prepare, poll
+        self._used: Client | None = None
         self._news = threading.Event()
         self._closed = False
         self._backoff = Backoff()
@@ -56,8 +57,11 @@ class OperationRunner:
 
     @property
     def _client(self) -> Client:
-        # The first use opens the store, which may be away while the server starts.
-        return self._find_client()
+        # The first use opens the store, which may be away while the server starts. None after `close` opens it again:
+        # nobody would close that one.
+        if self._used is None or not self._closed:
+            self._used = self._find_client()
+        return self._used
 
     def start(self) -> None:
         """Starts the thread."""
@@ -84,8 +88,9 @@ class OperationRunner:
             self._news.wait(pause)
             self._news.clear()
         # Else another process would wait for the end of the lease.
-        with contextlib.suppress(TarryError):
-            self._release()
+        if self._used is not None:
+            with contextlib.suppress(TarryError):
+                self._release()
 
     def _release(self) -> None:
         for operation, cell in registry.read_all(self._client.store):
