@@ -141,7 +141,7 @@ def prometheus(watched: Watched, tmp_path: Path) -> Iterator[Prometheus]:
 def test_a_real_prometheus_answers_the_whole_board(watched: Watched, prometheus: Prometheus) -> None:
     """Nothing of the store is counted twice."""
     until(lambda: len(prometheus.query("count(tarry_queue_depth) by (instance)")) == 3, 60)
-    watched.project.put("app.send", 1, times=20)
+    watched.project.put("app.send", 1, times=20, queue="mail")
     until(lambda: prometheus.query("job_queue_task_outcome:tarry_jobs:rate5m > 0"), 60)
     nothing = [title for title, asked in board_expressions().items() if not prometheus.query(asked)]
     # Of what did not happen there are no figures: failures within a minute, paused queues, troubles.
