@@ -100,7 +100,9 @@ class Transactions(StoreCase):
 
     def test_a_log_of_queries_does_not_grow(self) -> None:
         with override_settings(DEBUG=True):
-            assert [self.done(tasks.queries).return_value for _ in range(2)] == [1, 1]
+            # The first ones may open a connection, which has queries of its own.
+            logged = [self.done(tasks.queries).return_value for _ in range(4)]
+        assert 1 <= logged[-1] == logged[-2]
 
 
 class SecondDatabase(StoreCase):
