@@ -37,7 +37,7 @@ def test_a_job_is_claimed_and_finished_and_python_reads_its_result(app: App) -> 
             assert (got.id, got.body, got.epoch, got.state) == (job.id, b"[1]", 1, State.RUNNING)
             was, change = await claims.settle(got.id, got.epoch, Returned(b'{"total":3}'))
             assert (was.id, was.body, change.to) == (job.id, b"[1]", State.DONE)
-        assert app.get(job.id).result(timeout=1) == {"total": 3}
+        assert app.get(job.id).result(timeout=WITHIN) == {"total": 3}
 
     run(story())
 

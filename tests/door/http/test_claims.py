@@ -45,7 +45,7 @@ def test_a_job_from_its_claim_to_its_result(app: App) -> None:  # noqa: F811
             assert await post(client, f"{at}/extend", {"epoch": 1, "lease": "5m"}, 204) is None
             done = await post(client, f"{at}/finish", {"epoch": 1, "result": {"sent": [1, 2]}})
             assert done == {"id": got["id"], "state": "done", "due": None, "problem": None}
-            assert app.get(job.id).result(timeout=1) == {"sent": [1, 2]}
+            assert app.get(job.id).result(timeout=WITHIN) == {"sent": [1, 2]}
             again = await post(client, f"{at}/finish", {"epoch": 1}, 409)
             assert again["type"] == "urn:tarry:problem:not-held"
             assert "drop what was done for it" in again["detail"]
@@ -162,7 +162,7 @@ def test_a_result_that_nobody_could_read_or_that_is_too_large_is_refused_and_the
             assert large.status_code == 413
             assert seen(plain, job)[0].state is State.RUNNING
             await post(client, at, {"epoch": 1})
-            assert plain.get(job.id).result(timeout=1) is None
+            assert plain.get(job.id).result(timeout=WITHIN) is None
 
     run(story)
 
