@@ -21,6 +21,8 @@ def shown(project: Project) -> Any:
     return project.facts("endpoints", "show", "hook")
 
 
+# Some twenty commands, each of which takes seconds to start on a busy machine.
+@pytest.mark.timeout(400)
 def test_one_that_fails_is_seen_tried_and_its_jobs_are_sent_again(project: Project, server: Server) -> None:
     server.says("/", answer(500, b"no"))
     project.settings(f'[tasks.hook]\nurl = "{server.url()}"\nmax_attempts = 1\n{ALLOW}')
