@@ -24,7 +24,7 @@ BOUNDS = {"processes": 1, "max_connections": HELD, "max_connections_per_address"
 
 
 @contextlib.contextmanager
-def storm(port: int, sent: bytes, seconds: float = 30.0, held: int = HELD) -> Iterator[dict[str, int]]:
+def storm(port: int, sent: bytes, seconds: float = 45.0, held: int = HELD) -> Iterator[dict[str, int]]:
     """STORM connections, of which so many are to stay open; those that do are held as long as the block. What each was
     told."""
     command = [sys.executable, "-m", "tests.door.storm", str(port), str(STORM), str(held), str(seconds), sent.hex()]

@@ -11,9 +11,9 @@ import sys
 import time
 from collections import Counter
 
-SETTLED, QUIET = 0.5, 8.0
+SETTLED, QUIET = 0.5, 17.0
 """Seconds without news after which no more are awaited: if no more are open than were to be, and else."""
-# A kernel that has no place for a connection lets its client try again: after 1, 3 and 7 s.
+# A kernel that has no place for a connection lets its client try again: after 1, 3, 7, 15 and 31 s.
 
 
 class Storm:
