@@ -92,8 +92,7 @@ class JobEvents:
             return EventStream(200, [RETRY, first, END]) if first else EventStream(204)
         if not self._slots.acquire(blocking=False):
             return EventStream(200, [RETRY_LATER, first])
-        # The first event is read again by the follower: the job may have changed since.
-        follower = _Follower(job, _Frames(self._render, last_event_id), self._lasts, self._heartbeat)
+        follower = _Follower(job, first, frames, self._lasts, self._heartbeat)
         return EventStream(200, follower=follower, release=self._slots.release)
 
 
@@ -154,13 +153,15 @@ class _Frames:
 class _Follower:
     """The body of a stream that follows its job."""
 
-    def __init__(self, job: Handle[Any], frames: _Frames, lasts: float, heartbeat: float) -> None:
+    def __init__(self, job: Handle[Any], first: bytes, frames: _Frames, lasts: float, heartbeat: float) -> None:
         self._job, self._frames, self._heartbeat = job, frames, heartbeat
+        # The event is known already, and is sent at once; the follower leaves it out.
+        self._start = RETRY + first
         self._ends_at = time.monotonic() + lasts
 
     def follow(self) -> Iterator[bytes]:
         """For `for`."""
-        yield RETRY
+        yield self._start
         while wait := self._next_wait():
             try:
                 # A pause without news ends by the timeout; then it follows anew, and the first event is a known one.
@@ -179,7 +180,7 @@ class _Follower:
 
     async def afollow(self) -> AsyncGenerator[bytes, None]:
         """For `async for`."""
-        yield RETRY
+        yield self._start
         while wait := self._next_wait():
             try:
                 async with aclosing(self._job.afollow(wait)) as events:  # type: ignore[type-var]

@@ -59,7 +59,7 @@ def test_what_the_application_tells_instead(app: App, task: Any) -> None:
 def test_a_pause_without_news(app: App, task: Any) -> None:
     job = task.enqueue("x")
     with closing(iter(JobEvents(app, heartbeat=0.05).open(job.id))) as chunks:  # type: ignore[type-var]
-        assert [next(chunks)[:5] for _ in range(2)] == [RETRY[:5], b"id: " + job_id(app, job)[:1]]
+        assert next(chunks).startswith(RETRY + b"id: " + job_id(app, job))
         assert [next(chunks) for _ in range(2)] == [STILL_HERE, STILL_HERE]
 
 
@@ -73,8 +73,7 @@ def test_a_stream_ends_in_time_and_goes_on_where_it_was(app: App, task: Any) -> 
     job = task.enqueue("x")
     events = JobEvents(app, lasts=0.05)
     first = list(events.open(job.id))
-    assert first[0] == RETRY
-    assert data_of(first[1])["state"] == "ready"
+    assert data_of(first[0])["state"] == "ready"
     assert not [chunk for chunk in first if b"event: end" in chunk]
     again = list(events.open(job.id, job_id(app, job).decode()))
     assert set(again) <= {RETRY, STILL_HERE}
@@ -83,7 +82,7 @@ def test_a_stream_ends_in_time_and_goes_on_where_it_was(app: App, task: Any) -> 
 def test_a_job_that_is_deleted_meanwhile(app: App, task: Any) -> None:
     job = task.enqueue("x")
     with closing(iter(JobEvents(app).open(job.id))) as chunks:  # type: ignore[type-var]
-        next(chunks), next(chunks)
+        next(chunks)
         assert app.client.forget(job.raw_id)
         assert next(chunks) == GONE
 
@@ -109,7 +108,7 @@ def test_an_answer_that_nobody_reads_makes_room(app: App, task: Any) -> None:
     del stream
     gc.collect()
     with closing(iter(events.open(job.id))) as chunks:  # type: ignore[type-var]
-        assert next(chunks) == RETRY
+        assert next(chunks).startswith(RETRY)
 
 
 def test_one_that_is_cancelled_makes_room(app: App, task: Any) -> None:
@@ -125,7 +124,7 @@ def test_one_that_is_cancelled_makes_room(app: App, task: Any) -> None:
         with pytest.raises(asyncio.CancelledError):
             await reading
         stream = await events.aopen(job.id)
-        assert await anext(aiter(stream)) == RETRY
+        assert (await anext(aiter(stream))).startswith(RETRY)
 
     seen: list[bytes] = []
 
