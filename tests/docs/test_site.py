@@ -101,8 +101,10 @@ def test_it_is_searched_without_another_host(site: Path, browser: Browser) -> No
     with served(site) as url:
         page = browser.new_page()
         trouble = open_page(page, url)
-        page.locator("[data-md-component=search-query]").fill("snooze")
-        page.locator(".md-search-result__link").first.wait_for(timeout=30_000)
+        query = page.locator("[data-md-component=search-query]")
+        query.click()
+        query.press_sequentially("snooze")
+        page.locator(".md-search-result__link").first.wait_for(state="attached", timeout=60_000)
         # What is found within a page may be folded below it.
         assert "nooze" in (page.locator(".md-search-result__list").text_content() or "")
         assert trouble == []
