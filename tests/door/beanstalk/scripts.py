@@ -93,6 +93,8 @@ SCRIPTS: dict[str, Script] = {
         ("d", "stats-tube many\r\n", 1, "\ncurrent-waiting: 3\n"),
         ("d", "".join(f"put {pri} 0 100 1\r\n{pri}\r\n" for pri in (7, 8, 9)), 3),
         ("d", "stats-tube many\r\n", 1, "\ncurrent-jobs-reserved: 3\n"),
+        # The store has given the jobs before the door has handed them on.
+        ("d", "stats-tube many\r\n", 1, "\ncurrent-waiting: 0\n"),
         ("d", "put 5 0 100 1\r\nx\r\nstats-tube many\r\npeek-ready\r\nkick-job {1}\r\ndelete {1}\r\n", 5),
     ),
     "a-delay-ends": steps(
