@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -14,6 +13,7 @@ import pytest
 
 from tests.cli.project import Project, until
 from tests.docs.pages import blocks_of
+from tests.servers.server import free_port
 
 ADDRESS = "localhost:7800"
 # Fails where the status says so, with the body; the page's own way is shorter.
@@ -45,15 +45,9 @@ def place(tmp_path: Path) -> Iterator[Project]:
     place.close()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
-
-
 def _serve(place: Project) -> int:
     """Starts a master with the settings of the page; returns the port once its server is ready."""
-    port = _free_port()
+    port = free_port()
     (settings,) = blocks("toml")
     place.settings(settings.replace("7800", str(port)))
     place.serve()

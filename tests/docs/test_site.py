@@ -1,12 +1,11 @@
 """The site that `make docs` builds: complete, and nothing on it asks anything of another host."""
 
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 import tarry
 from docs_build import life_diagram
@@ -20,7 +19,7 @@ from tarry.model.job import State
 from tarry.settings import forms
 from tests.docs.pages import ROOT
 from tests.docs.site import build, built_once, served
-from tests.door.console.browser.conftest import CHROMIUM, OPTIONS
+from tests.door.console.browser.conftest import browser  # noqa: F401 - one Chromium for a module
 from tests.lifecycle_page import Way
 
 pytestmark = pytest.mark.timeout(400)
@@ -33,16 +32,6 @@ NOT_LOADED = {"canonical", "prev", "next", "alternate"}
 def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     base = tmp_path_factory.getbasetemp()
     return built_once(base if worker_id == "master" else base.parent)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed: python -m tests.servers.install")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-        yield browser
-        browser.close()
 
 
 class Resources(HTMLParser):
@@ -86,7 +75,7 @@ def open_page(page: Page, url: str) -> list[str]:
     return trouble
 
 
-def test_a_browser_asks_nothing_of_another_host(site: Path, browser: Browser) -> None:
+def test_a_browser_asks_nothing_of_another_host(site: Path, browser: Browser) -> None:  # noqa: F811
     """Also on a phone, where no page is wider than its screen."""
     with served(site) as url:
         page = browser.new_page(viewport={"width": 390, "height": 844})
@@ -97,7 +86,7 @@ def test_a_browser_asks_nothing_of_another_host(site: Path, browser: Browser) ->
         page.close()
 
 
-def test_it_is_searched_without_another_host(site: Path, browser: Browser) -> None:
+def test_it_is_searched_without_another_host(site: Path, browser: Browser) -> None:  # noqa: F811
     with served(site) as url:
         page = browser.new_page()
         trouble = open_page(page, url)
