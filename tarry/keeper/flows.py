@@ -51,7 +51,7 @@ class FlowChores:
         """Those that were looked at in this round, which takes as many audits as there are pages."""
 
     def tend_flows(self) -> None:
-        """Releases and deletes what workers left over. Each host tries it; each piece is done once."""
+        """Releases and deletes what workers left over. Each host tries; the first one does a piece."""
         now = self._clock.now()
         for _ in range(_PIECES):
             if not self._flows.tend(now):

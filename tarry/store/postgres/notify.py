@@ -1,7 +1,7 @@
 """Tells other processes of news: those of this host by its board, the others by NOTIFY; soon, but not too often.
 
 A process tells of each reason a limited number of times. What is beyond the limit is told a little later, so the last
-one is never lost. If nobody sleeps on this host, the first NOTIFY after a pause is sent by the transaction that it
+one is not lost. If nobody sleeps on this host, the first NOTIFY after a pause is sent by the transaction that it
 tells of, and the others afterwards. If somebody does, NOTIFY is sent a moment after the sleeper was woken.
 """
 

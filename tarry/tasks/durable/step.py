@@ -1,4 +1,4 @@
-"""`step`: a call that is made once for a job, however often the job is tried."""
+"""`step`: a call whose result is recorded with the job, so that later attempts do not make it again."""
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,12 +18,13 @@ R = TypeVar("R")
 
 
 class Step:
-    """`step(fn, *args)`: calls the function and keeps what it returns with the job, which then is known as done.
+    """`step(fn, *args)`: calls the function and records what it returns with the job.
 
     In an `async def` task it is awaited: `paid = await step(charge, 7)`; in a `def` task it blocks. An attempt that
-    comes after a failure, a crash or a deployment passes over it: it gets the kept value. An error is not kept. A step
-    is known by its position in the task and its name. The value is JSON of up to 64 KB and comes back by the function's
-    return annotation, also the first time. A step inside a step is a plain call.
+    comes after a failure, a crash or a deployment gets the recorded value without a call. A worker that dies during the
+    call, or before the record, repeats it: the call is made at least once. An error is not recorded. A step is known by
+    its position in the task and its name. The value is JSON of up to 64 KB and comes back by the function's return
+    annotation, also the first time. A step inside a step is a plain call.
 
     StepsChanged, StepLimit, StepError; RuntimeError if no worker runs this code.
     """

@@ -1,4 +1,4 @@
-"""Durable steps in real workers, in `def` and `async def` tasks: what is done once, and what a wait costs."""
+"""Durable steps in real workers, in `def` and `async def` tasks: what is not called again, and what a wait costs."""
 
 import asyncio
 import logging
