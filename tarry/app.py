@@ -15,6 +15,7 @@ from tarry.client.clock import Clock
 from tarry.client.flows.maker import FlowMaker
 from tarry.client.flows.signals import SignalSender
 from tarry.client.handle import Handle
+from tarry.client.operations.collection import JobFinder
 from tarry.client.task import Task
 from tarry.client.task_decorator import TaskDecoratorMixin
 from tarry.config import Config, load
@@ -51,7 +52,7 @@ M = TypeVar("M", bound=Middleware)
 _apps: "weakref.WeakSet[App]" = weakref.WeakSet()
 
 
-class App(TaskDecoratorMixin, FlowMaker, SignalSender, mixin.EmbeddedMixin):
+class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.EmbeddedMixin):
     """Where tasks are declared.
 
     store: a URL, or several for shards. Default: TARRY_STORE, else the setting in tarry.toml, else `sqlite:///tarry.db`
@@ -333,6 +334,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, mixin.EmbeddedMixin):
 
     def close(self) -> None:
         """Closes the store; the next use opens it again."""
+        self._close_operations()
         with self._lock:
             client, self._client = self._client, None
         if client is not None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 from tarry.client.flows.broadcast import abroadcast, broadcast
 from tarry.client.flows.handle import FlowHandle
 from tarry.client.handle import Handle
+from tarry.client.operations.collection import find_holder
 from tarry.model.duration import Duration
 from tarry.model.nearest import did_you_mean
 from tarry.model.retry import RetryRule
 from tarry.tasks.call import AnyCall, Call, Then
 from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import NO_OPTIONS, Options
 from tarry.tasks.running import CurrentJob
 
@@ -73,6 +75,14 @@ class Task(TaskDefinition[P, R]):
         """A call as a value, for `enqueue_many` and for flows: `send.enqueue_many(send.call(to) for to in all)`. In a
         chain or a chord the first argument is left out: it is the result of the call before."""
         return Call(self, args, kwargs)
+
+    def by_key(self, key: str) -> Handle[R] | None:
+        """The unfinished job that holds this key; None: there is none. StoreError."""
+        return find_holder(self._client(), self.name, key)
+
+    async def aby_key(self, key: str) -> Handle[R] | None:
+        """The same, awaited."""
+        return await asyncio.to_thread(self.by_key, key)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
         """Enqueues the call once for each host that has a worker which is ready, or with `using(per="worker")` for each

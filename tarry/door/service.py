@@ -184,8 +184,7 @@ class DoorService:
 
     def sync_tasks(self) -> None:
         """Makes the app's table of tasks what the settings and the store have now; StoreError."""
-        self.app.http.load()
-        self.app.http.sync(self.client.store)
+        self.app.sync_tasks()
 
     def close(self) -> None:
         """Ends the threads, once the calls under way have ended and the puts that wait are committed. The app stays
@@ -237,8 +236,7 @@ class DoorService:
     def _start(self) -> None:
         self.client.clock.measure_ahead()
         self._open_claims()
-        self.app.http.load()
-        self.app.http.sync(self.client.store)
+        self.app.sync_tasks()
         with self._lock:
             if self._refresher is None and not self._is_closed:
                 self._refresher = threading.Thread(target=self._keep_fresh, name="tarry-door-facts", daemon=True)

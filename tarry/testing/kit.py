@@ -10,6 +10,7 @@ from tarry.app import App
 from tarry.client.flows.block import Flow
 from tarry.client.flows.handle import FlowHandle
 from tarry.client.task import Task
+from tarry.errors import JobNotFound
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.flow.flow import Phase
 from tarry.model.flow.node_ids import index_of
@@ -59,6 +60,17 @@ class Jobs:
     def signal(self, name: str, *, key: str, value: Any = None) -> int:
         """Sends a signal to the tasks of all apps, as `app.signal` does; returns how many jobs it woke. Runs no job."""
         return sum(store.app.signal(name, key=key, value=value) for store in self._backend.stores())
+
+    def approve(self, question: str, *, key: str, by: str = "", note: str = "", ok: bool = True) -> int:
+        """Decides what a task asks by `approve`, as `app.approve` does; returns how many jobs it woke. Runs no job.
+        JobNotFound if no job waits for it."""
+        woken = 0
+        for store in self._backend.stores():
+            with contextlib.suppress(JobNotFound):
+                woken += store.app.approve(question, key=key, by=by, note=note, ok=ok)
+        if not woken:
+            raise JobNotFound(f"no job waits for an approval of {question!r} with the key {key!r}")
+        return woken
 
     # What was enqueued
 

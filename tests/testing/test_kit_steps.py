@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tarry import astep, sleep, step, wait_for
+from tarry import JobNotFound, approve, astep, sleep, step, wait_for
 from tarry.testing.kit import Jobs
 from tarry.worker.run import report
 
@@ -118,3 +118,23 @@ def test_observers_do_not_take_a_wait_for_an_error(jobs: Jobs) -> None:
     jobs.app.enqueue("sync", 7)
     jobs.drain()
     assert seen == [None]
+
+
+def test_an_approval_is_decided_in_the_kit_and_by_the_app(jobs: Jobs) -> None:
+    @jobs.app.task(name="refund")
+    async def refund(order: str) -> Any:
+        return await approve("refund", key=order)
+
+    first, second = refund.enqueue("7"), refund.enqueue("8")
+    with pytest.raises(JobNotFound, match="'refund' with the key '7'"):
+        jobs.approve("refund", key="7")
+    jobs.drain(raising=True)
+    assert jobs.approve("refund", key="7", by="ann", note="ok") == 1
+    assert asyncio.run(jobs.app.aapprove("refund", key="8", by="bob", ok=False)) == 1
+    jobs.drain(raising=True)
+    assert (first.result(), second.result()) == (
+        {"ok": True, "by": "ann", "note": "ok"},
+        {"ok": False, "by": "bob", "note": ""},
+    )
+    with pytest.raises(JobNotFound, match="no job waits"):
+        jobs.approve("refund", key="7", by="eve")

@@ -5,10 +5,12 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from tarry.client.audit.acting import current_actor
+from tarry.client.flows.approvals import decide, find_approvals
 from tarry.model.duration import Duration, microseconds
 from tarry.model.flow.signal import MOST_VALUE, Signal
 from tarry.tasks.arguments import json_values
-from tarry.tasks.durable.waiting import check_address
+from tarry.tasks.durable.waiting import Approval, check_address
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.shield import shielded
 
@@ -49,6 +51,22 @@ class SignalSender(ABC):
         signal = self._make_signal(name, key, value, id, keep)
         client = await asyncio.to_thread(lambda: self.client)
         return await asyncio.to_thread(client.store.flows.signal, signal, client.clock.now())
+
+    def approve(self, question: str, *, key: str, by: str = "", note: str = "", ok: bool = True) -> int:
+        """Decides what tasks ask by `approve(question, key=key)`; returns how many jobs it woke. ok=False: refuses it.
+
+        by: who decided; default: the user of the current request or command. note: what the task is told besides.
+        JobNotFound if no job waits for it; NotPossible if somebody else decides first; ValueError if the note is too
+        long; StoreError.
+        """
+        decision = Approval(ok, by or current_actor().name, note)
+        with shielded:
+            store, clock = self.client.store, self.client.clock
+            return decide(store, clock, find_approvals(store, key, question), decision)
+
+    async def aapprove(self, question: str, *, key: str, by: str = "", note: str = "", ok: bool = True) -> int:
+        """The same, awaited."""
+        return await asyncio.to_thread(self.approve, question, key=key, by=by, note=note, ok=ok)
 
     def _make_signal(self, name: str, key: str, value: Any, id: str | None, keep: Duration) -> Signal:
         return make_signal(self.client.clock.now(), name, key, value, id, keep)

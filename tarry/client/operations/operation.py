@@ -1,6 +1,6 @@
 """What an operation is: one change for all jobs that match a filter, and how far it has come."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -11,7 +11,7 @@ from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import MAX_PRIORITY, Job, State
-from tarry.store.base import Query
+from tarry.store.base import Query, Tally
 from tarry.tasks.options import Name
 
 Act = Literal["retry", "cancel", "delete", "move"]
@@ -46,6 +46,21 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
         """The query that finds these jobs, except for `since`, which no store knows; ValueError. now: microseconds."""
         before = None if self.older is None else now - microseconds(self.older, "older")
         return Query(self.states, self.queue, self.task, self.key, before)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the store's counts tell how many jobs match."""
+        return self.key is None and self.since is None and self.older is None
+
+    def count(self, tallies: Iterable[Tally]) -> int:
+        """How many jobs match, of what the store counts: by queue, task and state."""
+        return sum(
+            tally.count
+            for tally in tallies
+            if self.queue in (None, tally.queue)
+            and self.task in (None, tally.task)
+            and (not self.states or tally.state in self.states)
+        )
 
     def is_since(self, job: Job) -> bool:
         """Whether `since` matches the job."""

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -17,7 +17,6 @@ from tarry.client.operations.registry import StoredOperation
 from tarry.errors import StoreError, StoreUnavailable, TarryError
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job
-from tarry.store.base import Query
 from tarry.store.shared.backoff import Backoff
 
 log = logging.getLogger("tarry.operations")
@@ -177,10 +176,7 @@ class OperationRunner:
             if operation.act == "cancel":
                 self._prepare()
             with acting(Actor(operation.caller, via="operation")):
-                changed = change_jobs(client, jobs, rule_of(operation, client), EVENTS[operation.act])
-            if operation.act == "cancel":
-                # Workers must hear of the cancelled jobs that they run.
-                client.store.wake_for_recall()
+                changed = change_page(client, operation, jobs)
         return replace(
             operation,
             # The order is that of ids: behind a page of new jobs there are only newer ones.
@@ -192,16 +188,18 @@ class OperationRunner:
 
     def _estimate(self, operation: Operation) -> int | None:
         """About how many jobs match; None if that could be known only by reading them all."""
-        query: Query = operation.filter.query(operation.created)
-        if query.key is not None:
+        if operation.filter.key is not None:
             return None
-        return sum(
-            tally.count
-            for tally in self._client.store.counts()
-            if query.queue in (None, tally.queue)
-            and query.task in (None, tally.task)
-            and (not query.states or tally.state in query.states)
-        )
+        return operation.filter.count(self._client.store.counts())
+
+
+def change_page(client: Client, operation: Operation, jobs: Sequence[Job]) -> int:
+    """Does for these jobs what the operation does; returns how many were changed."""
+    changed = change_jobs(client, jobs, rule_of(operation, client), EVENTS[operation.act])
+    if operation.act == "cancel":
+        # Workers must hear of the cancelled jobs that they run.
+        client.store.wake_for_recall()
+    return changed
 
 
 def _came_after(job: Job, operation: Operation) -> bool:
