@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
-from tarry.push.delivery.record import AttemptRecord, format_time, records_of
+from tarry.push.delivery.record import AttemptOutcome, AttemptRecord, format_time, records_of
 from tarry.push.health import EndpointHealth, endpoint_health
 from tarry.push.registry import FLOW_CELL, decode_flow, disabled_reasons, forget_flow
 from tarry.store import ids
@@ -66,8 +66,7 @@ class DeliveryExchange(Struct, frozen=True):
     attempt: int
     at: str
     """When it began."""
-    outcome: str
-    """`delivered`, `again`, `final` or `disabled`."""
+    outcome: AttemptOutcome
     status: int
     """0: no answer came."""
     elapsed: float

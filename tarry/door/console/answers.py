@@ -8,6 +8,8 @@ from starlette.responses import RedirectResponse, Response
 
 from tarry.door.http.reading import header
 
+REFRESH = b"tarry-refresh"
+"""The header with which an open page asks again by itself. A page of another site cannot send it."""
 FLASH = "tarry_said"
 """The cookie with what an act has done, until the next page shows it."""
 HEADERS = {
@@ -55,7 +57,7 @@ def here_of(request: Request) -> str:
 
 def is_refresh(request: Request) -> bool:
     """Whether a page that is open asks for what has changed; the reader does not see all of the answer."""
-    return header(request, b"hx-request") is not None
+    return header(request, REFRESH) is not None
 
 
 def redirect(request: Request, where: str, said: str = "") -> Response:

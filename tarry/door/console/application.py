@@ -310,8 +310,8 @@ def with_retry_after(response: Response, problem: Problem) -> Response:
 def _ask_for_session(request: Request) -> Response:
     if not is_refresh(request) and header(request, b"accept") != MEDIA_TYPE:
         return redirect(request, f"{SIGN_IN}?next={quote(here_of(request), safe='')}")
-    # No person reads this answer: it has the page load itself anew, and that leads to the page to sign in.
-    return Response(status_code=HTTPStatus.UNAUTHORIZED, headers={"HX-Refresh": "true"})
+    # No person reads this answer: the page loads itself anew, and that leads to the page to sign in.
+    return Response(status_code=HTTPStatus.UNAUTHORIZED)
 
 
 def _language(request: Request) -> Language:

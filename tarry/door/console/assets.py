@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-NAMES = ("console.css", "console.js", "charts.js", "icon.svg", "vendor/htmx.min.js")
+NAMES = ("console.css", "console.js", "charts.js", "icon.svg")
 _YEAR = "public, max-age=31536000, immutable"
 
 

@@ -42,8 +42,20 @@ def environment(language: Language) -> Environment:
     install(language.text, language.plural, newstyle=True)
     found.filters.update(number=number, iso=iso, span=span, size=size, pretty=pretty, percent=percent, short=short)
     found.filters.update(minute=minute, spark=spark, about=about, brief=short_number)
-    found.filters["moment"] = partial(moment, language)
+    found.filters.update(moment=partial(moment, language), word=partial(word, language))
+    found.filters["sentence"] = partial(sentence, language)
     return found
+
+
+def word(language: Language, value: object) -> str:
+    """A value that is a word of ours, in that language. Any other is shown as it is: the template escapes it, and
+    nothing in it is formatted. For all that is no literal: `_()` of a template makes markup of its text."""
+    return language.text(str(value))
+
+
+def sentence(language: Language, english: str, values: Mapping[str, object]) -> Markup:
+    """A sentence of ours that a template has from a table, with its `%(name)s` filled in by escaped values."""
+    return escape(language.text(english)) % values
 
 
 def address_functions(root: str) -> Mapping[str, Callable[[str], str]]:

@@ -7,7 +7,7 @@ object on a line: the newest in full, older ones without headers and with less o
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -26,7 +26,14 @@ MOST_HEAD, MOST_ANSWER, MOST_OLD = 4096, 8192, 200
 MOST_TEXT = 32 * 1024
 """Bytes of all records of a job."""
 
-_WORDS: dict[type[Verdict], str] = {Delivered: "delivered", Again: "again", Final: "final", Disabled: "disabled"}
+AttemptOutcome = Literal["delivered", "again", "final", "disabled"]
+"""What the rule of a task says of an attempt."""
+_WORDS: dict[type[Verdict], AttemptOutcome] = {
+    Delivered: "delivered",
+    Again: "again",
+    Final: "final",
+    Disabled: "disabled",
+}
 
 
 # A program that takes the job may end it with a record of its own: each can be shown. Below 0: a clock was set back.
@@ -39,8 +46,7 @@ class AttemptRecord(Struct, omit_defaults=True):
     attempt: int
     at: str
     """When it began, by the worker's clock."""
-    outcome: str
-    """`delivered`, `again`, `final` or `disabled`."""
+    outcome: AttemptOutcome
     reason: str
     """One line, with the reason that the rule gave."""
     first: int = 0

@@ -46,7 +46,7 @@ def test_an_act_is_done_told_once_and_audited(app: App, tokens: Tokens, caplog: 
         done = await browser.act(PAUSE, {"next": "/queues/mail"}, "/queues/mail")
         assert (done.status_code, done.headers["location"]) == (303, "/queues/mail")
         # A page that refreshes itself shows nobody the message, and leaves it for the one that does.
-        await browser.get("/queues/mail", **{"hx-request": "true"})
+        await browser.get("/queues/mail", **{"tarry-refresh": "true"})
         said = '<p class="said" role="status">Queue mail is paused: none of its jobs starts.</p>'
         assert said in await browser.text("/queues/mail")
         assert said not in await browser.text("/queues/mail")

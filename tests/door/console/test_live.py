@@ -153,9 +153,9 @@ def test_pages_that_refresh_themselves_spend_it_and_others_do_not(app: App, monk
     async def story(browser: Visitor) -> None:
         await browser.get("/queues")
         assert spent == []
-        await browser.get("/queues", **{"hx-request": "true"})
+        await browser.get("/queues", **{"tarry-refresh": "true"})
         assert len(spent) == 1
-        await browser.get("/jobs/nothing", **{"hx-request": "true"})
+        await browser.get("/jobs/nothing", **{"tarry-refresh": "true"})
         assert len(spent) == 2
 
     visit(app, story)

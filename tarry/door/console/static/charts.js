@@ -134,6 +134,6 @@
     if (chart) hide(chart);
   });
   // In the same moment in which a page is replaced, so that nothing flickers.
-  document.addEventListener("htmx:afterSwap", prepare);
+  document.addEventListener("refreshed", prepare);
   prepare();
 })();

@@ -2,6 +2,7 @@
 (() => {
   "use strict";
   const AGAIN = 2000;
+  const LONGEST = 30_000;
   const live = document.getElementById("live");
   const zone = () => document.querySelector("[data-refresh]");
   if (!live || !zone()) return;
@@ -9,6 +10,7 @@
   let timer = 0;
   let isOpen = false;
   let isFresh = true;
+  let isAsking = false;
   // Something has changed, and the page does not show it yet.
   let isLate = false;
 
@@ -33,9 +35,37 @@
     live.textContent = live.dataset[state];
   };
 
+  // What the server shows now; null: it is not to be had. The script of a parsed text does not run.
+  const ask = async () => {
+    try {
+      const answer = await fetch(location.href, { headers: { "Tarry-Refresh": "true" }, redirect: "error", signal: AbortSignal.timeout(LONGEST) });
+      if (answer.status === 401) location.reload();
+      if (!answer.ok) return null;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      return page.querySelector("[data-refresh]");
+    } catch {
+      return null;
+    }
+  };
+
+  const replace = async () => {
+    isAsking = true;
+    const found = await ask();
+    isAsking = false;
+    isFresh = found !== null;
+    show();
+    if (!found) return;
+    // A person may have begun something in the meantime.
+    isLate = isLate || isBusy();
+    if (isBusy()) return;
+    zone().replaceWith(document.adoptNode(found));
+    document.dispatchEvent(new Event("refreshed"));
+    catchUp();
+  };
+
   const refresh = () => {
-    isLate = document.hidden || isBusy();
-    if (!isLate) document.body.dispatchEvent(new Event("look"));
+    isLate = document.hidden || isAsking || isBusy();
+    if (!isLate) replace();
   };
 
   const catchUp = () => {
@@ -76,10 +106,6 @@
     });
   };
 
-  document.addEventListener("htmx:afterRequest", (event) => {
-    isFresh = event.detail.successful;
-    show();
-  });
   document.addEventListener("visibilitychange", () => {
     isLate = true;
     if (document.hidden) close();

@@ -118,7 +118,7 @@ class OpenPage:
             if self._over.is_set():
                 return
             if line == "event: look":
-                answer = client.get(self._path, headers={"accept": "text/html", "hx-request": "true"})
+                answer = client.get(self._path, headers={"accept": "text/html", "tarry-refresh": "true"})
                 assert answer.status_code == 200, (self._path, answer.status_code)
                 self.refreshed += 1
 
