@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 LISTED = 100
 """Acts that are listed, unless --limit says otherwise."""
-_MOST_READS = 50
 _MOST_JOBS = 20
 """Ids of jobs that an act of a command names."""
 
@@ -88,17 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(store: "Store", wanted: ActFilter, limit: int) -> list[Act]:
-    log, now = ActLog(store), time.time_ns() // 1000
-    found: list[Act] = []
-    cursor = ""
-    # Bounded: a read looks at a part of the log, and the log has no more than a few of these.
-    for _ in range(_MOST_READS):
-        page = log.read(wanted, limit - len(found), cursor, now)
-        found += page.acts
-        cursor = page.next
-        if not cursor or len(found) >= limit:
-            break
-    return found
+    return ActLog(store).read(wanted, limit, now=time.time_ns() // 1000).acts
 
 
 def _origin(act: Act) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.errors import NotHeld
+from tarry.errors import JobNotFound, NotHeld
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job, State
@@ -53,6 +53,11 @@ class ProgressRequest(Struct, eq=False):
 
 AttemptRequest = ExtendRequest | ProgressRequest
 ClaimRequest = ChangeRequest | AttemptRequest
+
+
+def unknown_job(id: bytes) -> JobNotFound:
+    """The answer where there is no such job, or none that the caller may take."""
+    return JobNotFound(f"no job {ids.text(id)}: it was never put, or is deleted")
 
 
 def require_held(job: Job, epoch: int) -> None:

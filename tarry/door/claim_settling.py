@@ -14,9 +14,10 @@ from tarry.door.claim_requests import (
     ExtendRequest,
     ProgressRequest,
     Reply,
+    unknown_job,
 )
 from tarry.door.held_jobs import HeldJobs, OutsideOwners
-from tarry.errors import JobNotFound, NotHeld, StoreError, StoreUnavailable
+from tarry.errors import NotHeld, StoreError, StoreUnavailable
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model.change import Change
 from tarry.model.job import Job
@@ -153,8 +154,7 @@ class Settler:
             if (job := jobs[request.id]) is not None:
                 found.append((request, job))
             else:
-                unknown = JobNotFound(f"no job {ids.text(request.id)}: it was never put, or is deleted")
-                self._replies.add(request.reply, errors.get(request.id, unknown))
+                self._replies.add(request.reply, errors.get(request.id, unknown_job(request.id)))
         return found
 
     def _do_attempts(self, attempts: Sequence[tuple[AttemptRequest, Job]], now: int) -> None:

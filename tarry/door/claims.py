@@ -22,9 +22,10 @@ from tarry.door.claim_requests import (
     Rule,
     give_back,
     require_held,
+    unknown_job,
 )
 from tarry.door.takers import Answer, Ticket
-from tarry.errors import Busy, Draining, NotAllowed
+from tarry.errors import Busy, Draining
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -101,7 +102,7 @@ class Claims:
         self, id: bytes, epoch: int, outcome: Outcome, allows: Allows = lambda queue: True
     ) -> tuple[Job, Change]:
         """Ends the attempt with this outcome, by the rules of the task; returns the job as it was and what has become
-        of it. NotHeld, JobNotFound, NotAllowed, Busy, Draining, StoreError.
+        of it. NotHeld, JobNotFound, Busy, Draining, StoreError.
 
         allows: whether the caller may do this with a queue.
         """
@@ -226,9 +227,9 @@ def encode_progress(value: Progress) -> bytes:
 
 def _checking(epoch: int, allows: Allows) -> Check:
     def check(job: Job) -> None:
-        # First: who may not do this does not learn how the job is.
+        # First: who may not do this does not even learn that there is such a job.
         if not allows(job.queue):
-            raise NotAllowed(f"this token does not allow to take jobs of queue {job.queue!r}")
+            raise unknown_job(job.id)
         require_held(job, epoch)
 
     return check

@@ -117,10 +117,10 @@ class EventStreams:
 
 class FollowedJobs:
     """Some jobs, followed until all of them have finished. Changes come when they are made; of those that come faster
-    than they are read only the newest is kept."""
+    than they are read only the newest is kept. allows: whether the reader may see that queue."""
 
-    def __init__(self, client: Client, run: Run, jobs: Sequence[bytes]) -> None:
-        self._client, self._run, self._jobs = client, run, jobs
+    def __init__(self, client: Client, run: Run, jobs: Sequence[bytes], allows: Callable[[str], bool]) -> None:
+        self._client, self._run, self._jobs, self._allows = client, run, jobs, allows
         self._newest: dict[bytes, Job | None] = {}
         self._stops: list[Callable[[], None]] = []
         self._is_over = False
@@ -146,6 +146,8 @@ class FollowedJobs:
                     await asyncio.wait_for(changed.wait(), TICK)
                 changed.clear()
                 newest, self._newest = self._newest, {}
+                # One that was moved to a queue that the reader may not see is gone, for this reader.
+                newest = {id: job if job and self._allows(job.queue) else None for id, job in newest.items()}
                 yield [_event(id, job, before.get(id)) for id, job in newest.items()]
                 before |= {id: job and _outline(job) for id, job in newest.items()}
                 left -= {id for id, job in newest.items() if job is None or job.state.finished}
@@ -190,7 +192,7 @@ class WatchedJobs:
                     yield []
 
     def _look(self) -> list[StreamEvent]:
-        found = {job.id: job for job in self._client.store.find(self._query) if self._allows(job.queue)}
+        found = {job.id: job for job in self._client.store.find(self._query)}
         left = [id for id in self._seen if id not in found]
         now: dict[bytes, Job | None] = {**found, **dict(zip(left, self._client.fetch(left), strict=True))}
         events = [

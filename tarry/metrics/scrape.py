@@ -45,18 +45,20 @@ class Scrape(CollectorRegistry):
     def collect(self) -> Iterator[Metric]:
         """All figures, as families of samples."""
         yield info("tarry_build_info", {"version": version("tarry")})
-        yield from self._own.collect(self._of_python)
-        if self._host is not None:
+        # What processes do, and where stores are, is nothing for those who may see only some queues.
+        sees_all = self._allows("*")
+        if sees_all:
+            yield from self._own.collect(self._of_python)
+        if self._host is not None and sees_all:
             yield from host_families(self._host)
-        # Where stores are is nothing for those who may see only some queues.
-        yield from store_families(self._reading, shows_urls=self._allows("*"))
+        yield from store_families(self._reading, shows_urls=sees_all)
         # While the store is away, its last figures would look as if they were true.
         if (figures := self._reading.figures) is not None:
-            yield from host_count_families(figures.look)
             yield from queue_families(figures.look, self._allows)
             yield from history_families(figures.totals, self._allows)
             yield from circuit_families(figures, self._allows)
-            if self._allows("*"):
+            if sees_all:
+                yield from host_count_families(figures.look)
                 yield from schedule_families(figures)
 
     def encode(self, accept: str) -> tuple[bytes, str]:

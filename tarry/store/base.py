@@ -32,6 +32,7 @@ from tarry.model.limit import Level, Limit
 from tarry.store.flows.flows import NoFlows, StoreFlows
 from tarry.store.history.history import StoreHistory
 from tarry.store.ids import uuid7
+from tarry.store.name_pattern import fits
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.waiting.counts import WaitingCounts
 
@@ -98,6 +99,8 @@ class Query(Struct, frozen=True):
     limit: int = 100
     until: bytes = b""
     """Only ids up to this one; empty: all."""
+    queues: tuple[str, ...] = ()
+    """Only of queues that fit one of these patterns (`shop-*`); empty: of all. What a caller may see."""
 
     def matches(self, job: Job) -> bool:
         """Whether the query finds this job."""
@@ -106,6 +109,7 @@ class Query(Struct, frozen=True):
             and (not self.until or job.id <= self.until)
             and (not self.states or job.state in self.states)
             and self.queue in (None, job.queue)
+            and (not self.queues or fits(self.queues, job.queue))
             and self.task in (None, job.task)
             and self.key in (None, job.key)
             and (self.before is None or job.state_since < self.before)

@@ -62,8 +62,17 @@ def search_jobs(store: Store, search: JobSearch, clock: Callable[[], float] = ti
             return SearchResult(found, found[-1].id, examined, away)
         seen = end if len(page) < size else page[-1].id
         if examined >= MOST_EXAMINED or clock() - began > LONGEST:
-            return SearchResult(found, seen, examined, away)
+            return SearchResult(found, _shown_cursor(seen, search, found), examined, away)
         query = replace(query, after=seen)
+
+
+def _shown_cursor(seen: bytes, search: JobSearch, found: Sequence[Job]) -> bytes:
+    """Where a search that was ended goes on: after `seen`, which may be a job that the reader may not see."""
+    if not search.query.queues:
+        return seen
+    # Its time alone, unless a reader would then get a job twice, or stay where it is.
+    cursor = max(seen[:6] + bytes(10), found[-1].id if found else b"")
+    return cursor if cursor > search.query.after else seen
 
 
 def _end_of_stretch(store: Store, query: Query, until: bytes) -> bytes:

@@ -4,7 +4,7 @@ import threading
 
 from tarry import App
 from tarry.client.audit.acting import Actor, acting
-from tarry.client.audit.log import PAGE, Act, ActFilter, ActLog
+from tarry.client.audit.log import PAGE, PAGES, PAGES_REFUSED, Act, ActFilter, ActLog
 from tarry.model.attempts import acts_of
 from tarry.store import ids
 
@@ -28,6 +28,19 @@ def test_acts_of_many_processes_are_kept_in_order(app: App) -> None:
     for writer in range(writers):
         own = [int(one.subject) for one in found if one.who == str(writer)]
         assert own == list(reversed(range(each)))
+
+
+def test_a_caller_that_acts_without_end_drives_out_no_act_of_others(app: App) -> None:
+    store = app.client.store
+    now, log = store.time(), ActLog(store)
+    log.append([Act(now, "ann", "cancel_job", "done", queue="mail")], now)
+    for outcome in ("done", "NotAllowed: no"):
+        acts = [Act(now + number, "bob", "pause_queue", outcome, queue="shop") for number in range(PAGES * PAGE + 1)]
+        for start in range(0, len(acts), PAGE):
+            log.append(acts[start : start + PAGE], now)
+    assert [one.act for one in log.read(ActFilter(queue="mail"), 10, "", now).acts] == ["cancel_job"]
+    kept = log.read(ActFilter(who="bob"), 10**6, "", now).acts
+    assert len(kept) <= (PAGES + PAGES_REFUSED) * PAGE
 
 
 def test_an_act_is_kept_with_its_job(app: App) -> None:

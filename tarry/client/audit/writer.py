@@ -3,12 +3,12 @@
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
-from tarry.client.audit.log import PAGE, Act, ActLog, identified
+from tarry.client.audit.log import DONE, PAGE, Act, ActLog, identified
 from tarry.client.clock import Clock
 from tarry.errors import TarryError
 from tarry.store.base import Store
@@ -17,10 +17,11 @@ from tarry.store.shared.backoff import Backoff
 log = logging.getLogger("tarry.audit")
 
 MOST_WAITING = 1000
-"""Acts that wait for the store; the oldest are left out beyond that, and are only in the log `tarry.audit`."""
+"""Acts that wait for the store; beyond that the oldest of whoever has most of them is left out, and is only in the log
+`tarry.audit`."""
 MOST_REFUSED = 60
-"""Acts that were refused or failed, in a minute of this process; others are only in the log `tarry.audit`. Else
-somebody who tries tokens would drive out what was done."""
+"""Acts of one caller that were refused or failed, in a minute of this process; others are only in the log
+`tarry.audit`."""
 CLOSE_WITHIN = 2.0
 """Seconds that the end of the process waits for the last acts."""
 
@@ -45,7 +46,7 @@ class ActWriter:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._backoff = Backoff()
-        self._minute, self._refused = 0, 0
+        self._minute, self._refused = 0, Counter[str]()
         self.left_out = 0
         """Acts that never came to the store."""
 
@@ -56,8 +57,7 @@ class ActWriter:
                 self.left_out += 1
                 return
             if len(self._waiting) >= MOST_WAITING:
-                self._waiting.popleft()
-                self.left_out += 1
+                self._leave_one_out()
             # With its id, so that it is there once, however often it is tried.
             self._waiting.append(identified(act))
             if self._thread is None:
@@ -67,12 +67,19 @@ class ActWriter:
 
     def _is_one_too_many(self, act: Act) -> bool:
         """Whether the act was refused, as too many others of this minute."""
-        if act.outcome == "done":
+        if act.outcome == DONE:
             return False
         minute = int(time.monotonic() // 60)
-        self._refused = self._refused + 1 if minute == self._minute else 1
-        self._minute = minute
-        return self._refused > MOST_REFUSED
+        if minute != self._minute:
+            self._minute, self._refused = minute, Counter()
+        self._refused[act.who] += 1
+        return self._refused[act.who] > MOST_REFUSED
+
+    def _leave_one_out(self) -> None:
+        """Takes out the oldest act of the caller that has most of those that wait."""
+        (who, _), *_ = Counter(act.who for act in self._waiting).most_common(1)
+        self._waiting.remove(next(act for act in self._waiting if act.who == who))
+        self.left_out += 1
 
     def flush(self, timeout: float = CLOSE_WITHIN) -> bool:
         """Waits until all acts are written, up to so many seconds; returns whether they are."""
@@ -114,10 +121,8 @@ class ActWriter:
             return False
         self._backoff.succeed()
         with self._lock:
-            # Those that were written stand first, unless some of them had to make room meanwhile.
             written = {id(act) for act in acts}
-            while self._waiting and id(self._waiting[0]) in written:
-                self._waiting.popleft()
+            self._waiting = deque(act for act in self._waiting if id(act) not in written)
             self._changed.notify_all()
         return True
 

@@ -1,13 +1,14 @@
 """Approvals: which tasks wait for a person's decision (`approve`), and the decision."""
 
 import hashlib
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
 from msgspec import Struct
 
 from tarry.client.clock import Clock
-from tarry.errors import JobNotFound
+from tarry.errors import JobNotFound, NotAllowed
 from tarry.model.duration import DAY, SECOND
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow.signal import MOST_VALUE, Awaiting, Signal
@@ -84,10 +85,13 @@ def approval_record(waiting: WaitingApproval) -> ApprovalRecord:
     )  # fmt: skip
 
 
-def find_approvals(store: Store, key: str, question: str | None) -> list[WaitingApproval]:
+def find_approvals(
+    store: Store, key: str, question: str | None, allows: Callable[[str], bool] = lambda queue: True
+) -> list[WaitingApproval]:
     """The jobs that wait for this decision. JobNotFound if there are none; NotPossible if the key belongs to several
-    questions."""
-    found = [one for one in waiting_approvals(store, question) if one.address.key == key]
+    questions. allows: whether whoever decides may see that queue; NotAllowed if others wait for the same decision."""
+    waiting = [one for one in waiting_approvals(store, question) if one.address.key == key]
+    found = [one for one in waiting if allows(one.job.queue)]
     if not found:
         asked = "" if question is None else f" of {question!r}"
         raise JobNotFound(f"no job waits for an approval{asked} with the key {key!r}: it is decided, or not asked yet")
@@ -96,6 +100,8 @@ def find_approvals(store: Store, key: str, question: str | None) -> list[Waiting
         raise NotPossible(
             f"several questions have the key {key!r}, name one of them: {', '.join(map(repr, questions))}"
         )
+    if any(one.question in questions for one in waiting if not allows(one.job.queue)):
+        raise NotAllowed("jobs of queues that this token is not for wait for the same decision")
     return found
 
 

@@ -32,6 +32,8 @@ class FlowSearch(Struct, frozen=True):
     limit: int = 100
     before: bytes = b""
     """Only flows with a smaller id; empty: from the newest."""
+    queues: tuple[str, ...] = ()
+    """Only those whose root is in a queue that fits one of these patterns; empty: in any."""
 
 
 class FoundFlows(Struct, frozen=True):
@@ -64,7 +66,7 @@ def _search(store: Store, search: FlowSearch, away: list[PartlyUnavailable]) -> 
     # How an ended flow ended is no part of a query of the store.
     limit = min(_AT_ONCE, search.limit + 1) if search.state in _PHASES else _AT_ONCE
     for _ in range(-(-MOST_EXAMINED // limit)):
-        query = FlowQuery(phases, search.name, search.key, before=before, limit=limit)
+        query = FlowQuery(phases, search.name, search.key, before=before, limit=limit, queues=search.queues)
         page, error = partial_result(partial(store.flows.find, query))
         away += [] if error is None else [error]
         found += [row for row in page if row.root is not None and search.state in (None, state_of(row))]

@@ -45,8 +45,13 @@ def read(store: Store, id: str) -> StoredOperation:
 
 def _decode(id: str, cell: bytes | None) -> Operation:
     if cell is None:
-        raise OperationNotFound(f"no operation {id}: it never existed, or it ended more than a week ago")
+        raise not_found(id)
     return msgspec.json.decode(cell, type=Operation)
+
+
+def not_found(id: str) -> OperationNotFound:
+    """The answer where there is no operation with this id."""
+    return OperationNotFound(f"no operation {id}: it never existed, or it ended more than a week ago")
 
 
 def add(store: Store, operation: Operation, now: int) -> Operation:

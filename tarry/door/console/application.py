@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, unquote
@@ -238,9 +239,10 @@ class Console:
 
     async def _live(self, request: Request) -> Response:
         """The stream that tells pages to ask again."""
-        await self._door.caller(request)
+        caller = await self._door.caller(request)
         self._service.streams.check_room()
-        return EventResponse(self._service.streams, LookChanges(self._service, self._budget), LASTS)
+        source = LookChanges(self._service, self._budget, allows=partial(caller.allows, Scope.READ))
+        return EventResponse(self._service.streams, source, LASTS)
 
     async def _render(
         self,

@@ -51,12 +51,17 @@ class RefreshBudget:
 
 class LookChanges:
     """An event for each look at the store that differs from the one before, and one now and then. While the store is
-    away there is none; the first one after that makes the pages ask again. clock: monotonic seconds."""
+    away there is none; the first one after that makes the pages ask again. clock: monotonic seconds. allows: whether
+    the reader may see that queue, or `*`, all of them."""
 
     def __init__(
-        self, service: DoorService, budget: RefreshBudget, clock: Callable[[], float] = time.monotonic
+        self,
+        service: DoorService,
+        budget: RefreshBudget,
+        clock: Callable[[], float] = time.monotonic,
+        allows: Callable[[str], bool] = lambda queue: True,
     ) -> None:
-        self._service, self._budget, self._clock = service, budget, clock
+        self._service, self._budget, self._clock, self._allows = service, budget, clock, allows
         self._seen, self._told_at = b"", clock()
 
     async def batches(self) -> AsyncIterator[Sequence[StreamEvent]]:
@@ -81,12 +86,15 @@ class LookChanges:
 
     async def _read(self) -> bytes:
         try:
-            return _digest(await self._service.run(self._service.look.read, EVERY))
+            return _digest(await self._service.run(self._service.look.read, EVERY), self._allows)
         except (StoreError, Busy, Draining):
             return b"away"
 
 
-def _digest(look: StoreLook) -> bytes:
-    """Of what pages show; without what changes all the time."""
-    pools = [(host.instance, host.state, [replace(pool, memory=0) for pool in host.pools]) for host in look.hosts]
-    return blake2b(msgspec.json.encode((look.counts, look.paused, pools)), digest_size=16).digest()
+def _digest(look: StoreLook, allows: Callable[[str], bool]) -> bytes:
+    """Of what pages show this reader; without what changes all the time."""
+    hosts = look.hosts if allows("*") else ()
+    pools = [(host.instance, host.state, [replace(pool, memory=0) for pool in host.pools]) for host in hosts]
+    counts = [one for one in look.counts if allows(one.queue)]
+    paused = {name: is_paused for name, is_paused in look.paused.items() if allows(name)}
+    return blake2b(msgspec.json.encode((counts, paused, pools)), digest_size=16).digest()

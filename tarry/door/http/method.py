@@ -76,6 +76,11 @@ class ApiCall:
         # A method that checks a queue has a scope.
         self.caller.check(self.scope or Scope.ADMIN, queue)
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Names and patterns of the queues whose jobs the caller may see; empty: all."""
+        return self.caller.queues
+
     def allows(self, queue: str) -> bool:
         """Whether the caller may do what this method does with that queue."""
         return self.caller.allows(self.scope or Scope.ADMIN, queue)

@@ -31,6 +31,10 @@ class Caller(Protocol):
     def entry(self) -> str:
         """What names its token or password among all of them: a session is made of it."""
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Names and patterns (`shop-*`) of the queues that it may use; empty: all of them."""
+
     def check(self, scope: Scope, queue: str | None = None) -> None:
         """NotAllowed if this caller may not do that with that queue; None: with any queue at all. Busy if it calls too
         often."""
@@ -73,6 +77,7 @@ class Anyone:
     """A caller that may do everything."""
 
     name = entry = ""
+    queues: tuple[str, ...] = ()
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         """Allows it."""

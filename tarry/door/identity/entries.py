@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from tarry.door.identity.access import Scope
 from tarry.errors import ConfigError, NotAllowed
 from tarry.kinds import TEXT
 from tarry.settings import Kind
+from tarry.store.name_pattern import fits, fits_all
 
 log = logging.getLogger("tarry.server")
 
@@ -57,7 +57,8 @@ class EntryCaller(Generic[S]):
 
     def __init__(self, name: str, settings: S) -> None:
         self.name, self.settings = name, settings
-        self._queues = _pattern(settings.queues)
+        self.queues = () if fits_all(settings.queues) else settings.queues
+        """Names and patterns of the queues that it may use; empty: all of them."""
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         """NotAllowed if the entry has no such scope, or not for that queue. None: for any queue at all."""
@@ -66,6 +67,8 @@ class EntryCaller(Generic[S]):
             raise NotAllowed(f"{self.kind} {self.name} may not {scope}: add the scope to it in {where}")
         if queue is not None and not self._may_use(queue):
             only = ", ".join(self.settings.queues)
+            if queue == "*":
+                raise NotAllowed(f"{self.kind} {self.name} is for some queues only ({only}): this takes all of them")
             raise NotAllowed(f"{self.kind} {self.name} is not for queue {queue}: only {only}")
 
     def allows(self, scope: Scope, queue: str) -> bool:
@@ -76,7 +79,7 @@ class EntryCaller(Generic[S]):
         return scope in self.settings.scopes or Scope.ADMIN in self.settings.scopes
 
     def _may_use(self, queue: str) -> bool:
-        return self._queues.fullmatch(queue) is not None
+        return not self.queues or fits(self.queues, queue)
 
 
 C = TypeVar("C", bound=EntryCaller[Any])
@@ -153,9 +156,3 @@ class EntryFile(Generic[C]):
         if mode & self._forbidden:
             what = "change" if mode & stat.S_IWOTH else "read"
             log.warning("every user of this host may %s %s: chmod 600 %s", what, self._path, self._path)
-
-
-def _pattern(queues: Sequence[str]) -> re.Pattern[str]:
-    """Matches the names of these queues. Only `*` is special: names may hold brackets and question marks."""
-    each = (".*".join(re.escape(part) for part in re.split(r"\*+", queue)) for queue in queues)
-    return re.compile("|".join(each), re.DOTALL)

@@ -30,6 +30,7 @@ from tarry.store.conformance.cases import (
     taken,
 )
 from tarry.store.ids import uuid7
+from tarry.store.name_pattern import fits
 
 MANY = 2500
 
@@ -241,6 +242,32 @@ class Keeping(Promises):
         assert store.find(Query(states=(State.SCHEDULED,))) == [late]
         assert {*ids(store.find(Query(states=WAITING, queue="default", task="mail")))} == {plain.id, late.id}
         assert store.find(Query(task="other", queue="default")) == []
+
+    def test_find_narrows_to_queues_that_fit_a_pattern(self, store: Store) -> None:
+        """`*` stands for any characters; nothing else is special, nor are capitals small letters."""
+        names = (
+            "shop-a",
+            "shop-b",
+            "SHOP-a",
+            "shop",
+            "a[b]c",
+            "a?c",
+            "a_c",
+            "a%c",
+            "abc",
+            "a.c",
+            "a!c",
+            "日本",
+            "日本-a",
+        )
+        jobs = {name: put(store, queue=name)[0] for name in names}
+        for patterns in (("shop-*",), ("*a",), ("a[b]c", "a_c"), ("a?c",), ("a%*",), ("a.c", "a!c"), ("日*",), ("x*",)):
+            found = {job.queue for job in store.find(Query(queues=patterns))}
+            assert found == {name for name in jobs if fits(patterns, name)}
+        shop = sorted((jobs["shop-a"], jobs["shop-b"]), key=lambda job: job.id)
+        assert store.find(Query(queues=("shop-*",), limit=1)) == shop[:1]
+        assert store.find(Query(queues=("shop-*",), states=WAITING, after=shop[0].id, task="mail")) == shop[1:]
+        assert store.find(Query(queues=("shop-*",), queue="shop")) == []
 
     def test_find_pages(self, store: Store) -> None:
         """In the order of ids, `limit` at a time, each page after the last id of the one before."""

@@ -25,6 +25,7 @@ from tarry.model.flow.node_ids import flow_id, index_of
 from tarry.model.flow.signal import Awaiting, Signal
 from tarry.model.job import Job, State
 from tarry.model.outcome import outcome_note
+from tarry.store.name_pattern import fits
 
 # As with promotions: a bound, so that the cost of a call is bounded too.
 RELEASED_AT_ONCE = 1000
@@ -88,6 +89,8 @@ class FlowQuery(Struct, frozen=True):
     before: bytes = b""
     """Only flows with a smaller id: the last one of the page before; empty: from the newest."""
     limit: int = 100
+    queues: tuple[str, ...] = ()
+    """Only of roots whose queue fits one of these patterns (`shop-*`); empty: of all."""
 
     def matches(self, row: FlowRow) -> bool:
         """Whether the query finds this flow; `row` has its root, if that is there."""
@@ -96,6 +99,7 @@ class FlowQuery(Struct, frozen=True):
             (not self.phases or row.phase in self.phases)
             and (self.name is None or task == FLOW_TASK + self.name)
             and self.key in (None, key)
+            and (not self.queues or (row.root is not None and fits(self.queues, row.root.queue)))
             and (self.at_before is None or row.at < self.at_before)
             and (not self.before or row.id < self.before)
         )

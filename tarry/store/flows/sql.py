@@ -17,7 +17,7 @@ from tarry.store.flows.settle import RELEASING, Settled, change_flow, release_ga
 from tarry.store.flows.sql_signals import LOOKED_AT, SqlSignals, asleep_after, awaiting_row, is_awake, signal_row
 from tarry.store.flows.sql_tables import LAST_INDEX, FlowSql, Row, SqlFlowTables, flow_row, gate_row
 from tarry.store.shared.prefix import prefix_end
-from tarry.store.shared.sql_store import SqlStatements
+from tarry.store.shared.sql_store import SqlStatements, fitting
 from tarry.store.shared.state_codes import CODE
 
 Answer = TypeVar("Answer")
@@ -75,7 +75,7 @@ class SqlFlows(StoreFlows):
         return self._jobs(statement, (node_id(flow, max(0, after)), node_id(flow, LAST_INDEX)))
 
     def find(self, query: FlowQuery) -> list[FlowRow]:
-        where, values = _conditions(query, self._sql, self._job_sql.key)
+        where, values = _conditions(query, self._sql, self._job_sql)
         statement = self._sql.select(f"{where} ORDER BY id DESC LIMIT {max(0, query.limit)}")
         rows = [flow_row(row) for row in self._rows(statement, values)]
         return [replace(row, root=root) for row, root in zip(rows, self._get([row.id for row in rows]), strict=True)]
@@ -165,18 +165,21 @@ class SqlFlows(StoreFlows):
         return [awaiting_row(row) for row in self._rows(statement, (prefix, prefix_end(prefix)))]
 
 
-def _conditions(query: FlowQuery, sql: FlowSql, key: str) -> tuple[str, list[Any]]:
-    """The query as a condition on rows of flows, and its values. key: the column of a job's key."""
+def _conditions(query: FlowQuery, sql: FlowSql, jobs: SqlStatements) -> tuple[str, list[Any]]:
+    """The query as a condition on rows of flows, and its values."""
     root = f"EXISTS (SELECT 1 FROM {sql.tables}job r WHERE r.id = f.id AND r."
     asked = [
         (f"{root}task = {{}})", None if query.name is None else FLOW_TASK + query.name),
-        (f"{root}{key} = {{}})", query.key),
+        (f"{root}{jobs.key} = {{}})", query.key),
         ("at < {}", query.at_before),
         (f"id < {sql.id}", query.before or None),
     ]
     given = [(condition, value) for condition, value in asked if value is not None]
     # Not `format`: the prefix of the tables may have braces, too.
     where = [condition.replace("{}", f"?{place}") for place, (condition, _) in enumerate(given, 1)]
+    values = [value for _, value in given]
+    if query.queues:
+        where.append(f"{root.removesuffix('r.')}{fitting(jobs, 'r.queue', query.queues, values)})")
     if query.phases:
         where.append(f"phase IN ({', '.join(str(int(phase)) for phase in query.phases)})")
-    return " AND ".join(where) or "1 = 1", [value for _, value in given]
+    return " AND ".join(where) or "1 = 1", values

@@ -1,11 +1,13 @@
 """A job as the bytes that the Redis store keeps; `lua/record.lua` describes and reads them."""
 
+import re
 from collections.abc import Iterator, Sequence
 from struct import Struct as Form
 
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
 from tarry.store.base import band
+from tarry.store.name_pattern import translate
 from tarry.store.shared.state_codes import CODE, STATES
 
 # A byte has no sign, and 6 means in a change that its job is deleted.
@@ -68,6 +70,11 @@ def split_names(names: bytes) -> tuple[str, str]:
             names_seen.clear()
         found = names_seen[names] = names[at : at + queue].decode(), names[at + queue :].decode()
     return found
+
+
+def lua_pattern(pattern: str) -> str:
+    """A pattern of names as a Lua pattern without its anchors."""
+    return translate(pattern.replace("\0", ""), ".*", lambda part: re.sub(r"([^\w\s]|_)", r"%\1", part, flags=re.ASCII))
 
 
 def pack_job(job: Job) -> bytes:

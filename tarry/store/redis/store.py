@@ -28,7 +28,7 @@ from tarry.store.redis.line_wakeup import LineWakeup
 from tarry.store.redis.link.base import RedisLink, Script, ScriptCall, Word
 from tarry.store.redis.pruning import RedisPruner
 from tarry.store.redis.reading import parse_jobs
-from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, claim_order, epoch_bytes, split_names
+from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, claim_order, epoch_bytes, lua_pattern, split_names
 from tarry.store.redis.wakeup import channel
 from tarry.store.shards.merge import unmet
 from tarry.store.shared.transport import Transport
@@ -190,6 +190,8 @@ class RedisStore(Store):
         before = "" if query.before is None else query.before
         narrow = {"queue": query.queue, "task": query.task, "key": query.key}
         wanted = [word for name, value in narrow.items() if value is not None for word in (name, value)]
+        if query.queues:
+            wanted += ["queues", "\0".join(map(lua_pattern, query.queues))]
         after = query.after
         while len(found) < query.limit:
             most = min(query.limit - len(found), AT_ONCE)

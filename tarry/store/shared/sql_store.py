@@ -4,14 +4,16 @@ In the statements here and in `SqlStatements`, ?1 is the first value and ?2 the 
 driver. Each store has its own statements where many processes run them at once, or where they must name an index.
 """
 
+import re
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from tarry.model.job import Job
 from tarry.store.base import Backlog, Query, Store, Tally
+from tarry.store.name_pattern import translate
 from tarry.store.shared.columns import COLUMN_OF, stored_job
 from tarry.store.shared.prefix import prefix_end
 from tarry.store.shared.pruning import Finished, Place, Pruning
@@ -19,6 +21,11 @@ from tarry.store.shared.state_codes import CODE, STATES
 
 Row = tuple[Any, ...]
 DAY = 86_400_000_000
+
+
+def like_pattern(pattern: str) -> str:
+    """A pattern of names as LIKE takes it, with `!` before what is special."""
+    return translate(pattern, "%", lambda part: re.sub(r"([!%_])", r"!\1", part))
 
 
 class SqlStatements(Struct, frozen=True, kw_only=True):
@@ -36,6 +43,10 @@ class SqlStatements(Struct, frozen=True, kw_only=True):
     """A name that is read; {}: the column."""
     insert_new: str = "INSERT INTO {} ON CONFLICT DO NOTHING"
     """Inserts a row unless it exists; {}: the table and the values."""
+    fits: str = "{} LIKE {} ESCAPE '!'"
+    """Whether a name fits a pattern; {}: the column, and the pattern."""
+    pattern: Callable[[str], str] = like_pattern
+    """A pattern of names, as `fits` takes it."""
     tally: str
     """The rows of `Store.counts`, states as codes."""
     expiring: str
@@ -217,10 +228,20 @@ def _conditions(query: Query, sql: SqlStatements) -> tuple[str, list[Any]]:
     ]
     given = [(condition, value) for condition, value in asked if value is not None]
     where = [condition.format(f"?{place}") for place, (condition, _) in enumerate(given, 1)]
+    values = [value for _, value in given]
+    if query.queues:
+        where.append(fitting(sql, "queue", query.queues, values))
     if query.states:
         # No values: the codes are our own integers, and their number varies.
         where.append(f"state IN ({', '.join(str(CODE[state]) for state in query.states)})")
-    return " AND ".join(where) or "1 = 1", [value for _, value in given]
+    return " AND ".join(where) or "1 = 1", values
+
+
+def fitting(sql: SqlStatements, column: str, patterns: Sequence[str], values: list[Any]) -> str:
+    """The condition that a column fits one of the patterns, whose values are added to `values`."""
+    fits = [sql.fits.format(column, f"?{len(values) + number}") for number in range(1, len(patterns) + 1)]
+    values += map(sql.pattern, patterns)
+    return f"({' OR '.join(fits)})"
 
 
 class SqlFinishedJobs:

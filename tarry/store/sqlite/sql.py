@@ -1,8 +1,11 @@
 """The embedded store's statements. The column `rank` is the negative priority, so that indexes run upwards."""
 # INDEXED BY makes a statement fail if its index cannot serve it; otherwise SQLite would silently read the whole table.
 
+import re
+
 from tarry.model import job as model
 from tarry.store.base import HIGH, LOW, NORMAL
+from tarry.store.name_pattern import translate
 from tarry.store.shared.columns import CLAIMED, COLUMN_OF, STORED, column_list
 from tarry.store.shared.sql_store import SqlStatements
 
@@ -130,8 +133,17 @@ _FINISHED = f"""FROM tarry_job INDEXED BY tarry_finished
 ANY_FINISHED = "SELECT 1 FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 LIMIT 1"
 FORGET_FINISHED = "DELETE FROM tarry_job WHERE id = ?1 AND until = ?2 AND state >= 3"
 HELD = "SELECT id, epoch FROM tarry_job INDEXED BY tarry_running WHERE state = 2 AND owner = ?"
+
+
+def _glob_pattern(pattern: str) -> str:
+    return translate(pattern, "*", lambda part: re.sub(r"([*?[])", r"[\1]", part))
+
+
 STATEMENTS = SqlStatements(
     tables="tarry_",
+    # Its LIKE takes capitals for small letters.
+    fits="{} GLOB {}",
+    pattern=_glob_pattern,
     jobs=f"SELECT {_COLUMNS} FROM tarry_job",
     tally=f"SELECT queue, task, state, count(*), min(due), sum({_SIZE}) FROM tarry_job GROUP BY queue, task, state",
     expiring=f"""SELECT {_COLUMNS} FROM tarry_job INDEXED BY tarry_finished

@@ -6,13 +6,27 @@ import msgspec
 import pytest
 
 from tarry.client.audit import log as audit
-from tarry.client.audit.log import HEAD, KEPT_FOR, MOST_TEXT, PAGE, PAGES, PAGES_AT_ONCE, PREFIX, Act, ActFilter, ActLog
+from tarry.client.audit.log import (
+    KEPT_FOR,
+    MOST_SHARES,
+    MOST_TEXT,
+    PAGE,
+    PAGES,
+    PAGES_REFUSED,
+    PREFIX,
+    Act,
+    ActFilter,
+    ActLog,
+    share_of,
+)
 from tarry.errors import PartlyUnavailable, StoreBusy
 from tarry.model.duration import DAY, HOUR
 from tarry.store.memory import MemoryStore
 
+NOBODY = "01900000-0000-7000-8000-000000000000"
 NOW = 1_800_000_000_000_000
 ALL = ActFilter()
+SHARE = f"{PREFIX}{share_of(Act(0, 'ann', '', 'done'))}/"
 
 
 def act(number: int, **more: object) -> Act:
@@ -66,13 +80,44 @@ def test_the_log_is_bounded() -> None:
     assert found == [str(number) for number in reversed(range(count - PAGES * PAGE, count))]
 
 
-def test_one_read_looks_at_a_bounded_part() -> None:
-    """Nothing matches, and yet it says how to go on."""
+@pytest.mark.parametrize("outcome", ["done", "NotAllowed: no"])
+def test_a_caller_drives_out_no_act_but_its_own(outcome: str) -> None:
+    """However much it does, or is refused."""
     log = ActLog(MemoryStore())
-    log.append([act(number) for number in range((PAGES_AT_ONCE + 2) * PAGE)], NOW)
-    page = log.read(ActFilter(who="bob"), 10, "", NOW)
-    assert (page.acts, page.next) == ([], f"2.{PAGE}")
-    assert log.read(ActFilter(who="bob"), 10, page.next, NOW).next == ""
+    log.append([act(0), act(1, outcome="NotAllowed: no"), act(2, who="bob", outcome="done")], NOW)
+    flood = [act(number, who="bob", outcome=outcome) for number in range(3, 3 + (PAGES + 2) * PAGE)]
+    log.append(flood, NOW)
+    most = (PAGES if outcome == "done" else PAGES_REFUSED) * PAGE
+    found = read_all(log)
+    kept = len(found) - (2 if outcome == "done" else 3)
+    assert most - PAGE < kept <= most
+    assert found[:kept] == [one.subject for one in reversed(flood[-kept:])]
+    assert found[kept:] == [*(["2"] if outcome != "done" else []), "1", "0"]
+    assert read_all(log, ActFilter(who="ann")) == ["1", "0"]
+
+
+def test_a_cursor_tells_nothing_of_acts_that_the_reader_may_not_see() -> None:
+    alone, beside = ActLog(MemoryStore()), ActLog(MemoryStore())
+    acts = [audit.identified(act(2 * number, queue=f"shop-{number}")) for number in range(5)]
+    alone.append(acts, NOW)
+    for number, one in enumerate(acts):
+        beside.append([act(2 * number + 1, who="bob", queue="internal"), act(number, who="bob"), one], NOW)
+    wanted = ActFilter(queues=("shop-*",), reader="ann")
+    for limit in (1, 2, 4, 5):
+        pages = [log.read(wanted, limit, "", NOW) for log in (alone, beside)]
+        assert pages[0] == pages[1]
+        assert bool(pages[0].next) == (limit < 5)
+
+
+def test_there_are_not_too_many_shares() -> None:
+    """The one that was idle for the longest time goes, and those with old acts only."""
+    store = MemoryStore()
+    log = ActLog(store)
+    log.append([act(number, who=f"w{number}") for number in range(MOST_SHARES + 3)], NOW)
+    assert read_all(log) == [str(number) for number in reversed(range(3, MOST_SHARES + 3))]
+    later = NOW + KEPT_FOR + DAY
+    log.append([act(0, who="new", at=later)], later)
+    assert {name.split("/")[1] for name in store.kv_list(PREFIX)} == {share_of(act(0, who="new"))}
 
 
 def test_old_acts_are_left_out() -> None:
@@ -83,7 +128,7 @@ def test_old_acts_are_left_out() -> None:
     assert read_all(log, now=later) == []
     log.append([act(2, at=later)], later)
     assert read_all(log, now=later) == ["2"]
-    assert b'"subject":"0"' not in store.kv_list(PREFIX)[f"{PREFIX}1"]
+    assert b'"subject":"0"' not in store.kv_list(PREFIX)[f"{SHARE}1"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +178,7 @@ def test_a_page_that_cannot_be_read_holds_up_nothing(content: bytes) -> None:
     store = MemoryStore()
     log = ActLog(store)
     log.append([act(0)], NOW)
-    store.kv_cas(f"{PREFIX}1", content, store.kv_get(f"{PREFIX}1"))
+    store.kv_cas(f"{SHARE}1", content, store.kv_get(f"{SHARE}1"))
     log.append([act(1)], NOW)
     assert read_all(log) == ["1"]
 
@@ -145,10 +190,10 @@ def test_a_head_that_cannot_be_read_is_found_again(head: bytes) -> None:
     store = MemoryStore()
     log = ActLog(store)
     log.append([act(number) for number in range(PAGE + 5)], NOW)
-    assert store.kv_cas(HEAD, head, store.kv_get(HEAD))
+    assert store.kv_cas(f"{SHARE}head", head, store.kv_get(f"{SHARE}head"))
     assert len(read_all(log)) == PAGE + 5
     log.append([act(PAGE + 5)], NOW)
-    assert store.kv_get(HEAD) == b"1 2"
+    assert store.kv_get(f"{SHARE}head") == b"1 2"
     assert read_all(log) == [str(number) for number in reversed(range(PAGE + 6))]
 
 
@@ -167,7 +212,7 @@ def test_nothing_is_written_while_the_head_is_away() -> None:
 
     class HeadAway(MemoryStore):
         def kv_get(self, name: str) -> bytes | None:
-            if name == HEAD:
+            if name == f"{SHARE}head":
                 raise PartlyUnavailable("a shard is away", None)
             return super().kv_get(name)
 
@@ -180,14 +225,14 @@ def test_nothing_is_written_while_the_head_is_away() -> None:
 @pytest.mark.parametrize("at", [-1, 2**57 + 1, 10**30])
 def test_a_time_that_cannot_be_shown_is_none(at: int) -> None:
     store = MemoryStore()
-    store.kv_cas(f"{PREFIX}1", b'[{"at":%d,"who":"a","act":"b","outcome":"c"}]' % at, None)
+    store.kv_cas(f"{SHARE}1", b'[{"at":%d,"who":"a","act":"b","outcome":"c"}]' % at, None)
     assert ActLog(store).read(ALL, 10, "", 0).acts == []
 
 
 def test_a_cursor_behind_the_end_is_one_at_the_end() -> None:
     log = ActLog(MemoryStore())
     log.append([act(0)], NOW)
-    page = log.read(ALL, 10, f"{10**20}.1", NOW)
+    page = log.read(ALL, 10, f"{10**20}.{NOBODY}", NOW)
     assert ([one.subject for one in page.acts], page.next) == (["0"], "")
 
 
@@ -212,5 +257,5 @@ def test_what_is_no_cursor_is_refused(cursor: str) -> None:
 def test_texts_are_cut() -> None:
     assert audit.cut("x" * MOST_TEXT) == "x" * MOST_TEXT
     assert len(audit.cut("x" * 10_000)) == MOST_TEXT
-    assert (KEPT_FOR, HEAD) == (90 * DAY, "audit/head")
+    assert KEPT_FOR == 90 * DAY
     assert HOUR < KEPT_FOR

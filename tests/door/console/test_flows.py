@@ -256,7 +256,7 @@ def test_who_may_see_one_queue_sees_the_jobs_in_it(app: App, tokens: Tokens) -> 
         assert flow not in await browser.text("/flows")
         return (await browser.get(f"/flows/{flow}")).status_code
 
-    assert visit(app, story, tokens) == 403
+    assert visit(app, story, tokens) == 404
 
 
 def test_who_only_looks_is_offered_no_act(app: App, tokens: Tokens) -> None:

@@ -236,6 +236,7 @@ def test_whoever_names_no_token_is_told_which_kind() -> None:
 
 class OnlyReader:
     name = entry = "reader"
+    queues = ()
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         if scope != Scope.READ:

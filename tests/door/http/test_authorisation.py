@@ -155,12 +155,14 @@ def test_a_token_for_another_queue_sees_and_changes_nothing(shop: Shop, method: 
     if found.status_code < 400:
         shown = found.text
         if method.name == "settle_jobs":
-            assert [end["problem"]["status"] for end in found.json()["ends"]] == [403]
+            assert [end["problem"]["status"] for end in found.json()["ends"]] == [404]
             return
         assert method.verb == "GET", shown
         assert "mail" not in shown, shown
     else:
-        assert found.status_code == 403, found.text
+        # What one may not see is answered as what is not there.
+        assert found.status_code in (403, 404), found.text
+        assert found.status_code == 403 or "mail.send" in found.text or "mail" not in found.text, found.text
 
 
 @pytest.mark.timeout(30)

@@ -89,8 +89,8 @@ class TestEndpoints:
             ("POST", "/close"),
             ("POST", "/probe"),
         ):
-            assert asked(shop, verb, f"/v1/endpoints/other{path}", access=MailOnly())[0] == 403
-        assert asked(shop, "POST", "/v1/endpoints/other/replay", {"since": 60}, MailOnly())[0] == 403
+            assert asked(shop, verb, f"/v1/endpoints/other{path}", access=MailOnly())[0] == 404
+        assert asked(shop, "POST", "/v1/endpoints/other/replay", {"since": 60}, MailOnly())[0] == 404
         asked(shop, "POST", "/v1/endpoints/hook/pause", access=MailOnly())
         started = asked(shop, "POST", "/v1/endpoints/hook/replay", {"since": 60}, MailOnly())
         assert started["filter"]["queue"] == "mail"

@@ -177,5 +177,5 @@ def test_a_caller_hears_only_of_its_queues(app: App) -> None:
             with listen(server, seconds=0, **query) as events:
                 told = [data.get("id", data.get("queue")) for name, data in events if name != "end"]
                 assert told == [mine.id if query else "mail"]
-        assert server.client.get(f"/v1/events?job={other.id}").status_code == 403
+        assert server.client.get(f"/v1/events?job={other.id}").status_code == 404
         assert server.client.get("/v1/events?queue=other").status_code == 403

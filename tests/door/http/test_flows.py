@@ -248,7 +248,7 @@ def test_a_caller_for_some_queues_sees_its_own(app: App, access: TokenAccess) ->
     broken.add("charge")
     id = order(app)
     app.drain()
-    assert call(app, "GET", f"/v1/flows/{id}", token="bank", access=access).status_code == 403
+    assert call(app, "GET", f"/v1/flows/{id}", token="bank", access=access).status_code == 404
     assert call(app, "GET", "/v1/flows", token="bank", access=access).json()["flows"] == []
     got = call(app, "GET", f"/v1/flows/{id}", token="shop", access=access)
     shown = got.json()

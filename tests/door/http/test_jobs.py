@@ -168,8 +168,8 @@ def test_a_caller_sees_only_its_queues(app: App) -> None:
         listed = (await client.get("/v1/jobs")).json()
         assert [job["id"] for job in listed["jobs"]] == [mail.id]
         assert (await client.get("/v1/jobs?queue=default")).status_code == 403
-        assert (await client.get(f"/v1/jobs/{bad.id}")).status_code == 403
-        assert (await client.delete(f"/v1/jobs/{bad.id}")).status_code == 403
+        assert (await client.get(f"/v1/jobs/{bad.id}")).status_code == 404
+        assert (await client.delete(f"/v1/jobs/{bad.id}")).status_code == 404
         assert (await client.post(f"/v1/jobs/{mail.id}/move", json={"queue": "default"})).status_code == 403
         assert (await client.get(f"/v1/jobs/{mail.id}")).status_code == 200
 

@@ -396,6 +396,7 @@ def test_a_job_in_the_outbox_is_accepted(tmp_path: Path) -> None:
 
 class OnlyMails:
     name = "mails"
+    queues = ("mails",)
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         if queue is not None and not self.allows(scope, queue):

@@ -43,8 +43,11 @@ def find_concerns(
     now: int,
     reader: StoreReader,
     others: Sequence[Concern] = (),
+    *,
+    shows_hosts: bool = True,
 ) -> list[Concern]:
-    """What needs attention, the worst first; StoreError. now: by the store's clock, in microseconds."""
+    """What needs attention, the worst first; StoreError. now: by the store's clock, in microseconds. shows_hosts:
+    whether the reader may know of hosts."""
     pools = [pool for host in hosts if host.alive for pool in host.pools]
 
     def is_served(queue: QueueRecord) -> bool:
@@ -54,7 +57,7 @@ def find_concerns(
     found = [
         *others,
         *_store_concerns(stores),
-        *_host_concerns(hosts, queues),
+        *(_host_concerns(hosts, queues) if shows_hosts else ()),
         *_endpoint_concerns(tasks),
         *(one for queue in queues for one in _queue_concerns(queue, now / SECOND, is_served)),
     ]

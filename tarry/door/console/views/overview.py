@@ -7,7 +7,8 @@ from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.console.views.concerns import find_concerns
 from tarry.door.console.views.flow_concerns import flow_concerns, without_flows
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.hosts import list_all_hosts, list_stores
+from tarry.door.http.methods.hosts import host_records, list_stores
+from tarry.door.http.methods.limits import EVERY_QUEUE
 from tarry.door.http.methods.queues import list_queues
 from tarry.door.http.methods.tasks import TaskQuery, list_tasks
 from tarry.keeper.waiting_facts import StoreReader
@@ -23,10 +24,12 @@ _SHOWN = 10
 def overview_page(call: ApiCall, query: RangeQuery) -> PageData:
     """How much there is, and what needs attention."""
     queues = list_queues.handler(call).queues
-    hosts = list_all_hosts.handler(call).hosts
+    # Hosts and stores are for all queues: who may not see those sees none of them.
+    sees_all = call.allows(EVERY_QUEUE)
+    hosts = host_records(call)
     client = call.service.client
     now, reader = client.clock.now(), StoreReader(client.store)
-    next_due = reader.ask(client.store.next_due)
+    next_due = reader.ask(client.store.next_due) if sees_all else None
     fullest = sorted(queues, key=lambda queue: (-queue.ready, queue.queue))[:_SHOWN]
     return {
         "history": history_charts(call, query.range),
@@ -37,15 +40,17 @@ def overview_page(call: ApiCall, query: RangeQuery) -> PageData:
         "queues": fullest,
         "drains": drain_times(call, fullest),
         "queue_count": len(queues),
-        "hosts": hosts,
+        "hosts": hosts if sees_all else [],
+        "shows_hosts": sees_all,
         "concerns": find_concerns(
             [without_flows(queue, call.look().counts) for queue in queues],
             hosts,
             list_tasks.handler(call, TaskQuery()).tasks,
-            list_stores.handler(call).stores,
+            list_stores.handler(call).stores if sees_all else [],
             now,
             reader,
             list(flow_concerns(call, now / SECOND)),
+            shows_hosts=sees_all,
         ),
     }
 

@@ -11,7 +11,7 @@ from tarry.door.console.charts.ranges import RangeQuery
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.jobs import JobsQuery, list_jobs
-from tarry.door.http.methods.limits import list_limits
+from tarry.door.http.methods.limits import EVERY_QUEUE, list_limits
 from tarry.door.http.methods.queues import QueuePath, get_queue, list_queues, pause_queue, purge_queue, resume_queue
 from tarry.keeper.records import LimitRecord
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
@@ -73,7 +73,8 @@ def queue_page(call: ApiCall, path: QueuePath, query: RangeQuery) -> PageData:
         "running": running,
         "limit": own,
         "other_limits": others,
-        "serving": pools_that_serve(look, name),
+        # What pools do is for all queues: who may not see those is told what the settings say.
+        "serving": pools_that_serve(look, name) if call.allows(EVERY_QUEUE) else None,
         "is_external": StoreReader(client.store).ask(lambda: is_external(client.store, name, now)),
     }
 

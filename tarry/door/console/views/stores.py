@@ -8,6 +8,7 @@ from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.hosts import list_stores
+from tarry.door.http.methods.limits import EVERY_QUEUE
 from tarry.errors import StoreError
 from tarry.store.base import Tally
 
@@ -24,6 +25,7 @@ class QueueSize(Struct, frozen=True):
 @console_page("/stores", "stores.html")
 def stores_page(call: ApiCall) -> PageData:
     """The stores, and what is in them."""
+    call.check(EVERY_QUEUE)
     sizes = queue_sizes([one for one in _counts(call) if call.allows(one.queue)])
     return {
         "stores": list_stores.handler(call).stores,

@@ -63,7 +63,7 @@ class ActList(Struct, frozen=True):
 
     acts: list[ActRecord]
     next: str | None
-    """The cursor of the page before; null: there is none. A page may have few acts, or none, and a next."""
+    """The cursor of the page before; null: there is none."""
 
 
 @api_method("GET /v1/audit", Scope.READ)
@@ -72,16 +72,16 @@ def list_acts(call: ApiCall, query: AuditQuery) -> ActList:
     tokens, sign-ins to the console; also what was refused.
 
     Callers with the scope `admin` for all queues see all acts, others those that concern a queue that they may read,
-    and their own that concern none. The last 10,000 acts are kept, for 90 days at most. An act is in the log once its
-    outcome is known, within a second; one whose server dies in that second is only in its log lines (`tarry.audit`).
+    and their own that concern none. Of each caller the last 2,000 acts are kept and the last 200 that were
+    refused or failed, for 90 days at most. An act is in the log once its outcome is known, within a second; one whose
+    server dies in that second is only in its log lines (`tarry.audit`).
     What was done to a job is also kept with the job, as long as that."""
     call.service.flush_acts()
     client = call.service.client
     now = client.clock.now()
     with checking("cursor"):
-        found = ActLog(client.store).read(_wanted(query, now), query.limit, query.cursor or "", now)
-    sees_all = call.caller.allows(Scope.ADMIN, EVERY_QUEUE)
-    return ActList([act_record(one) for one in found.acts if sees_all or _may_see(call, one)], found.next or None)
+        found = ActLog(client.store).read(_wanted(call, query, now), query.limit, query.cursor or "", now)
+    return ActList([act_record(one) for one in found.acts], found.next or None)
 
 
 def act_record(act: Act) -> ActRecord:
@@ -100,7 +100,7 @@ def act_record(act: Act) -> ActRecord:
     )
 
 
-def _wanted(query: AuditQuery, now: int) -> ActFilter:
+def _wanted(call: ApiCall, query: AuditQuery, now: int) -> ActFilter:
     since, until = 0, 0
     if query.since is not None:
         with checking("since"):
@@ -108,12 +108,11 @@ def _wanted(query: AuditQuery, now: int) -> ActFilter:
     if query.until is not None:
         with checking("until"):
             until = parse_moment(query.until, now)
-    return ActFilter(query.job or "", query.who or "", query.act or "", query.queue or "", since, until)
-
-
-def _may_see(call: ApiCall, act: Act) -> bool:
     # Its own acts only as far as it may still see their queue: the token may have been narrowed since.
-    return call.allows(act.queue) if act.queue else act.who != "" and act.who == call.caller.name
+    queues = None if call.caller.allows(Scope.ADMIN, EVERY_QUEUE) else call.queues or (EVERY_QUEUE,)
+    return ActFilter(
+        query.job or "", query.who or "", query.act or "", query.queue or "", since, until, queues, call.caller.name
+    )
 
 
 METHODS: tuple[ApiMethod, ...] = (list_acts,)

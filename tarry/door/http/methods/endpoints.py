@@ -117,9 +117,9 @@ def _records(call: ApiCall) -> list[EndpointRecord]:
 
 
 def _known(call: ApiCall, name: str) -> EndpointRecord:
-    records = {record.task: record for record in _records(call)}
+    records = {record.task: record for record in _records(call) if call.allows(record.queue)}
     if name not in records:
-        near = did_you_mean(name, [record.task for record in records.values() if call.allows(record.queue)])
+        near = did_you_mean(name, records)
         raise UnknownTask(f"no HTTP task {name}{near or '; GET /v1/endpoints lists them'}")
     call.check(records[name].queue)
     return records[name]

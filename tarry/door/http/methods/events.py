@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 from tarry.client.queue_records import QueueRecord
 from tarry.door.event_streams import EventSource, EventStreams, FollowedJobs, WatchedJobs, WatchedQueues
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.http.methods.jobs import found_jobs
 from tarry.door.http.methods.queues import list_queue_records
 from tarry.door.http.problem import RequestError, checking
 from tarry.door.identity.access import Scope as CallerScope
@@ -77,24 +78,21 @@ async def stream_events(call: ApiCall, query: EventQuery) -> EventResponse:
 async def _source(call: ApiCall, query: EventQuery) -> EventSource:
     service = call.service
     if query.job:
-        return FollowedJobs(service.client, call.run, await call.run(_known, call, query.job))
+        return FollowedJobs(service.client, call.run, await call.run(_known, call, query.job), call.allows)
     if query.queue or query.task or query.state:
         if query.queue:
             call.check(query.queue)
-        wanted = Query(tuple(query.state), query.queue, query.task)
+        wanted = Query(tuple(query.state), query.queue, query.task, queues=call.queues)
         # In a thread: the first use of the client opens the store.
         return WatchedJobs(await call.run(lambda: service.client), call.run, wanted, call.allows)
     return WatchedQueues(lambda: _queues(call), call.run)
 
 
 def _known(call: ApiCall, texts: list[str]) -> list[bytes]:
-    """The ids; JobNotFound, NotAllowed."""
+    """The ids; JobNotFound."""
     with checking("job"):
         wanted = [ids.parse(text) for text in dict.fromkeys(texts)]
-    for id, job in zip(wanted, call.service.client.fetch(wanted), strict=True):
-        if job is None:
-            raise JobNotFound(f"no job {ids.text(id)}: it never existed, or its time of keeping is over")
-        call.check(job.queue)
+    found_jobs(call, wanted)
     return wanted
 
 

@@ -115,9 +115,9 @@ def list_flows(call: ApiCall, query: FlowsQuery) -> FlowPage:
     if query.cursor is not None:
         with checking("cursor"):
             before = ids.parse(query.cursor)
-    wanted = FlowSearch(query.state, query.name, query.key, query.limit, before)
+    wanted = FlowSearch(query.state, query.name, query.key, query.limit, before, call.queues)
     found, away = partial_result(partial(search_flows, call.service.client.store, wanted))
-    seen = [_listed(call, row) for row in found.rows if row.root is not None and call.allows(row.root.queue)]
+    seen = [_listed(call, row) for row in found.rows]
     following = None if found.next is None else ids.text(found.next)
     return FlowPage(seen, following, str(away) if away else None)
 
@@ -180,7 +180,7 @@ def fetch(call: ApiCall, path: FlowPath) -> FlowRow:
     if is_node(id) and not is_root(id):
         raise errors.JobNotFound(f"{path.id} is a job of the flow {ids.text(flow_of(id))}")
     row = fetch_flow(call.service.client.store, id)
-    if row is None or row.root is None:
+    if row is None or row.root is None or not call.allows(row.root.queue):
         raise errors.JobNotFound(f"no flow {path.id}: it never existed, or its time of keeping is over")
     call.check(row.root.queue)
     return row
@@ -192,8 +192,8 @@ def fetch_to_change(call: ApiCall, path: FlowPath) -> FlowRow:
     if call.allows(EVERY_QUEUE):
         return row
     graph = read_graph(call.service.client.store.flows, row, LOOKED_AT)
-    for box in graph.boxes:
-        call.check(box.queue)
+    if not all(call.allows(box.queue) for box in graph.boxes):
+        raise errors.NotAllowed("the flow has jobs in queues that this token is not for: this takes a token for them")
     if not graph.is_whole:
         raise errors.NotAllowed("the flow is too large to look at all its jobs: this takes a token for all queues")
     return row

@@ -55,13 +55,13 @@ def reload_host(call: ApiCall, path: HostPath) -> RequestRecord:
 
     The request waits in the store until the master takes it, which it does within seconds, or never. Its outcome is
     that of the reload: `GET /v1/hosts/{host}` has it."""
-    return _ask(call, find_host(call.service.client.store, path.host), HostAct.RELOAD)
+    return _ask(call, _host(call, path), HostAct.RELOAD)
 
 
 @api_method("POST /v1/hosts/{host}/scale", Scope.ADMIN, errors=_ERRORS, status=202)
 def scale_host(call: ApiCall, path: HostPath, body: ScaleRequest) -> RequestRecord:
     """Sets how many workers a pool of a master has, until its next restart."""
-    host = find_host(call.service.client.store, path.host)
+    host = _host(call, path)
     pools = [pool.name for pool in host.pools]
     if body.pool not in pools:
         raise RequestError(f"no pool {body.pool!r}: there are {', '.join(sorted(pools)) or 'none'}", "pool", 422)
@@ -71,13 +71,13 @@ def scale_host(call: ApiCall, path: HostPath, body: ScaleRequest) -> RequestReco
 @api_method("POST /v1/hosts/{host}/stop", Scope.ADMIN, errors=_ERRORS, status=202)
 def stop_host(call: ApiCall, path: HostPath) -> RequestRecord:
     """Stops a master gracefully: its workers finish what they run. It can be started on its own host only."""
-    return _ask(call, find_host(call.service.client.store, path.host), HostAct.STOP)
+    return _ask(call, _host(call, path), HostAct.STOP)
 
 
 @api_method("POST /v1/hosts/{host}/stack", Scope.OPERATE, errors=_ERRORS, status=202)
 def dump_worker(call: ApiCall, path: HostPath, body: StackRequest) -> RequestRecord:
     """Asks for the stacks of a worker: where its threads and coroutines are. The worker goes on."""
-    host = find_host(call.service.client.store, path.host)
+    host = _host(call, path)
     return _ask(call, host, HostAct.STACK, owner=body.worker)
 
 
@@ -119,6 +119,12 @@ def list_job_requests(call: ApiCall, path: JobPath) -> JobRequests:
     return JobRequests([request_record(one) for one in known if one.job == ids.text(job.id)])
 
 
+def _host(call: ApiCall, path: HostPath) -> Host:
+    # It has jobs of all queues.
+    call.check(ANY_QUEUE)
+    return find_host(call.service.client.store, path.host)
+
+
 def _running(call: ApiCall, path: JobPath) -> Job:
     job = fetch_job(call, path)
     if job.state is not State.RUNNING:
@@ -139,9 +145,6 @@ def _check_control(host: Host) -> None:
 
 
 def _ask(call: ApiCall, host: Host, act: HostAct, job: Job | None = None, **fields: Any) -> RequestRecord:
-    if job is None:
-        # It is about the jobs of all queues.
-        call.check(ANY_QUEUE)
     _check_control(host)
     client = call.service.client
     request = replace(new_request(act, call.caller.name, client.clock.now(), job), **fields)

@@ -138,14 +138,19 @@ class WorkerList(Struct, frozen=True):
 
 @api_method("GET /v1/hosts", Scope.READ)
 def list_all_hosts(call: ApiCall) -> HostList:
-    """Lists the masters on all hosts, with the figures of their pools."""
-    pid_file = call.service.app.config.master.pid_file
-    return HostList([host_record(host, pid_file) for host in list_hosts(call.service.client.store)])
+    """Lists the masters on all hosts, with the figures of their pools.
+
+    Takes a caller for all queues: they are for all of them."""
+    call.check(ANY_QUEUE)
+    return HostList(host_records(call))
 
 
 @api_method("GET /v1/hosts/{host}", Scope.READ, errors=(errors.HostNotFound,))
 def show_host(call: ApiCall, path: HostPath) -> HostAnswer:
-    """Shows a master, each of its workers, and what it was asked for."""
+    """Shows a master, each of its workers, and what it was asked for.
+
+    Takes a caller for all queues: they are for all of them."""
+    call.check(ANY_QUEUE)
     client = call.service.client
     host = find_host(client.store, path.host)
     # Who may not see all queues sees jobs of those only.
@@ -163,18 +168,30 @@ def show_host(call: ApiCall, path: HostPath) -> HostAnswer:
 
 @api_method("GET /v1/workers", Scope.READ, tag="hosts")
 def list_workers(call: ApiCall) -> WorkerList:
-    """Lists the workers that run jobs now, and these jobs."""
+    """Lists the workers that run jobs now, and these jobs.
+
+    Takes a caller for all queues: they are for all of them."""
+    call.check(ANY_QUEUE)
     owners = sorted(reachable_part(call.service.client.store.owners))
     return WorkerList([_worker(call, owner) for owner in islice(owners, MOST_WORKERS)], len(owners))
 
 
 @api_method("GET /v1/stores", Scope.READ, tag="hosts")
 def list_stores(call: ApiCall) -> StoreList:
-    """Lists the stores: whether each answers, how fast, and what an operator should know of it."""
+    """Lists the stores: whether each answers, how fast, and what an operator should know of it.
+
+    Takes a caller for all queues: they are for all of them."""
+    call.check(ANY_QUEUE)
     found = call.service.health.read()
     # That a store is back is seen sooner.
     found = call.service.health.read(_AWAY_FOR) if any(one.trouble for one in found) else found
     return StoreList([_store(one) for one in found])
+
+
+def host_records(call: ApiCall) -> list[HostRecord]:
+    """All masters, whoever asks."""
+    pid_file = call.service.app.config.master.pid_file
+    return [host_record(host, pid_file) for host in list_hosts(call.service.client.store)]
 
 
 def _store(health: StoreHealth) -> StoreRecord:

@@ -1,5 +1,6 @@
 """Methods about single jobs, and the list of them."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -33,7 +34,6 @@ from tarry.tasks.options import Name, Options
 
 LONGEST_WAIT = 60.0
 """Seconds that a result may be waited for in one request."""
-_GONE = "no job %s: it never existed, or its time of keeping is over"
 
 
 class JobPath(Struct):
@@ -150,8 +150,8 @@ def list_jobs(call: ApiCall, query: JobsQuery) -> JobPage:
     if query.queue is not None:
         call.check(query.queue)
     client = call.service.client
-    found = search_jobs(client.store, _search(query, client.clock.now()))
-    seen = [_record(call, job) for job in found.jobs if call.allows(job.queue)]
+    found = search_jobs(client.store, _search(query, client.clock.now(), call.queues))
+    seen = [_record(call, job) for job in found.jobs]
     following = None if found.next is None else ids.text(found.next)
     return JobPage(seen, following, str(found.away) if found.away else None, found.examined)
 
@@ -243,8 +243,8 @@ def delete_job(call: ApiCall, path: JobPath) -> None:
         _changed(call, path, False, "is not deleted")
 
 
-def _search(query: JobsQuery, now: int) -> JobSearch:
-    """What to look for; RequestError."""
+def _search(query: JobsQuery, now: int, queues: tuple[str, ...]) -> JobSearch:
+    """What to look for; RequestError. queues: those that the caller may see; empty: all."""
     older, after, until = None, b"", b""
     if query.older is not None:
         with checking("older"):
@@ -258,7 +258,7 @@ def _search(query: JobsQuery, now: int) -> JobSearch:
     if query.cursor is not None:
         with checking("cursor"):
             after = max(after, ids.parse(query.cursor))
-    wanted = Query(tuple(query.state), query.queue, query.task, query.key, older, after, query.limit)
+    wanted = Query(tuple(query.state), query.queue, query.task, query.key, older, after, query.limit, queues=queues)
     return JobSearch(wanted, query.text, until)
 
 
@@ -272,19 +272,33 @@ async def _wait(call: ApiCall, job: Job, seconds: float) -> Job:
     finally:
         for task in (waiting, draining):
             task.cancel()
-    if is_over and ended is None:
-        raise errors.JobNotFound(_GONE % ids.text(job.id))
+    # It may have been moved to another queue meanwhile.
+    if is_over and (ended is None or not call.allows(ended.queue)):
+        raise job_not_found(ids.text(job.id))
     # Not at its end yet: its state may have changed meanwhile, which the store would have to be asked for.
     return job if ended is None else ended
 
 
 def fetch_job(call: ApiCall, path: JobPath) -> Job:
     """The job, if the caller may do this with its queue; JobNotFound."""
-    (job,) = call.service.client.fetch([path.key()])
-    if job is None:
-        raise errors.JobNotFound(_GONE % path.id)
-    call.check(job.queue)
-    return job
+    return found_jobs(call, [path.key()])[0]
+
+
+def found_jobs(call: ApiCall, wanted: Sequence[bytes]) -> list[Job]:
+    """The jobs with these ids; JobNotFound if one is not there, or the caller may not see it."""
+    found = []
+    for id, job in zip(wanted, call.service.client.fetch(wanted), strict=True):
+        # The same answer: whoever may not see a job does not learn that there is one.
+        if job is None or not call.allows(job.queue):
+            raise job_not_found(ids.text(id))
+        call.check(job.queue)
+        found.append(job)
+    return found
+
+
+def job_not_found(id: str) -> errors.JobNotFound:
+    """The answer where there is no such job, or none that the caller may see."""
+    return errors.JobNotFound(f"no job {id}: it never existed, or its time of keeping is over")
 
 
 def _changed(call: ApiCall, path: JobPath, is_made: bool, what: str) -> JobRecord:

@@ -75,6 +75,8 @@ def stop_operation(call: ApiCall, path: OperationPath) -> OperationRecord:
 
 def _known(call: ApiCall, id: str) -> Operation:
     operation, _ = registry.read(call.service.client.store, id)
+    if not call.allows(_queue(operation)):
+        raise registry.not_found(id)
     call.check(_queue(operation))
     return operation
 

@@ -37,8 +37,7 @@ class ScheduleRun(Struct, frozen=True):
 @api_method("GET /v1/schedules", Scope.READ)
 def list_schedules(call: ApiCall) -> ScheduleList:
     """Lists the schedules of the app's tasks."""
-    found = _schedules(call)
-    return ScheduleList(_records(call, {name: one for name, one in found.items() if call.allows(_queue(call, one))}))
+    return ScheduleList(_records(call, _visible(call)))
 
 
 @api_method("GET /v1/schedules/{schedule}", Scope.READ)
@@ -71,12 +70,17 @@ def _schedules(call: ApiCall) -> dict[str, Schedule]:
     return schedules_of(app.tasks, app.config.named_calendars)
 
 
+def _visible(call: ApiCall) -> dict[str, Schedule]:
+    """Those whose task's queue the caller may use."""
+    return {name: one for name, one in _schedules(call).items() if call.allows(_queue(call, one))}
+
+
 def _queue(call: ApiCall, schedule: Schedule) -> str:
     return call.service.app.tasks[schedule.task].queue
 
 
 def _known(call: ApiCall, name: str) -> Schedule:
-    known = _schedules(call)
+    known = _visible(call)
     if name not in known:
         near = did_you_mean(name, known)
         raise RequestError(f"no schedule {name} in this app{near or '; GET /v1/schedules lists them'}", "schedule", 404)

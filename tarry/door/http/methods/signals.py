@@ -117,7 +117,7 @@ def decide_approval(call: ApiCall, path: ApprovalPath, body: DecisionRequest) ->
 
     If two decide at once, the first counts, and the other one is told so (409)."""
     client = call.service.client
-    found = find_approvals(client.store, path.key, body.question)
+    found = find_approvals(client.store, path.key, body.question, call.allows)
     for one in found:
         call.check(one.job.queue)
     decision = Approval(body.ok, call.caller.name, body.note)

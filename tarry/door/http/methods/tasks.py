@@ -8,11 +8,12 @@ from msgspec.structs import replace
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.problem import RequestError
 from tarry.door.identity.access import Scope
-from tarry.errors import ConfigError, Outdated, UnknownTask
+from tarry.errors import ConfigError, NotAllowed, Outdated, UnknownTask
 from tarry.model.job import DEFAULT_QUEUE
 from tarry.model.nearest import did_you_mean
 from tarry.push.editing import HttpTaskEditor, TriedAnswer, read_answer
 from tarry.push.task_records import TaskRecord, task_records
+from tarry.store.base import Tally
 from tarry.tasks.options import Name
 
 Settings = dict[str, Any]
@@ -68,7 +69,7 @@ class TaskRemoval(Struct, frozen=True):
 
     task: str
     waiting: int
-    """Its unfinished jobs: they wait until there is a task of that name again."""
+    """Its unfinished jobs, of the queues that the caller may see: they wait until there is such a task again."""
 
 
 class SampleAnswer(Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,7 +99,7 @@ def get_task(call: ApiCall, path: TaskPath) -> TaskRecord:
 def add_task(call: ApiCall, body: NewTask) -> TaskChange:
     """Adds an HTTP task, which sends its jobs to a URL. Every worker has it within a second."""
     call.subject = body.task
-    call.check(_queue_of(body.settings))
+    _check_change(call, body.task, _queue_of(body.settings))
     endpoint = _editor(call).add(body.task, body.settings)
     return TaskChange(_known(call, body.task), list(endpoint.warnings()))
 
@@ -128,8 +129,8 @@ def edit_task(call: ApiCall, path: TaskPath, query: EditQuery, body: Settings) -
     if not body:
         raise RequestError("edit what? Send settings, as in tarry.toml", "body", 422)
     editor = _editor(call)
-    _check_change(call, path.task, _queue_of(body) if "queue" in body else None)
     _known(call, path.task)
+    _check_change(call, path.task, _queue_of(body) if "queue" in body else None)
     endpoint = editor.edit(path.task, body, query.if_version)
     return TaskChange(_known(call, path.task), [] if endpoint is None else list(endpoint.warnings()))
 
@@ -138,9 +139,11 @@ def edit_task(call: ApiCall, path: TaskPath, query: EditQuery, body: Settings) -
 def remove_task(call: ApiCall, path: TaskPath) -> TaskRemoval:
     """Removes an HTTP task. Its jobs stay."""
     editor = _editor(call)
-    _check_change(call, path.task, None)
     _known(call, path.task)
-    return TaskRemoval(path.task, editor.remove(path.task))
+    _check_change(call, path.task, None)
+    seen = sum(one.count for one in call.look(0).counts if _is_left(call, one, path.task))
+    waiting = editor.remove(path.task)
+    return TaskRemoval(path.task, seen if call.queues else waiting)
 
 
 @api_method("POST /v1/tasks/{task}/try", Scope.READ, errors=(UnknownTask,))
@@ -166,23 +169,31 @@ def _queue_of(settings: Settings) -> str:
 def _check_change(call: ApiCall, name: str, queue: str | None) -> None:
     """NotAllowed if the caller may not use the queue of the task as it is now, or as it is to be. None: it stays."""
     task = call.service.app.tasks.get(name)
+    if task is not None and not call.allows(task.queue):
+        raise NotAllowed(f"the name {name} is that of a task that this token may not change: choose another one")
     if task is not None:
         call.check(task.queue)
     if queue is not None:
         call.check(queue)
 
 
+def _is_left(call: ApiCall, tally: Tally, task: str) -> bool:
+    """Whether these jobs wait for the task, as far as the caller may see."""
+    return tally.task == task and not tally.state.finished and call.allows(tally.queue)
+
+
 def _records(call: ApiCall) -> list[TaskRecord]:
     call.service.sync_tasks()
     app, store = call.service.app, call.service.client.store
-    found = task_records(list(app.tasks.values()), app.retry, app.http, store, call.look(0).counts)
+    counts = [one for one in call.look(0).counts if call.allows(one.queue)]
+    found = task_records(list(app.tasks.values()), app.retry, app.http, store, counts)
     return [one if call.caller.allows(Scope.ADMIN, one.queue) else replace(one, version=UNSET) for one in found]
 
 
 def _known(call: ApiCall, name: str) -> TaskRecord:
-    records = {record.task: record for record in _records(call)}
+    records = {record.task: record for record in _records(call) if call.allows(record.queue)}
     if name not in records:
-        near = did_you_mean(name, [record.task for record in records.values() if call.allows(record.queue)])
+        near = did_you_mean(name, records)
         raise UnknownTask(f"no task {name}{near or '; GET /v1/tasks lists them'}")
     return records[name]
 

@@ -116,6 +116,9 @@ class FlowKeeping(FlowCase):
             (FlowQuery(name="order"), 2),
             (FlowQuery(key="1"), 2),
             (FlowQuery(name="order", key="2"), 1),
+            (FlowQuery(queues=("x*", "def*")), 4),
+            (FlowQuery(name="order", queues=("default",)), 2),
+            (FlowQuery(queues=("x*",)), 0),
         ):
             assert len(store.flows.find(query)) == count
 

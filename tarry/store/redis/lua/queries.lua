@@ -10,7 +10,7 @@ function lib.get() return {lib.fetch_records(ARGV), lib.fetch(lib.RUN, ARGV)} en
 -- find: jobs that match, by id.
 -- Keys: reads ids, jobs, ends, run, counts.
 -- Arguments: after which id, limit, states (a text of digits, or nothing), before, the last id or nothing, then pairs
--- of what a job's queue, task or key must be.
+-- of what a job's queue, task or key must be; for `queues`, Lua patterns of which its queue must fit one, with NUL between.
 -- Answer: ids, records and entries of `run` in turn; and where to go on, nothing if there is no more.
 -- Cost: reads at most some 2,000 records; of running jobs alone, all their ids too. Where the counts say that there are
 -- none, reads only these.
@@ -18,11 +18,12 @@ function lib.find()
   local after, limit, states, before, last = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
   local found = {}
   local is_narrow = states ~= '' or before or #ARGV > 5
-  if is_narrow and lib.is_none_counted(states) then return {found, ''} end
+  local patterns = lib.patterns()
+  if is_narrow and lib.is_none_counted(states, patterns) then return {found, ''} end
   local pages = is_narrow and 33 or math.min(33, math.ceil(limit / 15))
   local function show(id, record, entry)
     if last ~= '' and lib.less(last, id) then return true end
-    if lib.matches(record, entry, states, before) then
+    if lib.matches(record, entry, states, before, patterns) then
       found[#found + 1], found[#found + 2], found[#found + 3] = id, record, entry
     end
     return #found == 3 * limit
@@ -36,13 +37,32 @@ function lib.find()
   return {found, on}
 end
 
--- Whether the counts have no job of these states, and of the queue and the task that are asked for.
-function lib.is_none_counted(states)
+-- The patterns of queues that are asked for; nil: any queue.
+function lib.patterns()
+  for number = 6, #ARGV, 2 do
+    if ARGV[number] == 'queues' then
+      local patterns = {}
+      for pattern in string.gmatch(ARGV[number + 1], '%Z+') do patterns[#patterns + 1] = '^' .. pattern .. '$' end
+      return patterns
+    end
+  end
+end
+
+function lib.fits(patterns, queue)
+  for _, pattern in ipairs(patterns) do
+    if string.find(queue, pattern) then return true end
+  end
+  return false
+end
+
+-- Whether the counts have no job of these states, and of the queues and the task that are asked for.
+function lib.is_none_counted(states, patterns)
   local asked = {}
   for number = 6, #ARGV, 2 do asked[ARGV[number]] = ARGV[number + 1] end
   for _, field in ipairs(lib.call('HKEYS', lib.COUNTS)) do
     local queue, task = lib.split_names(lib.sub(field, 2))
     local is_asked = states == '' or string.find(states, lib.sub(field, 1, 1), 1, true)
+    is_asked = is_asked and (not patterns or lib.fits(patterns, queue))
     if is_asked and (asked.queue or queue) == queue and (asked.task or task) == task then return false end
   end
   return true
@@ -66,7 +86,7 @@ function lib.walk_running(after, show)
   return #ids > #looked and looked[#looked] or ''
 end
 
-function lib.matches(record, entry, states, before)
+function lib.matches(record, entry, states, before, patterns)
   local state = entry and lib.RUNNING or lib.byte(record, 1)
   if states ~= '' and not string.find(states, state, 1, true) then return false end
   if before then
@@ -76,9 +96,9 @@ function lib.matches(record, entry, states, before)
   if #ARGV == 5 then return true end
   local tail = lib.tail_of(record)
   for number = 6, #ARGV, 2 do
-    if tail[ARGV[number]] ~= ARGV[number + 1] then return false end
+    if ARGV[number] ~= 'queues' and tail[ARGV[number]] ~= ARGV[number + 1] then return false end
   end
-  return true
+  return not patterns or lib.fits(patterns, tail.queue)
 end
 
 -- id_behind: an id so many pages of ids behind another.
