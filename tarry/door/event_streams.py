@@ -95,14 +95,19 @@ class EventStreams:
             self.refused += 1
             raise Busy(f"{self.open} streams of events are open here already: end one, or ask again later", 5.0)
 
-    async def chunks(self, source: EventSource, seconds: float) -> AsyncIterator[bytes]:
-        """A stream as it is sent. It ends when its source does, after so many seconds, or when the server ends."""
+    async def chunks(
+        self, source: EventSource, seconds: float, may_go_on: Callable[[], Coroutine[Any, Any, bool]]
+    ) -> AsyncIterator[bytes]:
+        """A stream as it is sent. It ends when its source does, after so many seconds, or when the server ends.
+        may_go_on: asked before each batch is sent: whether its reader may see what comes; else it ends there."""
         end = self._clock() + seconds
         # At once, so that the client has the head of the answer. Then: when a client that lost the stream comes again.
         yield b"retry: 1000\n\n"
         said_at = self._clock()
         async with aclosing(source.batches()) as batches:  # type: ignore[type-var]
             async for batch in batches:
+                if not await may_go_on():
+                    break
                 if batch:
                     yield b"".join(event.encode() for event in batch)
                     said_at = self._clock()

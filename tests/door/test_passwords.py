@@ -224,8 +224,11 @@ def test_nobody_is_shut_out_by_what_others_try() -> None:
     fail(tries, FREE_OF_ADDRESS + 5)
     assert pause(tries) > 0
     assert pause(tries, "ann", ELSEWHERE) == 0
-    # From the same address, names that nobody has signed in with wait, too: else a guesser would go on with others.
+    # From the same address, as behind a proxy, everybody has a first try; a guesser no second one with another name.
+    assert pause(tries, "bob") == 0
+    fail(tries, 1, "bob")
     assert pause(tries, "bob") > 0
+    assert pause(tries, "bob", ELSEWHERE) == 0
     tries.note_success("cy", HERE)
     assert pause(tries, "cy") == 0
     fail(tries, FREE, "cy")
@@ -235,15 +238,30 @@ def test_nobody_is_shut_out_by_what_others_try() -> None:
 def test_a_success_ends_the_pauses_of_its_name_only() -> None:
     tries = SignInTries()
     fail(tries, FREE_OF_ADDRESS)
+    fail(tries, 1, "bob")
     tries.note_success("ann", HERE)
     assert pause(tries) == 0
     assert pause(tries, "bob") > 0
+
+
+def test_failures_of_a_few_names_hold_up_no_other_behind_the_same_proxy() -> None:
+    tries = SignInTries()
+    for number in range(10):
+        fail(tries, 1, f"name {number}")
+    fail(tries, 1, "bob")
+    assert pause(tries, "bob") == 0
+    for number in range(FREE_OF_ADDRESS):
+        fail(tries, 1, f"name {number}")
+    assert pause(tries, "bob") > 0
+    assert pause(tries, "cy") == 0
 
 
 def test_a_network_of_one_customer_is_one_address() -> None:
     tries = SignInTries()
     for number in range(FREE_OF_ADDRESS):
         fail(tries, 1, f"name {number}", f"2001:db8:1:2::{number:x}")
+    for address in ("2001:db8:1:2:eeee::1", "2001:db8:1:3::1", ""):
+        fail(tries, 1, "other", address)
     assert pause(tries, "other", "2001:db8:1:2:ffff::1") > 0
     assert pause(tries, "other", "2001:db8:1:3::1") == 0
     assert pause(tries, "other", "") == 0

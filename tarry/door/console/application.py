@@ -116,7 +116,7 @@ class Console:
             ("GET", "/find", self._find),
             ("GET", "/live", self._live),
         )
-        assets = self._caught(serve_asset)
+        assets = self._caught(serve_asset, is_counted=False)
         found: list[BaseRoute] = [Route("/static/{version}/{name:path}", assets, methods=["GET"])]
         found += [Route(path, self._caught(handler), methods=[verb]) for verb, path, handler in own]
         handlers = [("GET", page.route, self._shower(page)) for page in self._pages]
@@ -125,10 +125,13 @@ class Console:
         handlers.sort(key=lambda each: -each[1].count("/"))
         return found + [Route(route_of(path), self._caught(do), methods=[verb]) for verb, path, do in handlers]
 
-    def _caught(self, handler: Handler) -> Handler:
+    def _caught(self, handler: Handler, is_counted: bool = True) -> Handler:
         async def handle(request: Request) -> Response:
             began = time.perf_counter()
             try:
+                # As a call of the API does; not the files of a page, which browsers keep.
+                if is_counted:
+                    self._service.address_rates.count(address_of(request), time.monotonic_ns() // 1000)
                 response = await handler(request)
             except ClientDisconnect:
                 # Nobody reads it.
@@ -220,6 +223,11 @@ class Console:
 
     async def _sign_out(self, request: Request) -> Response:
         await read_own_form(request)
+        try:
+            await self._door.close(request)
+        except errors.TarryError as error:
+            # It may be known elsewhere for as long as it lasts: whoever signs out has to know that.
+            return without_cookie(request, self.trouble(request, error), COOKIE)
         return without_cookie(request, redirect(request, SIGN_IN), COOKIE)
 
     async def _set_language(self, request: Request) -> Response:
@@ -242,7 +250,7 @@ class Console:
         caller = await self._door.caller(request)
         self._service.streams.check_room()
         source = LookChanges(self._service, self._budget, allows=partial(caller.allows, Scope.READ))
-        return EventResponse(self._service.streams, source, LASTS)
+        return EventResponse(self._service.streams, source, LASTS, partial(self._door.may_go_on, request, caller))
 
     async def _render(
         self,

@@ -1,15 +1,25 @@
 """Who asks for a page, and whether a form is of a page of ours."""
 
 import asyncio
+import contextlib
 import hmac
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from starlette.requests import Request
 
 from tarry import errors
 from tarry.door.console.act import MOST_FORM, Form, filled, read_form
-from tarry.door.console.session import COOKIE, Sessions, read_secret
+from tarry.door.console.session import (
+    COOKIE,
+    ConsoleSession,
+    EndedSessions,
+    Sessions,
+    end_session,
+    read_ended,
+    read_secret,
+)
 from tarry.door.http.problem import RequestError
 from tarry.door.http.reading import check_host, header, read_body
 from tarry.door.http.request_log import write_act
@@ -20,6 +30,10 @@ SECRET_KEPT = 60.0
 """Seconds after which the store's secret is read again: one that was emptied has another then."""
 MOST_OWN_FORM = 2**14
 """Bytes of the forms that anybody may send: to sign in and out, to choose a language."""
+ENDED_KEPT = 2.0
+"""Seconds after which a stream sees that somebody has signed out of its session. A page looks at once."""
+MOST_KNOWN = 1000
+"""Tokens and passwords whose ended sessions are known without the store."""
 MOST_IN_LINE = 16
 """Passwords that wait to be looked at, one after another; any more are told that the server is busy."""
 _AWAY = (errors.StoreError, errors.Busy, errors.Draining)
@@ -32,6 +46,8 @@ class SignIn:
         self._service, self.read_only, self._clock = service, read_only, clock
         self._sessions: Sessions | None = None
         self._read_at = 0.0
+        self._ended: OrderedDict[str, tuple[float, EndedSessions]] = OrderedDict()
+        """By the token or password: when they were read, and which they are."""
         # One at a time: each takes a tenth of a second of a processor, and 32 MB.
         self._line, self._in_line = asyncio.Semaphore(1), 0
 
@@ -40,12 +56,15 @@ class SignIn:
         """Whether a reader has to sign in."""
         return self._service.access.needs_token
 
-    async def caller(self, request: Request) -> Caller:
-        """Who asks, and may look; NotAuthenticated if nobody is signed in who has to be, NotAllowed."""
+    async def caller(self, request: Request, kept_for: float = 0.0) -> Caller:
+        """Who asks, and may look; NotAuthenticated if nobody is signed in who has to be, NotAllowed. kept_for: for so
+        many seconds a look whether the session was signed out of counts."""
         if self._service.settings.needs_local_host:
             check_host(request)
         if self.is_needed:
-            await self.sessions()
+            session = (await self.sessions()).read(request.cookies.get(COOKIE, ""))
+            if session is not None:
+                await self._look_for_end(session, kept_for)
         found = self.known_caller(request)
         if found is None:
             raise errors.NotAuthenticated("sign in first")
@@ -56,7 +75,40 @@ class SignIn:
         """Who asks, whatever the caller may do; None: nobody is signed in, as far as is known without the store."""
         if not self.is_needed:
             return self._service.access.caller({}, address_of(request))
-        return None if self._sessions is None else self._sessions.caller(request.cookies.get(COOKIE, ""))
+        session = None if self._sessions is None else self._sessions.read(request.cookies.get(COOKIE, ""))
+        if self._sessions is None or session is None or self._known_ended(session).has(session):
+            return None
+        return self._sessions.caller(session)
+
+    async def may_go_on(self, request: Request, caller: Caller) -> bool:
+        """Whether a stream of this caller is to go on: the session is not over, and its token or password is as it
+        was."""
+        try:
+            return await self.caller(request, ENDED_KEPT) is caller
+        except (errors.NotAuthenticated, errors.NotAllowed):
+            return False
+
+    async def close(self, request: Request) -> None:
+        """Ends the session of this request, wherever its cookie was copied to; StoreError: it may go on."""
+        session = (await self.sessions()).read(request.cookies.get(COOKIE, "")) if self.is_needed else None
+        if session is not None:
+            await self._service.run(lambda: end_session(self._service.client.store, session, time.time()))
+
+    def _known_ended(self, session: ConsoleSession) -> EndedSessions:
+        return self._ended.get(session.entry, (0.0, EndedSessions()))[1]
+
+    async def _look_for_end(self, session: ConsoleSession, kept_for: float) -> None:
+        """Reads which sessions were signed out of, unless that was done within so many seconds."""
+        read_at, _ = self._ended.get(session.entry, (0.0, None))
+        if read_at and self._clock() - read_at < kept_for:
+            return
+        # What is known stays so while the store is away.
+        with contextlib.suppress(*_AWAY):
+            ended = await self._service.run(lambda: read_ended(self._service.client.store, session.entry))
+            self._ended[session.entry] = self._clock(), ended
+            self._ended.move_to_end(session.entry)
+        if len(self._ended) > MOST_KNOWN:
+            self._ended.popitem(last=False)
 
     @property
     def takes(self) -> Mapping[str, bool]:

@@ -100,7 +100,7 @@ class ApiMethod(Struct, frozen=True):
     verb: str
     route: str
     scope: Scope | None
-    """What a caller needs; None: everybody may call it."""
+    """What a caller needs; None: every caller may call it."""
     handler: Callable[..., Any]
     summary: str
     description: str
@@ -119,6 +119,8 @@ class ApiMethod(Struct, frozen=True):
     """Which types its body may have."""
     reads: Any = None
     """The type of a body that the handler reads from `call.request` by itself."""
+    is_open: bool = False
+    """Whether it is also for those without a token, where there are tokens: probes have none."""
     also: Mapping[int, str] = {}
     """Other statuses that it has where all is well, each with what it means."""
 
@@ -167,6 +169,7 @@ class MethodSettings(TypedDict, total=False):
     errors: tuple[type[Exception], ...]
     body_types: tuple[str, ...]
     reads: Any
+    is_open: bool
     also: Mapping[int, str]
     answers: Any
 

@@ -73,6 +73,12 @@ class DoorAccess(Protocol):
         """What is kept of the token or password of this entry; empty: there is none."""
 
 
+def is_as_before(access: DoorAccess, caller: Caller) -> bool:
+    """Whether a caller still has the token or password that it came with, and with the same rights."""
+    # Of an entry that has changed there is another caller.
+    return not access.needs_token or access.named(caller.entry) is caller
+
+
 class Anyone:
     """A caller that may do everything."""
 
@@ -87,19 +93,21 @@ class Anyone:
         return True
 
 
+ANYONE = Anyone()
+
+
 class Anybody:
     """The access where neither tokens nor passwords are configured: everybody may do everything."""
 
-    _anyone = Anyone()
     needs_token = takes_tokens = takes_passwords = False
 
     def caller(self, headers: Mapping[str, str], address: str) -> Caller:
         """The same for all."""
-        return self._anyone
+        return ANYONE
 
     def sign_in(self, name: str, password: str, address: str) -> Caller:
         """The same for all."""
-        return self._anyone
+        return ANYONE
 
     def named(self, entry: str) -> Caller | None:
         """Nobody: there are no tokens."""

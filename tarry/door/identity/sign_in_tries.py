@@ -1,8 +1,8 @@
 """How often somebody may try to sign in: after failures there are pauses, each twice as long as the one before.
 
-They are for a name from one address, and for an address whatever the name. So nobody is shut out by what others try
-elsewhere. Where many people have one address, as behind a proxy, whoever has signed in from there before waits only for
-failures with the own name.
+They are for a name from one address, and for an address after many more failures, whatever the name. So nobody is shut
+out by what others try elsewhere. Where many people have one address, as behind a proxy, nobody waits for the failures
+of others at the first try, nor at any try once signed in from there.
 """
 
 from collections import OrderedDict
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tarry.errors import RateExceeded
 
-FREE, FREE_OF_ADDRESS = 3, 10
+FREE, FREE_OF_ADDRESS = 3, 100
 """Failures without a pause."""
 FIRST, LONGEST = 1.0, 60.0
 """Seconds of the first pause, and of the longest one."""
@@ -46,6 +46,11 @@ class _FailureTable(Generic[K]):
         found = self._kept.get(key)
         return 0.0 if found is None else max(0.0, found.until - now)
 
+    def has(self, key: K, now: float) -> bool:
+        """Whether there were failures that still count."""
+        found = self._kept.get(key)
+        return found is not None and now - found.last <= FORGOTTEN_AFTER
+
     def note(self, key: K, now: float) -> None:
         found = self._kept.get(key)
         if found is None or now - found.last > FORGOTTEN_AFTER:
@@ -75,7 +80,8 @@ class SignInTries:
         """RateExceeded if this try comes too soon after failures."""
         pair = _pair(name, address)
         pause = self._pairs.pause(pair, now)
-        if pair not in self._known:
+        # A guesser of one password for many names gets one try for each, and whoever is right comes in.
+        if pair not in self._known and self._pairs.has(pair, now):
             pause = max(pause, self._addresses.pause(pair[1], now))
         if pause:
             raise RateExceeded("too many failures to sign in: wait a moment", pause)

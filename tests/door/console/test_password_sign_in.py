@@ -131,6 +131,7 @@ def test_passwords_are_looked_at_one_after_another_and_others_are_served_meanwhi
     app: App, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once, most = 0, 0
+    monkeypatch.setattr(sign_in, "MOST_IN_LINE", 4)
     access = open_access(None, file)
 
     class Slow:

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.routing import Route
 
 from tarry import App
+from tarry.door.console.application import Console
+from tarry.door.console.assets import asset_path
 from tarry.door.console.session import COOKIE
+from tarry.door.identity.tokens import TokenAccess
+from tarry.door.service import DoorService
 from tests.door.console.visiting import ORIGIN, Tokens, Visitor, outcomes, visit
+from tests.door.http.calling import api, run
 
 
 def test_without_tokens_nobody_signs_in(app: App) -> None:
@@ -140,6 +146,47 @@ def test_nobody_is_led_to_another_site(app: App, tokens: Tokens, where: str) -> 
         assert (paused.status_code, paused.headers["location"]) == (303, "/")
 
     visit(app, story, tokens)
+
+
+def test_a_copied_cookie_is_of_no_use_once_its_session_was_left(app: App, tokens: Tokens) -> None:
+    """In another server process too, which has seen the session before."""
+
+    async def story() -> None:
+        access = [TokenAccess(tokens.file) for _ in range(2)]
+        async with api(app, access=access[0]) as one, api(app, access=access[1]) as other:
+            browser, thief, elsewhere = Visitor(one), Visitor(other), Visitor(other)
+            await browser.sign_in("chief-token")
+            thief.client.cookies.set(COOKIE, one.cookies[COOKIE])
+            proof = await thief.proof()
+            assert (await thief.send("/queues/mail/pause", {"csrf": proof})).status_code == 303
+            await browser.send("/sign-out")
+            assert (await thief.get("/queues")).headers["location"].startswith("/sign-in")
+            assert (await thief.send("/queues/mail/resume", {"csrf": proof})).status_code == 401
+            stream = await thief.client.get("/live", headers={"accept": "text/event-stream"})
+            assert stream.status_code == 401
+            # Others with the same token stay.
+            assert (await elsewhere.sign_in("chief-token")).status_code == 303
+            assert (await elsewhere.get("/queues")).status_code == 200
+
+    run(story)
+    assert app.client.store.queues() == {"mail": True}
+
+
+def test_pages_and_forms_count_as_calls_do(app: App) -> None:
+    routes = [route for route in Console(DoorService(app)).routes() if isinstance(route, Route)]
+    paths = [route.path for route in routes if "/static/" not in route.path]
+
+    async def story(browser: Visitor) -> None:
+        assert (await browser.get("/queues")).status_code == 200
+        for path in paths:
+            for answer in (await browser.get(path), await browser.send(path)):
+                assert answer.status_code in (429, 405), path
+                assert answer.status_code == 405 or int(answer.headers["retry-after"]) > 0
+        assert (await browser.client.get("/v1/queues")).status_code == 429
+        # The page of that error has its style.
+        assert (await browser.get(asset_path("console.css"))).status_code == 200
+
+    visit(app, story, rate_per_address="1/h")
 
 
 @pytest.mark.parametrize("where", ["/jobs/0190", "/queues/a%20b?x=1&y=//z", "/%2F%2Fevil.test", "/a//b"])

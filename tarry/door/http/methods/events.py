@@ -1,6 +1,7 @@
 """The method that streams what changes, as server-sent events."""
 
-from typing import Annotated
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from starlette.responses import StreamingResponse
@@ -13,6 +14,7 @@ from tarry.door.http.methods.jobs import found_jobs
 from tarry.door.http.methods.queues import list_queue_records
 from tarry.door.http.problem import RequestError, checking
 from tarry.door.identity.access import Scope as CallerScope
+from tarry.door.identity.access import is_as_before
 from tarry.errors import JobNotFound
 from tarry.model.job import State
 from tarry.store import ids
@@ -42,10 +44,16 @@ class EventResponse(StreamingResponse):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, streams: EventStreams, source: EventSource, seconds: float) -> None:
+    def __init__(
+        self,
+        streams: EventStreams,
+        source: EventSource,
+        seconds: float,
+        may_go_on: Callable[[], Coroutine[Any, Any, bool]],
+    ) -> None:
         # No proxy may hold back events to send many at once.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(streams.chunks(source, seconds), headers=headers)
+        super().__init__(streams.chunks(source, seconds, may_go_on), headers=headers)
         self._streams = streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +72,8 @@ async def stream_events(call: ApiCall, query: EventQuery) -> EventResponse:
     One `job` event for each job as it is, then one for each change; `gone` when a job is deleted. Of a filter the 500
     oldest jobs are watched, once a second. Without parameters, one `queue` event for each queue and for each change of
     one. A stream ends with the event `end` when all its jobs have finished, when its time is over, or when the server
-    ends: then ask again. Events between two streams are not sent again."""
+    ends: then ask again. It ends too when its token is removed or gets other rights. Events between two streams are not
+    sent again."""
     if query.job and (query.queue or query.task or query.state):
         raise RequestError("job: leave out queue, task and state, or the ids", "job", 422)
     if len(query.job) > MOST_FOLLOWED:
@@ -72,7 +81,11 @@ async def stream_events(call: ApiCall, query: EventQuery) -> EventResponse:
     source = await _source(call, query)
     # Last, with nothing to wait for after it: the response counts itself as soon as it starts.
     call.service.streams.check_room()
-    return EventResponse(call.service.streams, source, query.seconds)
+    return EventResponse(call.service.streams, source, query.seconds, lambda: _may_go_on(call))
+
+
+async def _may_go_on(call: ApiCall) -> bool:
+    return is_as_before(call.service.access, call.caller)
 
 
 async def _source(call: ApiCall, query: EventQuery) -> EventSource:

@@ -9,13 +9,13 @@ from tarry.metrics.scrape import Scrape
 PLAIN = "text/plain"
 
 
-@api_method("GET /healthz", None, tag="health", media_type=PLAIN)
+@api_method("GET /healthz", None, tag="health", media_type=PLAIN, is_open=True)
 async def healthz(call: ApiCall) -> Response:
     """Says that the process lives, whatever the store does."""
     return PlainTextResponse("ok\n")
 
 
-@api_method("GET /readyz", None, tag="health", media_type=PLAIN)
+@api_method("GET /readyz", None, tag="health", media_type=PLAIN, is_open=True)
 async def readyz(call: ApiCall) -> Response:
     """Says whether requests can be served: 503 while the store does not answer within a second, or the server ends."""
     service = call.service
