@@ -28,11 +28,12 @@ _YEARS_MS = 2**47
 
 class JobSearch(Struct, frozen=True):
     """What to look for. query: what a store knows of it. text: in the arguments; empty: any. until: only ids up to this
-    one; empty: all."""
+    one; empty: all. other_keys: keys that will do as well as that of the query."""
 
     query: Query
     text: str = ""
     until: bytes = b""
+    other_keys: tuple[str, ...] = ()
 
 
 class SearchResult(Struct, frozen=True):
@@ -51,7 +52,7 @@ def search_jobs(store: Store, search: JobSearch, clock: Callable[[], float] = ti
     size = PAGE if search.text else query.limit
     while True:
         end = _end_of_stretch(store, query, search.until)
-        page, away = partial_result(lambda: store.find(replace(query, limit=size, until=end)))  # noqa: B023 - asked at once
+        page, away = partial_result(lambda: _find(store, replace(query, limit=size, until=end), search.other_keys))  # noqa: B023 - asked at once
         examined += len(page)
         found += [job for job in page if has_text(job, search.text)]
         is_last = len(page) < size and end == search.until
@@ -64,6 +65,14 @@ def search_jobs(store: Store, search: JobSearch, clock: Callable[[], float] = ti
         if examined >= MOST_EXAMINED or clock() - began > LONGEST:
             return SearchResult(found, _shown_cursor(seen, search, found), examined, away)
         query = replace(query, after=seen)
+
+
+def _find(store: Store, query: Query, other_keys: Sequence[str]) -> list[Job]:
+    """`Store.find`, of jobs with any of these keys too."""
+    found = store.find(query)
+    for key in other_keys:
+        found += store.find(replace(query, key=key))
+    return sorted(found, key=lambda job: job.id)[: query.limit] if other_keys else found
 
 
 def _shown_cursor(seen: bytes, search: JobSearch, found: Sequence[Job]) -> bytes:

@@ -23,6 +23,12 @@ MAX_AT = 253_402_300_799
 """The last second of the year 9999."""
 
 
+IDEMPOTENCY = "idempotency:"
+"""What stands before the name of a request that is the key of a job: so the names are apart from keys."""
+INTERNAL = ("tarry.", "flow:")
+"""How the names of tarry's own tasks begin: no program outside may put such a job."""
+
+
 class Options(Struct, frozen=True):
     """How and when one call runs. The task decides what is left out."""
 
@@ -101,8 +107,7 @@ class Options(Struct, frozen=True):
     @property
     def held_key(self) -> str | None:
         """The key that the job holds."""
-        # The prefix keeps the names of requests apart from keys.
-        return self.key if self.idempotency is None else f"idempotency:{self.idempotency}"
+        return self.key if self.idempotency is None else IDEMPOTENCY + self.idempotency
 
     @property
     def key_ttl(self) -> int:

@@ -42,8 +42,8 @@ def test_a_password_is_added_listed_changed_and_removed(project: Project, file: 
     caller.check(Scope.OPERATE, "mail")
     assert not caller.allows(Scope.READ, "other")
     assert project.facts("passwords") == [
-        {"name": "ann", "scopes": ["operate", "read"], "queues": ["mail"]},
-        {"name": "bob", "scopes": ["admin"], "queues": ["*"]},
+        {"name": "ann", "scopes": ["operate", "read"], "queues": ["mail"], "tasks": []},
+        {"name": "bob", "scopes": ["admin"], "queues": ["*"], "tasks": []},
     ]
     assert "operate read" in project.said("passwords", "list")
     assert project.said("passwords", "change", "ann", "--stdin", stdin="something else\n") == "ann changed"

@@ -20,7 +20,9 @@ def project(tmp_path: Path) -> Project:
 
 def test_a_token_is_added_listed_and_removed(project: Project) -> None:
     file = project.directory / "run/tokens.toml"
-    token = project.said("tokens", "add", "shop", "--scope", "put", "--scope", "read", "--queue", "mail")
+    token = project.said(
+        "tokens", "add", "shop", "--scope", "put", "--scope", "read", "--queue", "mail", "--task", "mail.*"
+    )
     root = project.facts("tokens", "add", "root", "--scope", "admin", "--rate", "10/s")["token"]
     text = file.read_text()
     assert token not in text
@@ -31,8 +33,8 @@ def test_a_token_is_added_listed_and_removed(project: Project) -> None:
     assert not caller.allows(Scope.PUT, "other")
     access.caller({"authorization": f"Bearer {root}"}, "").check(Scope.OPERATE)
     assert project.facts("tokens") == [
-        {"name": "shop", "scopes": ["put", "read"], "queues": ["mail"], "rate": None},
-        {"name": "root", "scopes": ["admin"], "queues": ["*"], "rate": "10/s"},
+        {"name": "shop", "scopes": ["put", "read"], "queues": ["mail"], "tasks": ["mail.*"], "rate": None},
+        {"name": "root", "scopes": ["admin"], "queues": ["*"], "tasks": [], "rate": "10/s"},
     ]
     assert "put read" in project.said("tokens", "list")
     file.write_text(f"# Ours.\n{file.read_text()}# The end.\n")

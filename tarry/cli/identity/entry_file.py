@@ -30,6 +30,12 @@ def add_rights(command: argparse.ArgumentParser, noun: str) -> None:
     command.add_argument("--queue", action="append", metavar="PATTERN", help='such as "mail" or "shop-*"; default: all')
 
 
+def add_tasks(command: argparse.ArgumentParser) -> None:
+    """Adds the option for the tasks whose jobs an entry may put."""
+    said = 'such as "shop.*", to put; default: those whose own queue it may use'
+    command.add_argument("--task", action="append", metavar="PATTERN", help=said)
+
+
 def find_file(args: argparse.Namespace, kind: str) -> Path:
     """The file of `tokens` or `passwords` that the settings name; TarryError."""
     config = load(Path(args.config) if args.config else None)
@@ -46,9 +52,13 @@ def print_entries(entries: Mapping[str, EntrySettings], json: bool, *more: str) 
         print_json(rows)
         return 0
     print_table(
-        ("name", "scopes", "queues", *more),
+        ("name", "scopes", "queues", "tasks", *more),
         [
-            (row["name"], " ".join(row["scopes"]), " ".join(row["queues"]), *(row[name] or "" for name in more))
+            (
+                row["name"],
+                *(" ".join(row[part]) for part in ("scopes", "queues", "tasks")),
+                *(row[name] or "" for name in more),
+            )
             for row in rows
         ],
     )
@@ -56,7 +66,7 @@ def print_entries(entries: Mapping[str, EntrySettings], json: bool, *more: str) 
 
 
 def _fact(name: str, entry: EntrySettings, more: Sequence[str]) -> dict[str, Any]:
-    rights = {"name": name, "scopes": sorted(entry.scopes), "queues": list(entry.queues)}
+    rights = {"name": name, "scopes": sorted(entry.scopes), "queues": list(entry.queues), "tasks": list(entry.tasks)}
     return {**rights, **{field: getattr(entry, field) for field in more}}
 
 
@@ -78,6 +88,8 @@ def append_section(path: Path, section: str, lines: Sequence[str], args: argpars
     rights = [f"scopes = {as_toml(args.scope)}"]
     if args.queue:
         rights.append(f"queues = {as_toml(args.queue)}")
+    if getattr(args, "task", None):
+        rights.append(f"tasks = {as_toml(args.task)}")
     written = "\n".join((f"[{section}]", *lines, *rights)) + "\n"
     write(path, f"{text.rstrip()}\n\n{written}".lstrip())
 

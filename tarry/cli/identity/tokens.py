@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tarry.cli.identity.entry_file import (
     add_rights,
+    add_tasks,
     append_section,
     check_new,
     find_file,
@@ -30,6 +31,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     tokens.add_argument("action", nargs="?", choices=("list", "add", "remove"), default="list")
     tokens.add_argument("names", nargs="*", metavar="NAME")
     add_rights(tokens, "token")
+    add_tasks(tokens)
     tokens.add_argument("--rate", metavar="RATE", help='requests in a period: "100/s"')
     tokens.set_defaults(run=run)
 

@@ -17,6 +17,7 @@ from typing import Any, TypedDict, Unpack, get_type_hints
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,6 +27,8 @@ from tarry.door.identity.access import Caller, Scope
 from tarry.door.service import DoorService
 from tarry.door.store_look import OLDEST
 from tarry.metrics.store_look import KEPT_FOR, StoreLook
+from tarry.model.job import Job
+from tarry.tasks.options import IDEMPOTENCY
 
 JSON = "application/json"
 _PARTS = ("path", "query", "body")
@@ -80,6 +83,19 @@ class ApiCall:
     def queues(self) -> tuple[str, ...]:
         """Names and patterns of the queues whose jobs the caller may see; empty: all."""
         return self.caller.queues
+
+    def own_key(self, shown: str) -> str:
+        """The key of a job in the store, where the caller wrote, or was shown, this one."""
+        kind = IDEMPOTENCY if shown.startswith(IDEMPOTENCY) else ""
+        return kind + self.caller.namespace + shown.removeprefix(kind)
+
+    def shown(self, job: Job) -> Job:
+        """The job with the key as the caller wrote it, if it is one of its own."""
+        own, key = self.caller.namespace, job.key or ""
+        for kind in ("", IDEMPOTENCY):
+            if own and key.startswith(kind + own):
+                return replace(job, key=kind + key.removeprefix(kind + own))
+        return job
 
     def allows(self, queue: str) -> bool:
         """Whether the caller may do what this method does with that queue."""

@@ -35,6 +35,14 @@ class Caller(Protocol):
     def queues(self) -> tuple[str, ...]:
         """Names and patterns (`shop-*`) of the queues that it may use; empty: all of them."""
 
+    @property
+    def namespace(self) -> str:
+        """What stands before its keys in the store, so that it neither takes nor sees those of others; empty: it may
+        use any key."""
+
+    def check_task(self, task: str, queue: str | None) -> None:
+        """NotAllowed if it may not put jobs of that task. queue: the task's own; None: the task is not known here."""
+
     def check(self, scope: Scope, queue: str | None = None) -> None:
         """NotAllowed if this caller may not do that with that queue; None: with any queue at all. Busy if it calls too
         often."""
@@ -82,8 +90,11 @@ def is_as_before(access: DoorAccess, caller: Caller) -> bool:
 class Anyone:
     """A caller that may do everything."""
 
-    name = entry = ""
+    name = entry = namespace = ""
     queues: tuple[str, ...] = ()
+
+    def check_task(self, task: str, queue: str | None) -> None:
+        """Allows it."""
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         """Allows it."""

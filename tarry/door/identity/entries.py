@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
+from urllib.parse import quote
 
 from msgspec import Meta, Struct
 
@@ -43,6 +44,12 @@ class EntrySettings(Struct, frozen=True):
         ),
     ] = ("*",)
     """Names of queues, in which `*` stands for any characters."""
+    tasks: Annotated[
+        tuple[str, ...],
+        Kind('a list of tasks or patterns such as ["shop.*"]', Annotated[list[str], Meta(min_length=1)], tuple),
+    ] = ()
+    """Names of tasks whose jobs it may put, in which `*` stands for any characters; empty: those whose own queue is
+    one of `queues`, and with all queues any task."""
     note: Annotated[str, TEXT] = ""
     """For people."""
 
@@ -59,6 +66,26 @@ class EntryCaller(Generic[S]):
         self.name, self.settings = name, settings
         self.queues = () if fits_all(settings.queues) else settings.queues
         """Names and patterns of the queues that it may use; empty: all of them."""
+
+    @property
+    def entry(self) -> str:
+        """See `Caller`."""
+        return self.name
+
+    @property
+    def namespace(self) -> str:
+        """See `Caller`."""
+        return f"@{quote(self.entry, safe='')}/" if self.queues or self.settings.tasks else ""
+
+    def check_task(self, task: str, queue: str | None) -> None:
+        """See `Caller`."""
+        if self.settings.tasks:
+            is_allowed = fits(self.settings.tasks, task)
+        else:
+            is_allowed = not self.queues or (queue is not None and fits(self.queues, queue))
+        if not is_allowed:
+            where = f"tasks in the {self.kind}s' file"
+            raise NotAllowed(f"{self.kind} {self.name} may not put task {task}: add it to its {where}")
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         """NotAllowed if the entry has no such scope, or not for that queue. None: for any queue at all."""

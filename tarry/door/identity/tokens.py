@@ -4,6 +4,7 @@
 sha256 = "9f86d0..."               # of the token; `tarry tokens add` writes it
 scopes = ["put", "read"]
 queues = ["mail", "shop-*"]        # all queues without it
+tasks  = ["shop.*"]                # to put; without it those whose own queue is one of these
 rate   = "100/s"                   # requests of this token, for each server process
 """
 
@@ -93,11 +94,6 @@ class TokenCaller(EntryCaller[TokenSettings]):
     def __init__(self, name: str, settings: TokenSettings) -> None:
         super().__init__(name, settings)
         self._rate = RequestRate(f"token {name}", settings.rate)
-
-    @property
-    def entry(self) -> str:
-        """See `Caller`."""
-        return self.name
 
     def count_request(self, now: int) -> None:
         """Counts one request at `now` (microseconds of any clock); RateExceeded past the rate."""

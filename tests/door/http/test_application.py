@@ -236,7 +236,10 @@ def test_whoever_names_no_token_is_told_which_kind() -> None:
 
 class OnlyReader:
     name = entry = "reader"
+    namespace = ""
     queues = ()
+
+    def check_task(self, task: str, queue: str | None) -> None: ...
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         if scope != Scope.READ:

@@ -396,7 +396,10 @@ def test_a_job_in_the_outbox_is_accepted(tmp_path: Path) -> None:
 
 class OnlyMails:
     name = "mails"
+    namespace = ""
     queues = ("mails",)
+
+    def check_task(self, task: str, queue: str | None) -> None: ...
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         if queue is not None and not self.allows(scope, queue):

@@ -263,7 +263,7 @@ async def _claim(call: ApiCall, queues: Sequence[str], order: ClaimOrder) -> Cla
     lease, claims = _lease(order.lease), await _claims(call)
     if not order.wait:
         found = await claims.claim(queues, limit=order.limit, lease=lease, wait=0)
-        return ClaimAnswer([_claimed(job) for job in found])
+        return ClaimAnswer([_claimed(call.shown(job)) for job in found])
     taking = asyncio.ensure_future(claims.claim(queues, limit=order.limit, lease=lease, wait=order.wait))
     leaving = asyncio.ensure_future(_until_gone(call.request))
     draining = asyncio.ensure_future(call.service.until_draining())
@@ -273,7 +273,7 @@ async def _claim(call: ApiCall, queues: Sequence[str], order: ClaimOrder) -> Cla
             # Another process of this server has the next request.
             return ClaimAnswer([])
         if not leaving.done():
-            return ClaimAnswer([_claimed(job) for job in taking.result()])
+            return ClaimAnswer([_claimed(call.shown(job)) for job in taking.result()])
         if taking.done() and taking.exception() is None:
             claims.give_back(taking.result())
         raise ClientDisconnect

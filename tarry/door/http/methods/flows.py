@@ -137,7 +137,7 @@ def list_nodes(call: ApiCall, path: FlowPath, query: NodesQuery) -> NodePage:
     row, service = fetch(call, path), call.service
     page = service.client.store.flows.nodes(row.id, query.after, query.limit, tuple(query.state))
     seen = [job for job in page if call.allows(job.queue)]
-    records = [node_record(job, most_attempts(job, service.app.tasks, service.app.rules)) for job in seen]
+    records = [node_record(call.shown(job), most_attempts(job, service.app.tasks, service.app.rules)) for job in seen]
     return NodePage(records, index_of(page[-1].id) if len(page) == query.limit else None)
 
 

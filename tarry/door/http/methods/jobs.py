@@ -150,7 +150,7 @@ def list_jobs(call: ApiCall, query: JobsQuery) -> JobPage:
     if query.queue is not None:
         call.check(query.queue)
     client = call.service.client
-    found = search_jobs(client.store, _search(query, client.clock.now(), call.queues))
+    found = search_jobs(client.store, _search(call, query, client.clock.now()))
     seen = [_record(call, job) for job in found.jobs]
     following = None if found.next is None else ids.text(found.next)
     return JobPage(seen, following, str(found.away) if found.away else None, found.examined)
@@ -160,7 +160,7 @@ def list_jobs(call: ApiCall, query: JobsQuery) -> JobPage:
 def show_job(call: ApiCall, path: JobPath) -> JobAnswer:
     """Shows a job, with its arguments, how its last attempt ended, and what it printed."""
     job = fetch_job(call, path)
-    detail = job_detail(job, _most_attempts(call, job))
+    detail = job_detail(call.shown(job), _most_attempts(call, job))
     task = call.service.app.tasks.get(job.task)
     records = list(records_of(job)) if task is not None and task.runner is not None else []
     return JobAnswer(**{name: getattr(detail, name) for name in detail.__struct_fields__}, deliveries=records)
@@ -243,8 +243,8 @@ def delete_job(call: ApiCall, path: JobPath) -> None:
         _changed(call, path, False, "is not deleted")
 
 
-def _search(query: JobsQuery, now: int, queues: tuple[str, ...]) -> JobSearch:
-    """What to look for; RequestError. queues: those that the caller may see; empty: all."""
+def _search(call: ApiCall, query: JobsQuery, now: int) -> JobSearch:
+    """What to look for, of what the caller may see; RequestError."""
     older, after, until = None, b"", b""
     if query.older is not None:
         with checking("older"):
@@ -258,8 +258,11 @@ def _search(query: JobsQuery, now: int, queues: tuple[str, ...]) -> JobSearch:
     if query.cursor is not None:
         with checking("cursor"):
             after = max(after, ids.parse(query.cursor))
-    wanted = Query(tuple(query.state), query.queue, query.task, query.key, older, after, query.limit, queues=queues)
-    return JobSearch(wanted, query.text, until)
+    wanted = Query(
+        tuple(query.state), query.queue, query.task, query.key, older, after, query.limit, queues=call.queues
+    )
+    own = () if query.key is None or not call.caller.namespace else (call.own_key(query.key),)
+    return JobSearch(wanted, query.text, until, own)
 
 
 async def _wait(call: ApiCall, job: Job, seconds: float) -> Job:
@@ -315,7 +318,7 @@ def _allowed(call: ApiCall, reason: WaitingReason) -> WaitingReason:
 
 
 def _record(call: ApiCall, job: Job) -> JobRecord:
-    return job_record(job, _most_attempts(call, job))
+    return job_record(call.shown(job), _most_attempts(call, job))
 
 
 def _most_attempts(call: ApiCall, job: Job) -> int | None:

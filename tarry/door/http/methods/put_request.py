@@ -13,7 +13,7 @@ from tarry.door.http.reading import check_depth
 from tarry.errors import ArgumentError, TarryError
 from tarry.model.job import Job
 from tarry.model.retry import Retry
-from tarry.tasks.options import NO_OPTIONS, UNFIT, Options
+from tarry.tasks.options import INTERNAL, NO_OPTIONS, UNFIT, Options
 
 Span = float | str
 """Seconds, or text such as "1h30m"."""
@@ -81,21 +81,23 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
     durable: Literal["replica"] | None = None
     """`replica`: the answer comes once a replica has the job too."""
 
-    def options(self, name: str | None = None) -> Options:
-        """The options of the job; ValueError, TypeError. name: of the request, where its header has one."""
+    def options(self, name: str | None = None, namespace: str = "") -> Options:
+        """The options of the job; ValueError, TypeError. name: of the request, where its header has one. namespace:
+        what stands before the keys of this caller."""
         if self == PutRequest(self.task, self.args, self.body) and name is None:
             # Most jobs have none, and checking them takes longer than all the rest.
             return NO_OPTIONS
+        asked = self.idempotency if name is None else name
         return Options(
             delay=self.delay,
             at=self.at,
-            key=self.key,
+            key=self.key and namespace + self.key,
             priority=self.priority,
             queue=self.queue,
             expires=self.expires,
             unique_for=self.unique_for,
             on_duplicate=self.on_duplicate,
-            idempotency=self.idempotency if name is None else name,
+            idempotency=asked and namespace + asked,
             window=self.window,
             durable=self.durable,
             timeout=self.timeout,
@@ -120,10 +122,12 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
         return text
 
 
-def make_job(client: Client, request: PutRequest, name: str | None = None) -> tuple[Job, Options]:
-    """The job, and the options to store it with; RequestError, ArgumentError, BodyTooLarge."""
+def make_job(client: Client, request: PutRequest, name: str | None = None, namespace: str = "") -> tuple[Job, Options]:
+    """The job, and the options to store it with; RequestError, ArgumentError, BodyTooLarge. name, namespace: as for
+    `PutRequest.options`."""
+    check_outside(request.task)
     try:
-        options = request.options(name)
+        options = request.options(name, namespace)
         _check_texts(request.task, options)
         return client.make_job(request.task, request.arguments(), options), options
     except ArgumentError as error:
@@ -133,6 +137,13 @@ def make_job(client: Client, request: PutRequest, name: str | None = None) -> tu
         raise
     except (ValueError, TypeError) as error:
         raise RequestError(str(error), _named(error), 422) from None
+
+
+def check_outside(task: str) -> None:
+    """RequestError if this is the name of a task of tarry's own."""
+    if task.startswith(INTERNAL):
+        said = f"task: names that begin with {' or '.join(INTERNAL)} are for tarry's own tasks: choose another one"
+        raise RequestError(said, "task", 422)
 
 
 def _retry(written: "int | RetryRequest | None") -> Any:

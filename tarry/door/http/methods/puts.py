@@ -195,10 +195,13 @@ async def _pieces(answers: IO[bytes]) -> AsyncIterator[bytes]:
 
 
 def _make(call: ApiCall, wanted: PutRequest, name: str | None) -> Made:
-    made = make_job(call.service.client, wanted, name)
+    task = call.service.app.tasks.get(wanted.task)
+    # First: what a task takes is nothing for those who may not put it.
+    call.caller.check_task(wanted.task, None if task is None else task.queue)
+    made = make_job(call.service.client, wanted, name, call.caller.namespace)
     call.check(made[0].queue)
     if wanted.on_duplicate != "return" and not call.allows(EVERY_QUEUE):
-        # Keys belong to tasks: the job with this key may wait in any queue.
+        # The job with this key may have been moved to any queue.
         raise errors.NotAllowed(
             f"on_duplicate={wanted.on_duplicate} may change a job of another queue, and this token is not for all"
         )

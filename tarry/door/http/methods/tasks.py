@@ -6,6 +6,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.http.methods.put_request import check_outside
 from tarry.door.http.problem import RequestError
 from tarry.door.identity.access import Scope
 from tarry.errors import ConfigError, NotAllowed, Outdated, UnknownTask
@@ -99,6 +100,7 @@ def get_task(call: ApiCall, path: TaskPath) -> TaskRecord:
 def add_task(call: ApiCall, body: NewTask) -> TaskChange:
     """Adds an HTTP task, which sends its jobs to a URL. Every worker has it within a second."""
     call.subject = body.task
+    check_outside(body.task)
     _check_change(call, body.task, _queue_of(body.settings))
     endpoint = _editor(call).add(body.task, body.settings)
     return TaskChange(_known(call, body.task), list(endpoint.warnings()))
@@ -109,6 +111,7 @@ def put_task(call: ApiCall, path: TaskPath, query: EditQuery, body: Settings) ->
     """Gives an HTTP task these settings in place of all that it has; adds it if there is none.
 
     A hidden value (`***`, or `?...` at the end of the URL) that is sent as it was shown stays."""
+    check_outside(path.task)
     editor, now = _editor(call), call.service.app.http.endpoints.get(path.task)
     _check_change(call, path.task, _queue_of(body))
     if now is None and query.if_version is not None:
@@ -175,6 +178,8 @@ def _check_change(call: ApiCall, name: str, queue: str | None) -> None:
         call.check(task.queue)
     if queue is not None:
         call.check(queue)
+        # A task that it may not put it may not make either.
+        call.caller.check_task(name, queue)
 
 
 def _is_left(call: ApiCall, tally: Tally, task: str) -> bool:
