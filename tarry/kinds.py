@@ -154,6 +154,7 @@ STORE = Kind(
     str | Annotated[list[str], Meta(min_length=1)],
     _store,
     _urls,
+    is_secret=True,
 )
 LEASE = Kind('a duration of 2 seconds or more, such as "15s"', _Duration, _lease, number)
 SECONDS = Kind(DURATION.expected, _Duration, lambda written: microseconds(written) / SECOND, number)

@@ -42,6 +42,8 @@ class Kind(Struct, frozen=True):
     """Makes the TOML value from the text of a variable; ValueError if it cannot."""
     names: tuple[str, ...] = ()
     """Allowed words; an error suggests the nearest."""
+    is_secret: bool = False
+    """Whether it may have a password in it: errors do not show it."""
     table: type[Struct] | None = None
     """The settings of a table that may stand there instead."""
 
@@ -117,7 +119,8 @@ def _value(form: Any, written: object, keys: Keys, source: SettingsSource) -> An
         try:
             return form.read(written)
         except (ValueError, msgspec.ValidationError):
-            raise source.wrong(keys, form.expected, written, form.names) from None
+            shown = _Hidden() if form.is_secret and set(":@=") & set(str(written)) else written
+            raise source.wrong(keys, form.expected, shown, form.names) from None
     named = _by_name(form)
     if named is None:
         return section(form, written, keys, source)
@@ -237,7 +240,13 @@ def _advice(name: str, known: Mapping[str, str]) -> str:
     return f"did you mean {known[near]}?" if near else f"known here: {', '.join(known.values())}"
 
 
+class _Hidden:
+    """Stands for a value that may have a password in it."""
+
+
 def _quote(value: object) -> str:
+    if isinstance(value, _Hidden):
+        return "what is not shown here: it may have a password in it"
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
 

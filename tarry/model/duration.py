@@ -3,6 +3,8 @@
 import re
 from datetime import timedelta
 
+from tarry.model.quantity import MAX_SHORT, Short, shorten
+
 SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86400 * SECOND
 
@@ -13,6 +15,8 @@ _LONGEST = 365_250 * DAY
 _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
 
 Duration = float | int | str | timedelta
+Span = float | Short
+"""A duration from outside: seconds, or text such as "1h30m"."""
 
 
 def microseconds(duration: Duration, name: str = "") -> int:
@@ -38,12 +42,21 @@ def microseconds(duration: Duration, name: str = "") -> int:
 
 
 def _parse(text: str, name: str) -> float:
-    parts = _PART.findall(text)
-    # findall skips what it does not know, so put the parts together again to see whether anything was left out.
-    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+    parts = _parts(text.strip()) if len(text) <= MAX_SHORT else []
+    if not parts:
         said = f"{_describe(text, name)} is no duration: write a number and one of us ms s m h d w"
         raise ValueError(f'{said}, as in "1h30m"')
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def _parts(text: str) -> list[tuple[str, str]]:
+    """Each number with its unit; empty if the text is not made of such parts alone."""
+    found, at = [], 0
+    # Each at the end of the one before, and not wherever one may be: a search begins anew at each digit.
+    while part := _PART.match(text, at):
+        found.append((part[1], part[2]))
+        at = part.end()
+    return found if at == len(text) else []
 
 
 def _none(duration: object, name: str) -> ValueError:
@@ -51,7 +64,7 @@ def _none(duration: object, name: str) -> ValueError:
 
 
 def _describe(duration: object, name: str) -> str:
-    return f"{name}={duration!r}" if name else repr(duration)
+    return f"{name}={shorten(duration)}" if name else shorten(duration)
 
 
 def format_duration(duration: int) -> str:

@@ -46,6 +46,8 @@ class State(StrEnum):
 
 
 FINISHED = frozenset({State.DONE, State.DEAD, State.CANCELLED})
+States = Annotated[list[State], Meta(max_length=len(State))]
+"""Those that somebody asks for."""
 
 
 class Job(Struct, frozen=True, gc=False):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from tarry.model.duration import SECOND, microseconds
+from tarry.model.quantity import MAX_SHORT, shorten
 
 QUEUE, TASK, EACH = "queue:", "task:", "each:"
 UNLIMITED = 2**31
@@ -110,14 +111,14 @@ def waiting_lane(task: str, lane: str | None, limits: Mapping[str, Limit]) -> st
 
 def rate(text: str) -> tuple[int, int]:
     """How many in how many microseconds, from `"100/s"`, `"10/m"` or `"5/2h"`; ValueError for other text."""
-    found = _RATE.fullmatch(text) if isinstance(text, str) else None
+    found = _RATE.fullmatch(text) if isinstance(text, str) and len(text) <= MAX_SHORT else None
     # The error below shows the whole rate; one of the duration alone would not.
     with contextlib.suppress(ValueError):
         if found is not None and int(found[1]):
             unit = _PERIODS.get(found[3].rstrip("s") or "s", found[3])
             if period := microseconds(f"{found[2] or 1}{unit}"):
                 return int(found[1]), period
-    raise ValueError(f'rate {text!r}: so many in a period, such as "100/s", "10/m" or "5/2h"')
+    raise ValueError(f'rate {shorten(text)}: so many in a period, such as "100/s", "10/m" or "5/2h"')
 
 
 def parse_limit(most: int | None = None, rate_text: str | None = None) -> Limit | None:

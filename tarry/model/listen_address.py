@@ -5,6 +5,8 @@ from ipaddress import IPv6Address, ip_address
 
 from msgspec import Struct
 
+from tarry.model.quantity import MAX_SHORT
+
 _UNIX = "unix:"
 _LONGEST_PATH = 107  # Bytes: the kernel's limit for the path of a socket.
 _HOST_PORT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<v4>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
@@ -33,12 +35,12 @@ class ListenAddress(Struct, frozen=True):
 
 def listen_address(written: str) -> ListenAddress:
     """The address that is written so; ValueError if it is none. Port 0 is none: nobody would know which it became."""
-    if written.startswith(_UNIX):
+    if written.startswith(_UNIX) and len(written) <= len(_UNIX) + _LONGEST_PATH:
         path = written.removeprefix(_UNIX)
         if not path or "\0" in path or len(path.encode()) > _LONGEST_PATH:
             raise ValueError("no path, or longer than a path of a socket may be")
         return ListenAddress(path=path)
-    found = _HOST_PORT.fullmatch(written)
+    found = _HOST_PORT.fullmatch(written) if len(written) <= MAX_SHORT else None
     if found is None or not 0 < int(found["port"]) < 65536:
         raise ValueError("no address with a port")
     return ListenAddress(_host(found["v6"], found["v4"]), int(found["port"]))

@@ -13,6 +13,9 @@ NAMES = ("stderr", "syslog", "journal")
 # A name that is close to one of these is a typing error rather than a file.
 _ALMOST = (*NAMES, "stdout")
 
+MAX_WRITTEN = 4096
+"""Characters: the kernel's limit for a path."""
+
 
 class LogTarget(Struct, frozen=True):
     """A place for log lines."""
@@ -27,6 +30,8 @@ class LogTarget(Struct, frozen=True):
 
 def log_target(written: str) -> LogTarget:
     """The target that is written so; ValueError if it is none, or close to the name of one."""
+    if len(written) > MAX_WRITTEN:
+        raise ValueError("longer than the path of a file may be")
     if "://" in written:
         return _of_url(written)
     match written:

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+MAX_NAME = 200
+"""Characters that are compared."""
+
 
 def nearest(name: str, known: Iterable[str], close: float = 0.6) -> str | None:
     """The known name that is most similar, without regard to case; None if none is. close: from 0 to 1, how similar
@@ -9,6 +12,8 @@ def nearest(name: str, known: Iterable[str], close: float = 0.6) -> str | None:
     import difflib  # noqa: PLC0415 - only for complaints
 
     lower = {one.lower(): one for one in known}
+    # Nobody means a name that is so much longer; comparing takes the length of both.
+    name = name[:MAX_NAME]
     found = difflib.get_close_matches(name.lower(), lower, 3, close)
     # Of names that are equally similar, one with the same letters: two of them were swapped.
     swapped = [one for one in found if sorted(one) == sorted(name.lower())]

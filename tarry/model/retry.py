@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import Literal
 
 from tarry.model.duration import MINUTE, SECOND, Duration, microseconds
+from tarry.model.quantity import MAX_SHORT
 from tarry.model.verdict import RetryAfter
 
 _FORMULA = re.compile(r"(\d*)n\s*(?:\+\s*(\d+))?\s*(s|seconds?|m|minutes?|h|hours?)")
@@ -74,9 +75,9 @@ class Retry:
             if not self.backoff:
                 raise ValueError("backoff=[]: list at least one delay, or write Retry(0)")
             return tuple(microseconds(delay) for delay in self.backoff)
-        if self.backoff not in SHAPES and not _FORMULA.fullmatch(self.backoff.strip()):
+        if self.backoff not in SHAPES and _match_formula(self.backoff) is None:
             raise ValueError(
-                f'backoff="{self.backoff}": one of {", ".join(SHAPES)}, a list of delays, or "2n+1 minutes"'
+                f'backoff="{self.backoff[:MAX_SHORT]}": one of {", ".join(SHAPES)}, a list of delays, or "2n+1 minutes"'
             )
         return None
 
@@ -145,8 +146,12 @@ class Retry:
         return f"Retry({self.limit}, backoff={self.backoff!r}, base={self.base / SECOND:g}, jitter={self.jitter:g})"
 
 
+def _match_formula(text: str) -> re.Match[str] | None:
+    return _FORMULA.fullmatch(text.strip()) if len(text) <= MAX_SHORT else None
+
+
 def _formula(text: str, n: int) -> int:
-    found = _FORMULA.fullmatch(text.strip())
+    found = _match_formula(text)
     assert found is not None
     factor, constant, unit = found.groups()
     return (int(factor or 1) * n + int(constant or 0)) * _UNIT[unit[0]]

@@ -14,13 +14,17 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta, tzinfo
+from functools import cache
 
 from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import MINUTE, SECOND, microseconds
+from tarry.model.quantity import MAX_SHORT, shorten
 
 EPOCH = datetime(1970, 1, 1)
 DAY = 86400
 SHORTEST = SECOND
+MAX_EXPRESSION = 1000
+"""Characters."""
 SEARCHED = 40 * 366 * DAY * SECOND
 """Microseconds without a tick on a day of the calendar after which none is expected any more, but for listed dates."""
 NAMED = {
@@ -66,6 +70,8 @@ class Timetable(ABC):
 def timetable(expression: str, zone: str, calendar: Calendar | None = None) -> Timetable:
     """The timetable of the expression in that zone, on the days of the calendar; ValueError that says what is wrong
     with one of them."""
+    if len(expression) > MAX_EXPRESSION:
+        raise ValueError(f"cron={shorten(expression)}: at most {MAX_EXPRESSION} characters")
     table = _every_day(expression, zone)
     if calendar is None:
         return table
@@ -164,17 +170,24 @@ def _find_zone(zone: str) -> tzinfo:
     from zoneinfo import ZoneInfo  # noqa: PLC0415 - most apps have no schedule
 
     try:
-        return ZoneInfo(zone)
+        return ZoneInfo(zone if len(zone) <= MAX_SHORT else "")
     except (KeyError, ValueError, OSError, TypeError, AttributeError):
-        raise ValueError(f"zone={zone!r}: there is no such time zone{_meant(zone)}") from None
+        raise ValueError(f"zone={shorten(zone)}: there is no such time zone{_meant(zone)}") from None
+
+
+@cache
+def _known_zones() -> dict[str, str]:
+    """All time zones, by their names in small letters."""
+    from zoneinfo import available_timezones  # noqa: PLC0415 - reads hundreds of files
+
+    return {name.lower(): name for name in sorted(available_timezones())}
 
 
 def _meant(zone: object) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - for an error only
-    from zoneinfo import available_timezones  # noqa: PLC0415
 
-    known = {name.lower(): name for name in sorted(available_timezones())}
-    close = get_close_matches(str(zone).lower(), known, 1)
+    known = _known_zones()
+    close = get_close_matches(str(zone)[:MAX_SHORT].lower(), known, 1)
     return f'; did you mean "{known[close[0]]}"?' if close else '; write its name, as in "Europe/Paris" or "UTC"'
 
 

@@ -1,5 +1,6 @@
 """Requests to one server, over connections that are kept open. Python's own HTTP client; safe from threads."""
 
+import contextlib
 import http.client
 import os
 import ssl
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 from tarry.errors import ConfigError, StoreAway, StoreUnavailable
 from tarry.remote.problems import ServerAnswer
+from tarry.store.shared.masking import mask_password
 
 MOST_IDLE = 16
 """Connections that are kept for the next request; others are closed after theirs."""
@@ -25,11 +27,9 @@ class ServerConnections:
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float, tls: ssl.SSLContext | None = None) -> None:
+        self._host, self._port, self._path = _read_url(url)
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-            raise ConfigError(f"url={url!r}: http://host:port or https://host:port, without a name and a query")
         self.url = url.rstrip("/")
-        self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._headers, self._timeout = dict(headers), timeout
         self._idle: deque[http.client.HTTPConnection] = deque()
@@ -115,3 +115,16 @@ def _close_all(idle: deque[http.client.HTTPConnection]) -> None:
             idle.pop().close()
         except IndexError:
             return
+
+
+def _read_url(url: str) -> tuple[str, int | None, str]:
+    """Host, port and path; ConfigError, without a password."""
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url)
+        is_plain = "@" not in url and not parts.query and not parts.fragment
+        if parts.scheme in ("http", "https") and parts.hostname and is_plain:
+            return parts.hostname, parts.port, parts.path.rstrip("/")
+    raise ConfigError(
+        f"url={mask_password(url)!r}: http://host:port or https://host:port, without a name and a query; a token is"
+        " given as token="
+    )

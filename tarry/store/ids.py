@@ -5,6 +5,8 @@ import random
 import threading
 import time
 
+from tarry.model.quantity import MAX_SHORT, shorten
+
 _RANDOM_BITS = 74
 _random = random.Random()
 _lock = threading.Lock()
@@ -40,14 +42,14 @@ def text(id: bytes) -> str:
 
 def parse(text: str) -> bytes:
     """The 16 bytes of an id in text, with or without dashes; ValueError if it is none."""
-    digits = text.replace("-", "")
+    digits = text.replace("-", "") if len(text) <= MAX_SHORT else ""
     # `fromhex` skips white space, so its own check would let some through.
     if len(digits) != 32 or not digits.isalnum():
-        raise ValueError(f"{text!r} is no job id: 32 hexadecimal digits, with or without dashes")
+        raise ValueError(f"{shorten(text)} is no job id: 32 hexadecimal digits, with or without dashes")
     try:
         return bytes.fromhex(digits)
     except ValueError:
-        raise ValueError(f"{text!r} is no job id: 32 hexadecimal digits, with or without dashes") from None
+        raise ValueError(f"{shorten(text)} is no job id: 32 hexadecimal digits, with or without dashes") from None
 
 
 def _after_fork() -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tarry.errors import PartlyUnavailable
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import Job
+from tarry.model.quantity import MAX_SHORT, shorten
 from tarry.store.base import Query, Store
 from tarry.store.shared.partial_result import partial_result, reachable_part
 
@@ -117,7 +118,7 @@ def parse_moment(value: float | str, now: int) -> int:
         if not isinstance(value, str):
             raise
     try:
-        found = datetime.fromisoformat(value)
+        found = datetime.fromisoformat(value[:MAX_SHORT])
         return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * SECOND)
     except (ValueError, OverflowError):
-        raise ValueError(f'{value!r} is no time: write how long ago, as in "2h", or 2026-11-24T16:00Z') from None
+        raise ValueError(f'{shorten(value)} is no time: write how long ago, as in "2h", or 2026-11-24T16:00Z') from None

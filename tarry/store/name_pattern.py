@@ -9,7 +9,14 @@ def pattern_of(patterns: Sequence[str]) -> re.Pattern[str]:
     """Matches the names that fit one of the patterns. No pattern: no name."""
     if not patterns:
         return re.compile(r"(?!)")
-    return re.compile("|".join(translate(one, ".*", re.escape) for one in patterns), re.DOTALL)
+    return re.compile("|".join(map(_glob, patterns)), re.DOTALL)
+
+
+def _glob(pattern: str) -> str:
+    first, *rest = (re.escape(part) for part in re.split(r"\*+", pattern))
+    # Each part is found where it comes first, and not looked for again further on: with many stars that would take
+    # as many tries as there are ways to place them.
+    return first + "".join(f"(?>.*?{part})" for part in rest[:-1]) + "".join(f".*{part}" for part in rest[-1:])
 
 
 def fits(patterns: tuple[str, ...], name: str) -> bool:

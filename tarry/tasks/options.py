@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from tarry.model import overrides
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import MAX_PRIORITY, UNFINISHED, WAITING
+from tarry.model.quantity import shorten
 from tarry.model.retry import RetryRule
 from tarry.tasks import headers as job_headers
 
@@ -70,7 +71,7 @@ class Options(Struct, frozen=True):
             raise ValueError(f"priority={self.priority!r}: an integer within +-2^40")
         for name, value in (("key", self.key), ("queue", self.queue), ("idempotency", self.idempotency)):
             if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_NAME):
-                raise ValueError(f"{name}={value!r}: text of 1 to {MAX_NAME} characters")
+                raise ValueError(f"{name}={shorten(value)}: text of 1 to {MAX_NAME} characters")
         return self._check_unique()
 
     def _check_unique(self) -> "Options":

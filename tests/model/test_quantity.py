@@ -31,7 +31,7 @@ def test_what_is_no_size_is_refused_with_an_example(written: Size) -> None:
     assert str(error.value).startswith(repr(written))
 
 
-@pytest.mark.parametrize("written", [2**53, "9999TB", "9" * 400])
+@pytest.mark.parametrize("written", [2**53, "9999TB", "9" * 90])
 def test_what_no_machine_has_is_refused(written: Size) -> None:
     with pytest.raises(ValueError, match=r"is too large: a size is less than 2\^53 bytes$"):
         octets(written)

@@ -40,7 +40,7 @@ def test_a_user_that_is_a_token() -> None:
     [
         ("postgresql://u:p@h/d", "postgresql://***@h/d"),
         ("mysql://u:p@a@h/d?tls=no", "mysql://***@h/d?tls=no"),
-        ("redis+sentinel://h/s?sentinel_password=p&db=1", "redis+sentinel://h/s?sentinel_password=***&db=1"),
+        ("redis+sentinel://h/s?sentinel_password=p&db=1", "redis+sentinel://h/s?sentinel_password=***"),
         ("postgresql://h/d?PASSWORD=p", "postgresql://h/d?PASSWORD=***"),
         ("redis:/u:p@h", "***"),
         ("sqlite:///a@b.db", "sqlite:///a@b.db"),

@@ -79,7 +79,7 @@ def test_the_url_of_the_store_says_which_it_is(url: str, same: str) -> None:
     ("url", "why"),
     [
         ("redis://", "host is missing"),
-        ("redis://h:x", "'h:x' is no host"),
+        ("redis://h:x", "no host, or no host:port"),
         ("redis://h:70000", "'h:70000' is no host"),
         ("redis://h/zero", "'zero' is no number"),
         ("redis://h/0/1", "'0/1' is no number"),

@@ -21,6 +21,7 @@ from msgspec import Struct
 from tarry.errors import StoreBusy
 from tarry.model.duration import DAY
 from tarry.model.job import StoredTime
+from tarry.model.quantity import shorten
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.name_pattern import fits
@@ -285,5 +286,5 @@ def _parse_cursor(cursor: str) -> tuple[int, str]:
     """The place of the last act that was shown; ValueError."""
     at, _, id = cursor.partition(".")
     if not re.fullmatch(r"\d{1,30}\.[0-9a-f-]{36}", cursor, re.ASCII):
-        raise ValueError(f"{cursor[:100]!r} is no cursor: give `next` of the page before")
+        raise ValueError(f"{shorten(cursor)} is no cursor: give `next` of the page before")
     return int(at), id

@@ -11,6 +11,7 @@ from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import MAX_PRIORITY, Job, State
+from tarry.model.quantity import Short
 from tarry.store.base import Query, Tally
 from tarry.tasks.options import Name
 
@@ -31,8 +32,8 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     queue: Name | None = None
     task: Name | None = None
     key: Name | None = None
-    states: tuple[State, ...] = ()
-    older: float | str | None = None
+    states: Annotated[tuple[State, ...], Meta(max_length=len(State))] = ()
+    older: float | Short | None = None
     """In their state for longer than this: seconds, or text such as "1h"."""
     since: _Seconds | None = None
     """In their state since this time (seconds since the epoch) or later."""

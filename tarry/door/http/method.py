@@ -13,7 +13,7 @@ may block: it runs in a thread of the service. An `async def` runs on the event 
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, Unpack, get_type_hints
+from typing import Annotated, Any, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -229,7 +229,8 @@ def _gather(query: list[tuple[str, str]], kind: Any) -> dict[str, Any]:
 
 
 def _is_list(kind: Any) -> bool:
-    return getattr(kind, "__origin__", kind) is list
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return get_origin(plain) is list
 
 
 def _convert(values: dict[str, Any], kind: Any, where: str) -> Any:

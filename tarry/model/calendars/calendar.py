@@ -5,6 +5,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from datetime import date, timedelta
 
+from tarry.model.quantity import MAX_SHORT, shorten
+
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY = "mon-sun"
 MOST_DATES = 10_000
@@ -94,7 +96,7 @@ def _count(dates: int) -> str:
 
 
 def _parse_weekdays(text: str) -> frozenset[int]:
-    if not isinstance(text, str):
+    if not isinstance(text, str) or len(text) > MAX_SHORT:
         raise _wrong_days(text)
     found: set[int] = set()
     for part in text.lower().split(","):
@@ -109,12 +111,12 @@ def _parse_weekdays(text: str) -> frozenset[int]:
 
 
 def _wrong_days(text: object) -> ValueError:
-    return ValueError(f'days={text!r}: weekdays such as "mon-fri" or "mon,wed,fri"')
+    return ValueError(f'days={shorten(text)}: weekdays such as "mon-fri" or "mon,wed,fri"')
 
 
 def _parse_dates(name: str, given: Iterable[date | str]) -> list[date]:
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ValueError(f'{name}={given!r}: a list of dates, as in ["2026-12-25"]')
+        raise ValueError(f'{name}={shorten(given)}: a list of dates, as in ["2026-12-25"]')
     dates = [_parse_date(name, one) for one in given]
     if len(dates) > MOST_DATES:
         raise ValueError(f"{name}= has {len(dates)} dates; at most {MOST_DATES} can be given")
@@ -128,4 +130,4 @@ def _parse_date(name: str, given: date | str) -> date:
     try:
         return date.fromisoformat(given)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise ValueError(f'{name}: {given!r} is no date; write it as "2026-12-25"') from None
+        raise ValueError(f'{name}: {shorten(given)} is no date; write it as "2026-12-25"') from None

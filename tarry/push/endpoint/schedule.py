@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.model.duration import DAY, microseconds
+from tarry.model.quantity import shorten
 from tarry.model.retry import Retry
 
 DEFAULT = "2n+1 minutes"
@@ -81,7 +82,9 @@ def _limit(max_attempts: Any, otherwise: int | None) -> int | None:
     if max_attempts == FOREVER:
         return None
     if type(max_attempts) is not int or not 1 <= max_attempts < 2**31:
-        raise ValueError(f'{max_attempts!r} is no number of attempts; write a whole number from 1, or "{FOREVER}"')
+        raise ValueError(
+            f'{shorten(max_attempts)} is no number of attempts; write a whole number from 1, or "{FOREVER}"'
+        )
     return max_attempts - 1
 
 
@@ -105,9 +108,9 @@ def _formula(text: str) -> str:
     try:
         Retry(1, text)
     except ValueError:
-        raise ValueError(f"{text!r} is no schedule; {_EXPECTED}") from None
+        raise ValueError(f"{shorten(text)} is no schedule; {_EXPECTED}") from None
     if text in ("linear", "exponential"):
-        raise ValueError(f"{text!r} says no delay; {_EXPECTED}")
+        raise ValueError(f"{shorten(text)} says no delay; {_EXPECTED}")
     return text
 
 
@@ -115,7 +118,7 @@ def _exponential(written: dict[Any, Any]) -> tuple[list[int], float]:
     for name in written:
         if name not in _NAMES:
             near = difflib.get_close_matches(str(name), _NAMES, 1)
-            raise ValueError(f"unknown {name!r}; " + (f"did you mean {near[0]}?" if near else _EXPECTED))
+            raise ValueError(f"unknown {shorten(name)}; " + (f"did you mean {near[0]}?" if near else _EXPECTED))
     if "exponential" not in written:
         raise ValueError(f'exponential is missing; write the first delay, as in exponential = "10s" ({_EXPECTED})')
     first, most = _positive(written["exponential"], "exponential: "), _positive(written.get("max", "1d"), "max: ")
@@ -131,7 +134,7 @@ def _exponential(written: dict[Any, Any]) -> tuple[list[int], float]:
 
 def _fraction(written: Any, name: str, least: float, most: float) -> float:
     if isinstance(written, bool) or not isinstance(written, int | float) or not least <= written <= most:
-        raise ValueError(f"{name}={written!r}; write a number from {least} to {most}")
+        raise ValueError(f"{name}={shorten(written)}; write a number from {least} to {most}")
     return float(written)
 
 

@@ -257,6 +257,6 @@ class _SettingsReader:
         return setting_error(self._name, key, f"at {at}: {why}" if at else why, ", " if at else ": ")
 
     def _unknown_error(self, key: str) -> EndpointError:
-        near = difflib.get_close_matches(key.lower(), FIELDS, 1)
+        near = difflib.get_close_matches(key[:MOST_TEXT].lower(), FIELDS, 1)
         advice = f"did you mean {near[0]}?" if near else f"known: {', '.join(FIELDS)}"
         return EndpointError(f"unknown setting {join_keys(('tasks', self._name, key[:80]))}; {advice}", key)

@@ -60,6 +60,8 @@ class Template(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> "Template":
         """The template of this text; SettingSyntaxError if its braces are wrong."""
+        if len(text) > MOST_URL:
+            raise SettingSyntaxError(f"it has {len(text)} characters; at most {MOST_URL}", MOST_URL + 1)
         return cls(text, tuple(_parse(text)))
 
     @property

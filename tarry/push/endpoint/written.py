@@ -11,16 +11,22 @@ import re
 import tomllib
 from typing import Any
 
+from tarry.errors import UsageError
 from tarry.push.endpoint.hidden import HIDDEN
 from tarry.settings import as_toml
 
 TEXTS = frozenset({"url", "method", "secret", "queue", "retry_when", "rate", "order", "owner", "description"})
 """Settings whose value is text, whatever it looks like."""
+MOST_WRITTEN = 70_000
+"""Characters: all headers of a request, and what is written around them."""
 _HEADER = re.compile(r"(?P<name>[^\s:={}\[\]\"',]+)\s*:[ \t]*(?P<value>.*)")
 
 
 def read_written(name: str, text: str) -> Any:
-    """The value that is typed for a setting; None: nothing is. A value is TOML if it can be read as TOML, else text."""
+    """The value that is typed for a setting; None: nothing is. A value is TOML if it can be read as TOML, else text.
+    UsageError if it is too long."""
+    if len(text) > MOST_WRITTEN:
+        raise UsageError(f"{name}: a text of {len(text):,} characters; at most {MOST_WRITTEN:,}")
     text = text.replace("\r\n", "\n").strip()
     if not text:
         return None

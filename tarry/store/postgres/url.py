@@ -10,7 +10,7 @@ from psycopg import conninfo
 
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
-from tarry.store.shared.masking import SECRET, split
+from tarry.store.shared.masking import is_secret, split
 
 FORM = "postgresql://USER@HOST:PORT/DATABASE"
 
@@ -52,7 +52,7 @@ def parse_url(url: str) -> PostgresUrl:
 
 def _without_password(parts: Any) -> str:
     user, at, where = parts.netloc.rpartition("@")
-    query = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in SECRET]
+    query = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if not is_secret(pair[0])]
     bare = parts._replace(netloc=user.partition(":")[0] + at + where, query=urlencode(query, safe="/"), fragment="")
     return str(urlunsplit(bare))
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
 from tarry.store.redis.url_options import DEFAULTS, options_of, shown, tls_of
+from tarry.store.shared.masking import check_place
 from tarry.store.shared.transport import Transport, is_local
 
 FORMS = {
@@ -77,8 +78,10 @@ def parse_url(url: str) -> Target:
     scheme, _, rest = url.partition("://")
     # The TLS of `rediss` is no kind of its own: rediss+cluster is a cluster.
     kind = scheme.partition("+")[2] or "server"
+    # First: what follows may show parts of the URL.
+    check_place(url, FORMS.get(scheme, "redis://host:port"))
     where, _, query = rest.partition("?")
-    sign, hosts, path = _split_location(url, where, query)
+    sign, hosts, path = _split_location(where)
     given = options_of(url, kind, scheme.startswith("rediss"), query)
     user, _, password = sign.partition(":")
     service, database = _path(url, kind, path, given)
@@ -101,12 +104,9 @@ def _url_error(url: str, why: str) -> ConfigError:
     return ConfigError(f"{shown(url)}: {why}; the form is {form}")
 
 
-def _split_location(url: str, where: str, query: str) -> tuple[str, str, str]:
+def _split_location(where: str) -> tuple[str, str, str]:
     """User and password; hosts; path."""
     netloc, slash, path = where.partition("/")
-    # An @ so late means that a / or ? of the password has ended the host too early.
-    if "@" in path or ("@" in query and "@" not in netloc):
-        raise _url_error(url, "a user or password with one of / ? # @ must be written with %2F %3F %23 %40")
     sign, _, hosts = netloc.rpartition("@")
     return sign, hosts, slash + unquote(path)
 

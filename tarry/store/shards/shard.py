@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
 from tarry.store.base import Diagnostic, Store
 from tarry.store.shared.backoff import LEASE_GRACE, back_off, jitter
-from tarry.store.shared.masking import astray, mask_password
+from tarry.store.shared.masking import is_astray, mask_password
 from tarry.store.shared.wakeup.sleeper import JoinedWakeup, Wakeup
 
 Answer = TypeVar("Answer")
@@ -225,6 +225,10 @@ def url_identity(url: str) -> str:
 def public_url(url: str) -> str:
     """The URL without its password and options: it may be shown."""
     scheme, user, place, where = _parts(url)
+    shown = mask_password(url)
+    # A part of the password may stand in what is the place here: see `mask_password`.
+    if scheme != "sqlite://" and (is_astray(url.partition("://")[2]) or "://" not in url or shown.endswith("://***")):
+        return shown
     return scheme + user + place + where
 
 
@@ -233,14 +237,13 @@ def _parts(url: str) -> tuple[str, str, str, str]:
     scheme, separator, rest = url.partition("://")
     if not separator:
         return mask_password(url), "", "", ""
-    place, mark, query = rest.rpartition("?")
+    place, mark, query = rest.rpartition("?") if scheme == "sqlite" else rest.partition("?")
     # A file's path may have a ? or an @ of its own.
     if not mark or "=" not in query or (scheme == "sqlite" and "/" in query):
         place, query = rest, ""
-    if scheme != "sqlite" and astray(place, query):
-        return scheme + separator, "***@", rest.rpartition("@")[2], ""
     who, at, host = ("", "", place) if scheme == "sqlite" else place.rpartition("@")
-    if re.search(r"[/?#\[\]]", who):  # a part of a password may stand before the first colon
+    # A part of a password may stand before the first colon.
+    if re.search(r"[/?#\[\]]", who) or "@" in who.partition(":")[0]:
         who = "***"
     where = urlencode(sorted((word, said) for word, said in parse_qsl(query) if word in WHERE))
     return scheme + separator, who.partition(":")[0] + at, host, where and f"?{where}"

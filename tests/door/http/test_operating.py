@@ -36,6 +36,9 @@ class MailOnly(Anybody):
 
     name = entry = "mail-team"
     queues = ("mail",)
+    namespace = ""
+
+    def check_task(self, task: str, queue: str | None) -> None: ...
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         if queue not in (None, "mail"):

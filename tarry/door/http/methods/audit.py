@@ -10,6 +10,7 @@ from tarry.door.http.methods.limits import EVERY_QUEUE
 from tarry.door.http.problem import checking
 from tarry.door.identity.access import Scope
 from tarry.model.duration import SECOND
+from tarry.model.quantity import Short
 from tarry.store.job_search import parse_moment
 from tarry.tasks.options import Name
 
@@ -25,12 +26,12 @@ class AuditQuery(Struct, forbid_unknown_fields=True):
     """The name of the method: `cancel_job`."""
     queue: Name | None = None
     """The queue that it concerns."""
-    since: float | str | None = None
+    since: float | Short | None = None
     """Then or later: how long ago, such as "2h" or seconds, or a time such as 2026-11-24T16:00Z."""
-    until: float | str | None = None
+    until: float | Short | None = None
     """Before then."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-    cursor: str | None = None
+    cursor: Short | None = None
     """`next` of the page before."""
 
 

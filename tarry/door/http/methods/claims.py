@@ -17,10 +17,11 @@ from tarry.door.http.problem import NOT_JSON, Problem, RequestError, checking, p
 from tarry.door.http.reading import check_depth
 from tarry.door.identity.access import Scope
 from tarry.model.change import Change
-from tarry.model.duration import DAY, SECOND, microseconds
+from tarry.model.duration import DAY, SECOND, Span, microseconds
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job, State
 from tarry.model.outcome import Outcome, Raised, Released, Returned, Snoozed, outcome_note
+from tarry.model.quantity import Short
 from tarry.store import ids
 from tarry.tasks.options import Name
 from tarry.tasks.progress import MAX_MESSAGE, Progress
@@ -32,11 +33,10 @@ LONGEST_LEASE = 7 * DAY
 MOST_JOBS = 1000
 MOST_QUEUES = 100
 MOST_ENDS = 1000
-MOST_TEXT = 10_000
+MOST_TEXT, MOST_SENT = 10_000, 1_000_000
 """Characters of a message that are kept."""
 
-Span = float | str
-"""Seconds, or text such as "1h30m"."""
+Text = Annotated[str, Meta(max_length=MOST_SENT)]
 Epoch = Annotated[int, Meta(ge=1, le=2**62)]
 _ENDED = (errors.JobNotFound, errors.NotHeld, errors.Draining)
 
@@ -96,8 +96,8 @@ class JobError(Struct, forbid_unknown_fields=True):
 
     type: Annotated[str, Meta(min_length=1, max_length=200)] = "Error"
     """The kind of error: retry rules may name it."""
-    message: str = ""
-    traceback: str = ""
+    message: Text = ""
+    traceback: Text = ""
 
 
 class FinishOrder(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -149,19 +149,19 @@ class ProgressOrder(Struct, forbid_unknown_fields=True, kw_only=True):
 class FinishEnd(FinishOrder, tag_field="end", tag="finish"):
     """One that is done."""
 
-    id: str
+    id: Short
 
 
 class FailEnd(FailOrder, tag_field="end", tag="fail"):
     """One that failed."""
 
-    id: str
+    id: Short
 
 
 class ReleaseEnd(ReleaseOrder, tag_field="end", tag="release"):
     """One that is given back."""
 
-    id: str
+    id: Short
 
 
 class SettleOrder(Struct, forbid_unknown_fields=True):
@@ -191,7 +191,7 @@ class SettleAnswer(Struct, frozen=True):
 class TakenPath(Struct):
     """The job of a path."""
 
-    id: str
+    id: Short
 
 
 @api_method("POST /v1/queues/{queue}/claim", Scope.TAKE, tag="claims", errors=(errors.Draining,))

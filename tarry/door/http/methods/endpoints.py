@@ -15,6 +15,7 @@ from tarry.errors import ConfigError, TooManyOperations, UnknownTask
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
+from tarry.model.quantity import Short
 from tarry.push.editing import HttpTaskEditor
 from tarry.push.endpoint_records import (
     EndpointDetail,
@@ -43,7 +44,7 @@ class EndpointList(Struct, frozen=True):
 class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """What to send again."""
 
-    since: float | str
+    since: float | Short
     """What ended then or later: how long ago, such as "2h" or seconds, or a time such as 2026-11-24T16:00Z."""
     which: Literal["failed", "all"] = "failed"
     """`failed`: dead jobs; `all`: also those that were delivered."""

@@ -16,7 +16,8 @@ from tarry.door.http.problem import RequestError, checking
 from tarry.door.identity.access import Scope as CallerScope
 from tarry.door.identity.access import is_as_before
 from tarry.errors import JobNotFound
-from tarry.model.job import State
+from tarry.model.job import States
+from tarry.model.quantity import Short
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.tasks.options import Name
@@ -29,11 +30,11 @@ MOST_FOLLOWED = 100
 class EventQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """What to stream: jobs by id, or the jobs that match, or, without any of these, the queues."""
 
-    job: list[str] = []
+    job: Annotated[list[Short], Meta(max_length=MOST_FOLLOWED)] = []
     """Ids, 100 at most."""
     queue: Name | None = None
     task: Name | None = None
-    state: list[State] = []
+    state: States = []
     """May be given several times; all states of unfinished jobs if it is not."""
     seconds: Annotated[float, Meta(ge=0, le=86_400)] = 3600
     """The stream ends after so many."""

@@ -23,8 +23,9 @@ from tarry.door.http.problem import RequestError, checking
 from tarry.door.identity.access import Scope
 from tarry.model.flow.flow import FlowRow
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, index_of, is_node, is_root
-from tarry.model.job import State
+from tarry.model.job import State, States
 from tarry.model.lifecycle import NotPossible
+from tarry.model.quantity import Short
 from tarry.store import ids
 from tarry.store.flows import operating
 from tarry.store.flows.graph import LOOKED_AT, read_graph
@@ -35,7 +36,7 @@ from tarry.tasks.options import Name
 class FlowPath(Struct):
     """The flow of a path."""
 
-    id: str
+    id: Short
 
 
 class FlowsQuery(Struct, forbid_unknown_fields=True):
@@ -46,7 +47,7 @@ class FlowsQuery(Struct, forbid_unknown_fields=True):
     name: Name | None = None
     key: Name | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-    cursor: str | None = None
+    cursor: Short | None = None
     """`next` of the page before."""
 
 
@@ -65,7 +66,7 @@ class NodesQuery(Struct, forbid_unknown_fields=True):
 
     after: Annotated[int, Meta(ge=0, le=MAX_NODES)] = 0
     """Only those with a greater index."""
-    state: list[State] = []
+    state: States = []
     """In one of these states; may be given several times."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 

@@ -22,6 +22,7 @@ from tarry.store.history.reading import (
 )
 from tarry.store.history.sums import DAYS, HOURS, LENGTH, MINUTES
 from tarry.store.waiting.horizon import DueHorizon, due_horizon
+from tarry.tasks.options import Name
 
 _RESOLUTIONS = {"minute": MINUTES, "hour": HOURS, "day": DAYS}
 _SHOWN = {MINUTES: 60, HOURS: 24, DAYS: 30}
@@ -40,9 +41,9 @@ class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True, rename={"sta
     """From when on, in seconds since the epoch; else the last 60 minutes, 24 hours or 30 days."""
     end: Moment | None = None
     """Until when, in seconds since the epoch; else until now."""
-    queue: str | None = None
+    queue: Name | None = None
     """Only this queue."""
-    task: str | None = None
+    task: Name | None = None
     """Only this task."""
     step: Step | None = None
     """How long a point is to be, in seconds: several minutes, hours or days; else one."""
@@ -68,9 +69,9 @@ class HistoryAnswer(Struct, frozen=True, kw_only=True):
 class WorkQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which jobs are meant."""
 
-    queue: str | None = None
+    queue: Name | None = None
     """Only this queue."""
-    task: str | None = None
+    task: Name | None = None
     """Only this task."""
 
 
@@ -95,7 +96,7 @@ class TotalsAnswer(Struct, frozen=True):
 class HorizonQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which jobs are meant."""
 
-    queue: str | None = None
+    queue: Name | None = None
     """Only this queue."""
 
 

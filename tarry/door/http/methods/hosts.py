@@ -16,6 +16,7 @@ from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.hosts import WorkerFigures, find_host, list_hosts
 from tarry.store.shared.partial_result import reachable_part
+from tarry.tasks.options import Name
 
 # The jobs of each take a query.
 MOST_WORKERS = 64
@@ -58,7 +59,7 @@ class WorkerRecord(Struct, frozen=True):
 class HostPath(Struct):
     """The host of a path: the name of a host on which one master runs, or the instance of a master."""
 
-    host: str
+    host: Name
 
 
 class ProcessRecord(Struct, frozen=True):

@@ -23,7 +23,8 @@ from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
 from tarry.model.duration import microseconds
 from tarry.model.flow.rules import refusal
-from tarry.model.job import MAX_PRIORITY, Job, State
+from tarry.model.job import MAX_PRIORITY, Job, State, States
+from tarry.model.quantity import Short
 from tarry.push.delivery.record import AttemptRecord, records_of
 from tarry.push.waiting import why_waiting
 from tarry.store import ids
@@ -39,7 +40,7 @@ LONGEST_WAIT = 60.0
 class JobPath(Struct):
     """The job of a path."""
 
-    id: str
+    id: Short
 
     def key(self) -> bytes:
         """The id as the store has it; RequestError."""
@@ -50,21 +51,21 @@ class JobPath(Struct):
 class JobsQuery(Struct, forbid_unknown_fields=True):
     """Which jobs to list."""
 
-    state: list[State] = []
+    state: States = []
     """In one of these states; may be given several times."""
     queue: Name | None = None
     task: Name | None = None
     key: Name | None = None
-    older: float | str | None = None
+    older: float | Short | None = None
     """In their state for longer than this: seconds, or text such as "1h"."""
-    created_since: float | str | None = None
+    created_since: float | Short | None = None
     """Made then or later: how long ago, such as "2h" or seconds, or a time such as 2026-11-24T16:00Z."""
-    created_until: float | str | None = None
+    created_until: float | Short | None = None
     """Made before then."""
     text: Annotated[str, Meta(max_length=200)] = ""
     """Text in their arguments. A request looks at some thousands of jobs: a page may have few or none, and a next."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-    cursor: str | None = None
+    cursor: Short | None = None
     """`next` of the page before."""
 
 
@@ -108,7 +109,7 @@ class CancelAnswer(Struct, frozen=True):
 class MoveRequest(Struct, forbid_unknown_fields=True):
     """Where and when a waiting job is to run instead; what is left out stays."""
 
-    delay: float | str | None = None
+    delay: float | Short | None = None
     """So long from now: seconds, or text such as "1h30m"."""
     at: datetime | float | None = None
     """A time with its zone, or seconds since the epoch."""

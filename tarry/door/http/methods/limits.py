@@ -10,6 +10,7 @@ from tarry.door.identity.access import Scope
 from tarry.keeper.limits import check_name, effective_limits, reset, set_by_hand
 from tarry.keeper.records import LimitRecord, limit_record
 from tarry.model.limit import QUEUE, parse_limit
+from tarry.model.quantity import Short
 from tarry.tasks.options import MAX_NAME
 
 EVERY_QUEUE = "*"
@@ -33,7 +34,7 @@ class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
 
     at_once: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     """So many at once; 0 stops it."""
-    rate: str | None = None
+    rate: Short | None = None
     """So many starts in a period: `100/s`, `10/m`."""
 
 

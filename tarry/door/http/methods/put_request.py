@@ -10,14 +10,16 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from tarry.client.client import Client
 from tarry.door.http.problem import RequestError
 from tarry.door.http.reading import check_depth
-from tarry.errors import ArgumentError, TarryError
+from tarry.errors import ArgumentError, BodyTooLarge, TarryError
+from tarry.model.duration import Span
 from tarry.model.job import Job
+from tarry.model.quantity import Short
 from tarry.model.retry import Retry
 from tarry.tasks.options import INTERNAL, NO_OPTIONS, UNFIT, Options
 
-Span = float | str
-"""Seconds, or text such as "1h30m"."""
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
+MOST_DELAYS, MOST_KINDS = 1000, 100
+"""In a list of delays; names in a list of errors."""
 _NAMED = re.compile(r"(\w+)=")
 
 
@@ -26,7 +28,7 @@ class RetryRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
     limit: Annotated[int, Meta(ge=0, le=2**31)] | UnsetType | None = UNSET
     """Attempts after the first; null: no limit."""
-    backoff: str | list[Span] = "fixed"
+    backoff: Short | Annotated[list[Span], Meta(max_length=MOST_DELAYS)] = "fixed"
     """`fixed`, `linear`, `exponential`, a formula such as `2n+1 minutes`, or a list of delays."""
     base: Span = 1.0
     cap: Span = "1d"
@@ -35,9 +37,9 @@ class RetryRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """A fraction from 0 to 1 by which delays get longer at random."""
     within: Span | None = None
     """No retry starts later than this after the put."""
-    only: list[str] = []
+    only: Annotated[list[Name], Meta(max_length=MOST_KINDS)] = []
     """Names of errors that are tried again; none: all."""
-    never: list[str] = []
+    never: Annotated[list[Name], Meta(max_length=MOST_KINDS)] = []
     """Names of errors that are not."""
 
     def rule(self) -> Retry:
@@ -104,22 +106,27 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
             retry=_retry(self.retry),
         ).check()
 
-    def arguments(self) -> bytes:
-        """The arguments as a job keeps them; RequestError."""
+    def arguments(self, most: int) -> bytes:
+        """The arguments as a job keeps them; RequestError, BodyTooLarge. most: bytes."""
         if self.body is not UNSET:
             if self.args is not UNSET:
                 raise RequestError("body: args are there too; give one of them", "body", 422)
             # As push/delivery/body.py keeps it: an object as it is, another value as the only argument.
-            text = bytes(self.body)
-            check_depth(text, "body")
+            text = self._checked(self.body, "body", most)
             return text if text.startswith(b"{") else b"[%s]" % text
         if self.args is UNSET:
             return b"[]"
         text = bytes(self.args)
         if text[:1] not in (b"[", b"{"):
             raise RequestError("args: expected a list, or an object by name", "args", 422)
-        check_depth(text, "args")
-        return text
+        return self._checked(text, "args", most)
+
+    def _checked(self, text: bytes | Raw, field: str, most: int) -> bytes:
+        # The size first, since it costs nothing to know.
+        if len(bytes(text)) > most:
+            raise BodyTooLarge(f"{self.task}: {field} takes {len(bytes(text))} bytes; max_body is {most}")
+        check_depth(bytes(text), field)
+        return bytes(text)
 
 
 def make_job(client: Client, request: PutRequest, name: str | None = None, namespace: str = "") -> tuple[Job, Options]:
@@ -129,7 +136,7 @@ def make_job(client: Client, request: PutRequest, name: str | None = None, names
     try:
         options = request.options(name, namespace)
         _check_texts(request.task, options)
-        return client.make_job(request.task, request.arguments(), options), options
+        return client.make_job(request.task, request.arguments(client.factory.max_body), options), options
     except ArgumentError as error:
         error.field = ("args" if request.body is UNSET else "body") + error.at
         raise

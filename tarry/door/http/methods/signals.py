@@ -19,6 +19,7 @@ from tarry.door.http.problem import RequestError, checking
 from tarry.door.identity.access import Scope
 from tarry.model.flow.signal import MOST_ADDRESS
 from tarry.model.lifecycle import NotPossible
+from tarry.model.quantity import Short
 from tarry.store.shared.partial_result import partial_result
 from tarry.tasks.durable.waiting import APPROVE, Approval
 
@@ -34,7 +35,7 @@ class SignalRequest(Struct, forbid_unknown_fields=True):
     """Any JSON of up to 64 KB: what `wait_for` returns."""
     id: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
     """The same one sent twice to this name and key is one signal: so a request can be sent again."""
-    keep: float | str = "30d"
+    keep: float | Short = "30d"
     """How long it is kept for jobs that wait for it later: seconds, or text such as "7d"."""
 
 

@@ -1,8 +1,8 @@
 """Methods about tasks: list them; add, edit, remove and try HTTP tasks."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
@@ -12,12 +12,15 @@ from tarry.door.identity.access import Scope
 from tarry.errors import ConfigError, NotAllowed, Outdated, UnknownTask
 from tarry.model.job import DEFAULT_QUEUE
 from tarry.model.nearest import did_you_mean
+from tarry.model.quantity import Short
 from tarry.push.editing import HttpTaskEditor, TriedAnswer, read_answer
 from tarry.push.task_records import TaskRecord, task_records
 from tarry.store.base import Tally
 from tarry.tasks.options import Name
 
 Settings = dict[str, Any]
+MOST_SAMPLE = 1_000_000
+"""Characters of an answer to try a rule with."""
 
 
 class TaskPath(Struct, frozen=True):
@@ -29,9 +32,9 @@ class TaskPath(Struct, frozen=True):
 class TaskQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which tasks to list."""
 
-    search: str = ""
+    search: Annotated[str, Meta(max_length=200)] = ""
     """Text that the name, the queue, the owner, the description or the URL holds; capitals make no difference."""
-    kind: str | None = None
+    kind: Short | None = None
     """`sync`, `async` or `http`."""
 
 
@@ -53,7 +56,7 @@ class NewTask(Struct, frozen=True, forbid_unknown_fields=True):
 class EditQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """How to change a task."""
 
-    if_version: str | None = None
+    if_version: Short | None = None
     """The `version` that the caller saw: if the task has changed since then, nothing is done, and the answer is 412."""
 
 
@@ -76,7 +79,7 @@ class TaskRemoval(Struct, frozen=True):
 class SampleAnswer(Struct, frozen=True, forbid_unknown_fields=True):
     """An answer of an endpoint, to try a task's rule with."""
 
-    body: str = ""
+    body: Annotated[str, Meta(max_length=MOST_SAMPLE)] = ""
     """Its body, or all of it as `curl -i` prints it."""
     status: int | None = None
     """Of a body alone; 200 if it is not said."""

@@ -87,6 +87,9 @@ def parse(url: str) -> Address:
     )
 
 
+_OPTION_NAMES = frozenset(("timeout", "connections", "tls", "tls_ca", "socket", "skip_locked", "guard", "cleartext"))
+
+
 def _option(shown: str, name: str, value: str) -> Any:
     match name:
         case "timeout":
@@ -99,7 +102,9 @@ def _option(shown: str, name: str, value: str) -> Any:
             return value
         case "skip_locked" | "guard" | "cleartext" if value in ("yes", "no"):
             return value == "yes"
-    raise ConfigError(f"{shown}?{name}={value}: after the ? there may be {OPTIONS}")
+    # Without the value of an option that is not known: it may be a password.
+    said = f"{name}={value}" if name in _OPTION_NAMES else name
+    raise ConfigError(f"{shown}?{said}: after the ? there may be {OPTIONS}")
 
 
 def _number(shown: str, name: str, value: str, least: float, most: float) -> float:
