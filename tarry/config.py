@@ -58,7 +58,7 @@ from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.limit import QUEUE, Limit, parse_limit
 from tarry.model.log_target import log_target
 from tarry.server_settings import ServerConfig, check_server, resolve_server
-from tarry.settings import Kind, SettingsSource, line_of, override, read_file, section
+from tarry.settings import Kind, SettingsSource, find_file, line_of, override, read_file, section
 
 FILES = ("tarry.toml", "pyproject.toml")
 
@@ -281,10 +281,11 @@ class Config(Struct, frozen=True):
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> Config:
-    """The settings of the file at `path`, else of the first of FILES in `directory` (the working directory if None)
-    that has any. Variables override them. ConfigError if a setting is unknown or wrong, or the file cannot be read."""
+    """The settings of the file at `path`, else of the first of FILES in `directory` (the working directory if None), or
+    in the nearest directory above it that has any. Variables override them. ConfigError if a setting is unknown or
+    wrong, or the file cannot be read."""
     home = (directory or Path.cwd()).absolute()
-    file, source = _read_named_file(home / path, str(path)) if path else _find_file(home)
+    file, source = _read_named_file(home / path, str(path)) if path else find_file(home, FILES)
     home = file.parent if file else home
     table = source.table()
     # Before the table is read, so that a variable is checked as the file is.
@@ -305,7 +306,7 @@ def pid_file(
         return load(path, environ, directory).master.pid_file, None
     except ConfigError as error:
         home = (directory or Path.cwd()).absolute()
-        file, source = _read_named_file(home / path, str(path)) if path else _find_file(home)
+        file, source = _read_named_file(home / path, str(path)) if path else find_file(home, FILES)
         named = environ.get("TARRY_MASTER__PID_FILE") or _pid_file_in(source.table())
         if not isinstance(named, str):
             raise
@@ -324,15 +325,6 @@ def _read_named_file(file: Path, shown: str) -> tuple[Path, SettingsSource]:
     if source.within and not source.table():
         raise ConfigError(f"{shown} has no [tool.tarry]: add it, or name another file")
     return file, source
-
-
-def _find_file(home: Path) -> tuple[Path | None, SettingsSource]:
-    for name in FILES:
-        source = read_file(home / name, name)
-        # A pyproject.toml without [tool.tarry] is not for us. An empty tarry.toml is a configuration.
-        if source and (source.table() or not source.within):
-            return home / name, source
-    return None, SettingsSource()
 
 
 def _check_pools(config: Config, source: SettingsSource) -> Config:

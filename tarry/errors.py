@@ -176,6 +176,14 @@ class StoreError(TarryError):
         return await asyncio.to_thread(self.send_again)
 
 
+class StoreMissing(StoreError):
+    """There is no store yet at that URL, and the caller only reads."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"no store at {url} yet: the first `tarry start` or enqueue makes it")
+        self.url = url
+
+
 class StoreUnavailable(StoreError):
     """The store cannot be reached now; the same call may succeed later. The call may have taken effect all the same:
     after an enqueue, `stored` is False if it surely has not, and `send_again()` sends the same job."""

@@ -5,9 +5,11 @@ by name. `async_` is written `async`. Fields of any other type are not settings.
 """
 
 import json
+import logging
+import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -18,7 +20,9 @@ from msgspec import Struct
 from tarry.errors import ConfigError
 from tarry.model.nearest import nearest
 
+log = logging.getLogger("tarry.config")
 PREFIX, SEPARATOR = "TARRY_", "__"
+ROOT_UID = 0
 
 Keys = tuple[str, ...]
 S = TypeVar("S", bound=Struct)
@@ -296,6 +300,33 @@ def line_of(text: str, keys: Keys) -> int | None:
 
 def _keys(text: str) -> Keys:
     return tuple(key.strip("\"'") for key in re.findall(_KEY, text))
+
+
+def find_file(home: Path, names: Sequence[str]) -> tuple[Path | None, SettingsSource]:
+    """The nearest file with settings: in this directory, else in the ones above it, as git looks for its own."""
+    for directory in (home, *home.parents):
+        for name in names:
+            file = directory / name
+            if directory != home and not _is_trusted(file):
+                continue
+            source = read_file(file, os.path.relpath(file, home))
+            # A pyproject.toml without [tool.tarry] is not for us. An empty tarry.toml is a configuration.
+            if source and (source.table() or not source.within):
+                return file, source
+    return None, SettingsSource()
+
+
+def _is_trusted(file: Path) -> bool:
+    """Whether a file above the working directory is this user's or root's."""
+    # The settings name code to run. Above, in /tmp say, anybody may have put them (as CVE-2022-24765 of git).
+    try:
+        owner = file.stat().st_uid
+    except OSError:
+        return False
+    if owner in (ROOT_UID, os.getuid()):
+        return True
+    log.warning("%s belongs to another user and is not used; name it by -c to use it", file)
+    return False
 
 
 def read_file(path: Path, shown: str) -> SettingsSource | None:

@@ -15,6 +15,7 @@ from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
 from tarry.process.metrics import check_metrics
 from tarry.process.server import check_server
+from tarry.store import creation
 from tarry.store.base import Diagnostic, Store
 from tarry.store.hosts import list_hosts
 from tarry.store.shards.sharded import ShardedStore
@@ -78,7 +79,7 @@ def _history(setup: Setup) -> list[Diagnostic]:
 def _configuration(setup: Setup) -> list[Diagnostic]:
     file = setup.config.file
     pools = ", ".join(f"{pool.name} ({_count(pool)})" for pool in setup.config.pools.values())
-    shown = str(file) if file else "defaults (no tarry.toml here)"
+    shown = str(file) if file else "defaults (no tarry.toml here or above)"
     return [
         Diagnostic("configuration", shown),
         Diagnostic("pools", pools),
@@ -114,6 +115,8 @@ def _schedules(setup: Setup) -> list[Diagnostic]:
 
 def _store(setup: Setup) -> list[Diagnostic]:
     store = setup.client.store
+    if store.url in creation.missing:
+        return [Diagnostic("store", f"{store.url} (not there yet: the first start or enqueue makes it)")]
     facts = [Diagnostic("store", store.url), *store.diagnostics()]
     # Stores on servers report round trip and clock offset themselves.
     names = {fact.name for fact in facts}

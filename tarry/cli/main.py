@@ -1,6 +1,7 @@
 """`tarry`: builds the parser, runs a command, and prints an error as one line."""
 
 import argparse
+import contextlib
 import importlib
 import logging
 import os
@@ -49,6 +50,12 @@ AUDITED = frozenset({
     "import",
 })  # fmt: skip
 """Commands that may change what others see; `tarry.cli.audit` has their actions."""
+
+CREATING = frozenset({"start", "restart", "upgrade", "worker", "enqueue", "replay", "migrate", "demo"})
+"""Commands that make the store where there is none, as those of AUDITED do with a change. All others only read."""
+
+CHECKING = frozenset({"check", "doctor"})
+"""What they tell of a server, they find out by tarry's tables, so they make these."""
 
 _NO_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")
 
@@ -105,20 +112,17 @@ def _find_command(words: Sequence[str]) -> str | None:
 
 def _run(args: argparse.Namespace) -> int:
     """Runs the command; one that changes what others see is kept in the store's log of acts, with its outcome."""
-    status: int
     if args.command not in AUDITED:
-        status = args.run(args)
-        return status
+        return _call(args, creates=args.command in CREATING)
     # Only here: the log of acts takes time to import.
     from tarry.cli.audit import act_name, record  # noqa: PLC0415
     from tarry.client.audit.acting import acting, command_actor  # noqa: PLC0415
 
     if not act_name(args):
-        status = args.run(args)
-        return status
+        return _call(args, creates=False)
     try:
         with acting(command_actor()):
-            status = args.run(args)
+            status = _call(args, creates=True)
     except UsageError:
         # It was never begun.
         raise
@@ -126,6 +130,22 @@ def _run(args: argparse.Namespace) -> int:
         record(args, f"{type(error).__name__}: {error}")
         raise
     record(args, "done" if status == 0 else f"not done, or not all (status {status})")
+    return status
+
+
+def _call(args: argparse.Namespace, creates: bool) -> int:
+    # Only here: `tarry status` and the like need no store.
+    from tarry.store import creation  # noqa: PLC0415
+
+    reading = creation.only_existing(stands_in=args.command != "top", on_servers=args.command not in CHECKING)
+    try:
+        with contextlib.nullcontext() if creates else reading:
+            status: int = args.run(args)
+    finally:
+        for place in creation.created:
+            say(f"tarry: new store at {place}", file=sys.stderr)
+        for place in creation.missing if args.command not in CHECKING else ():
+            say(f"tarry: no store at {place} yet: the first `tarry start` or enqueue makes it", file=sys.stderr)
     return status
 
 

@@ -48,6 +48,7 @@ def run_start(args: argparse.Namespace) -> int:
     setup = Setup.of(args, here)
     # Read before the process becomes a daemon, so that errors still reach the terminal.
     config, name = setup.config, setup.app_name
+    setup.require_start()
     runs = setup.describe_work()
     running = holder(config.master.pid_file)
     # Checked here for the message. The master checks again, and then holds the lock.

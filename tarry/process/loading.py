@@ -3,15 +3,18 @@
 import argparse
 import contextlib
 import importlib
+import re
 import sys
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarry.config import Config, load, pid_file
 from tarry.errors import AppError, StoreError
 from tarry.runtime.pidfile import holder
+from tarry.store.creation import only_existing
 from tarry.terminal import say
 
 # Imported for types only: commands such as `tarry status` need no app, and loading it takes time.
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from tarry.push.http.guard import AddressGuard
 
 
+_AN_APP = re.compile(r"(\w{1,100}) ?(?:: ?[\w.]{1,100} ?)?= ?(?:tarry\.)?App\(")
+_MOST_FILES, _MOST_LINES, _MOST_APPS = 100, 10_000, 5
+"""How far to look for apps."""
 NO_APP = "no app is named: give -a module:app, or set app in tarry.toml (`tarry init` writes one)"
 
 
@@ -73,6 +79,31 @@ class Setup:
         known = self.app_name or ("HTTP tasks" if self.config.tasks else "")
         return known or "no app and no [tasks]: HTTP tasks that `tarry tasks add` registers"
 
+    def require_start(self) -> None:
+        """AppError: a master would have nothing to do: no app, no HTTP task, also none in the store, and no door."""
+        server = self.config.server
+        if self.app_name or self.config.tasks or server.http or server.beanstalk or self._has_stored_tasks():
+            return
+        found = find_apps(self._directory or Path.cwd())
+        start = f"tarry -a {found[0]} start" if found else "tarry -a module:app start"
+        others = f" (or {', '.join(found[1:])})" if found[1:] else ""
+        raise AppError(
+            "nothing to run here: no app is named, and there are no HTTP tasks and no [server]. Write"
+            f" `{start}`{others}, or set app in tarry.toml (`tarry init` writes one)"
+        )
+
+    def _has_stored_tasks(self) -> bool:
+        """Whether HTTP tasks are registered in the store; True also if the store cannot be asked now."""
+        try:
+            with only_existing():
+                self.home.http.sync(self.client.store)
+        except StoreError:
+            # A master may begin before its store does.
+            return True
+        finally:
+            self.home.close()
+        return bool(self.home.http.endpoints)
+
     def require_work(self) -> str:
         """What workers run here, as text; AppError: nothing is named."""
         if not self.app_name and not self.config.tasks:
@@ -103,6 +134,17 @@ class Setup:
         with contextlib.suppress(StoreError):
             self.home.http.sync(self.client.store)
         return self.home.tasks
+
+
+def find_apps(directory: Path) -> list[str]:
+    """The Apps of the modules in this directory, as `module:name`: where a line such as `app = App()` stands."""
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        for file in islice(sorted(directory.glob("*.py")), _MOST_FILES):
+            with contextlib.suppress(OSError), file.open(encoding="utf-8", errors="replace") as lines:
+                names = map(_AN_APP.match, islice(lines, _MOST_LINES))
+                found += [f"{file.stem}:{match[1]}" for match in names if match]
+    return found[:_MOST_APPS]
 
 
 def open_app(name: str | None, config: Config) -> "App":

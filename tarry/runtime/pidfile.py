@@ -96,9 +96,11 @@ def holder(path: Path) -> int | None:
             raise MasterError(f"{path} cannot be read ({error.strerror}): run this as the master's user") from None
         try:
             # A master's lock is exclusive, so it cannot be locked now.
-            if _try_lock(fd, fcntl.LOCK_SH):
+            is_free = _try_lock(fd, fcntl.LOCK_SH)
+            # In an upgrade, the file of the new master may have taken the place of this one since it was opened.
+            if is_free and (_is_same_file(fd, path) or monotonic() > limit):
                 return None
-            text = os.read(fd, 32)
+            text = b"" if is_free else os.read(fd, 32)
         finally:
             os.close(fd)
         if text.strip().isdigit():

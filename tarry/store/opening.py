@@ -4,11 +4,13 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import parse_qsl
 
-from tarry.errors import ConfigError
+from tarry.errors import ConfigError, StoreMissing
 from tarry.store import django_tests
 from tarry.store.base import Store
+from tarry.store.creation import stands_in
 from tarry.store.shards.shard import Shard, parse_shard_url
 from tarry.store.shared.masking import mask_password
 
@@ -111,10 +113,33 @@ def _open(urls: str, durable: bool) -> Store:
     urls = django_tests.of_tests(urls)
     for prefix, opened in KINDS.items():
         if urls.startswith(prefix):
-            return opened(urls, durable)
+            try:
+                return opened(urls, durable)
+            except StoreMissing as error:
+                return _empty(stands_in(error))
     raise ConfigError(
         f"store {mask_password(urls)!r}: begin with one of {', '.join(KINDS)} (three slashes and a path: {DEFAULT})"
     )
+
+
+def _empty(url: str) -> Store:
+    """An empty store, for whoever only reads one that is not there yet."""
+    from tarry.store.memory import MemoryStore
+
+    class Missing(MemoryStore):
+        # What is stored here would be lost.
+        def insert(self, jobs: object) -> NoReturn:
+            raise StoreMissing(url)
+
+        def insert_bounded(self, *_: object) -> NoReturn:
+            raise StoreMissing(url)
+
+        def kv_cas(self, *_: object) -> NoReturn:
+            raise StoreMissing(url)
+
+    store = Missing()
+    store.url = url
+    return store
 
 
 def _open_shards(urls: Sequence[str], durable: bool, patient: bool) -> Store:

@@ -45,6 +45,9 @@ def fail(why: str) -> None:
 """
 
 
+_NO_COMPLAINT = ("reloading: ", "waiting for ", "tarry: new store at ", "tarry: no store at ")
+
+
 class CommandResult(NamedTuple):
     """How a command ended, and what it said."""
 
@@ -54,8 +57,8 @@ class CommandResult(NamedTuple):
 
     @property
     def complaints(self) -> list[str]:
-        """The lines on stderr, but for those that a slow reload or stop prints while it waits."""
-        return [line for line in self.err.splitlines() if not line.startswith(("reloading: ", "waiting for "))]
+        """The lines on stderr, but for those that a slow reload or stop prints while it waits, and of a new store."""
+        return [line for line in self.err.splitlines() if not line.startswith(_NO_COMPLAINT)]
 
 
 def until(look: Callable[[], T], limit: float = 30.0) -> T:

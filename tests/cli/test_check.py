@@ -24,6 +24,8 @@ def troubles(project: Project) -> dict[str, str]:
 
 
 def test_check_tells_the_facts(project: Project) -> None:
+    with project.store():
+        pass
     facts = {fact["name"]: fact["value"] for fact in project.facts("check")["facts"]}
     assert facts["configuration"] == str(project.directory / "tarry.toml")
     assert facts["app"] == "app:app: 3 tasks"

@@ -10,6 +10,7 @@ import pytest
 from tarry.cli import processes
 from tarry.runtime.board.reader import Board, ChildStatus
 from tests.cli.project import Project, until
+from tests.servers.server import free_port
 
 
 def test_nothing_runs(project: Project) -> None:
@@ -117,8 +118,8 @@ def test_what_cannot_start_says_so_before_it_tries(project: Project, words: tupl
     until(lambda: not project.processes())
 
 
-def test_it_starts_with_neither_app_nor_tasks_since_they_may_be_registered_later(project: Project) -> None:
-    (project.directory / "tarry.toml").unlink()
+def test_it_starts_with_a_door_alone_since_tasks_may_be_registered_later(project: Project) -> None:
+    project.write("tarry.toml", f'[server]\nhttp = "127.0.0.1:{free_port()}"\n')
     project.serve()
     until(lambda: "no app and no [tasks]: HTTP tasks that `tarry tasks add` registers: " in project.log())
     if os.geteuid() == 0:

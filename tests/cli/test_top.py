@@ -11,6 +11,7 @@ import pytest
 from tarry.keeper.hosts import HostEntry
 from tarry.store import ids
 from tarry.store.hosts import Host, PoolFigures
+from tarry.store.sqlite.store import SqliteStore
 from tests.cli.project import Project, until
 from tests.cli.terminal import DOWN, ESCAPE, UP, Terminal
 from tests.servers.redis import RedisServer
@@ -323,6 +324,16 @@ def test_a_store_that_is_not_there_yet(project: Project, top: Opened) -> None:
     terminal = top()
     terminal.line("store", "! away for")
     (project.directory / "data").mkdir()
+    SqliteStore(project.directory / "data/tarry.db").close()
+    terminal.line("store", "sqlite:///")
+    terminal.without("! away")
+
+
+def test_a_store_is_not_made_by_who_watches_it(project: Project, top: Opened) -> None:
+    terminal = top()
+    terminal.line("store", "! away for")
+    assert not project.database.exists()
+    project.put("app.add", 1)
     terminal.line("store", "sqlite:///")
     terminal.without("! away")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tarry import files
 from tarry.errors import MasterError
 from tarry.runtime.pidfile import PidFile, holder
 from tests.runtime.master_harness import KEEPER, MasterHarness, until
@@ -73,6 +74,23 @@ def test_a_file_that_its_master_removes_while_we_lock_it_is_not_ours(
 
     monkeypatch.setattr(fcntl, "flock", late)
     with PidFile(path):
+        assert holder(path) == os.getpid()
+
+
+def test_who_asks_amid_an_upgrade_finds_the_new_master(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = PidFile(path), PidFile(path.with_name("draft"))
+    open_private = files.open_private
+
+    def open_and_upgrade(file: Path | str, flags: int, mode: int = files.OURS) -> int:
+        # Between the opening and the lock: the new master takes the place of the old one, which ends.
+        monkeypatch.setattr(files, "open_private", open_private)
+        opened = open_private(file, flags, mode)
+        new.move_to(path)
+        old.close_in_child()
+        return opened
+
+    with old, new:
+        monkeypatch.setattr(files, "open_private", open_and_upgrade)
         assert holder(path) == os.getpid()
 
 

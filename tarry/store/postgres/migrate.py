@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import psycopg
 
 from tarry.errors import StoreError, StoreUnavailable
+from tarry.store.creation import check_creation
 from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.errors import translate_errors
 from tarry.store.postgres.functions.stored import FUNCTIONS, FunctionSet, is_outdated
@@ -40,6 +41,7 @@ def create_or_check(
     newest = len(migrations)
     version = _version(pool, newest)
     if not version:
+        check_creation(pool.url.shown)
         # As one step: who starts meanwhile would take the tables of an earlier version for old ones.
         whole = PostgresMigration("makes all", tuple(one for each in migrations for one in each.statements))
         _apply_all(pool, range(newest, newest + 1), (*migrations[:-1], whole))

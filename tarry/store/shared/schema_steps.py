@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tarry.errors import StoreError, StoreNewer
+from tarry.store.creation import check_creation
 
 
 class SchemaStep(Struct, frozen=True):
@@ -51,6 +52,7 @@ class ServerSchema(ABC):
         # Existing tables are not migrated here: an operator decides when, since older workers may be running.
         missing = self.missing()
         if missing.start == 1:
+            check_creation(self.where)
             self.create()
         elif missing:
             raise StoreError(

@@ -15,6 +15,7 @@ import apsw
 
 from tarry import errors, files
 from tarry.store.base import Diagnostic
+from tarry.store.creation import check_creation
 from tarry.store.shared.deadline import left
 from tarry.store.sqlite import sql, wal, wal_index
 from tarry.store.sqlite.database import Database, connect
@@ -38,6 +39,8 @@ def open_database(path: Path, durable: bool, shared: str = "", fsync: bool = Tru
     # Both checks come before SQLite opens the file: it deletes the log of an empty database, and rebuilds the index.
     wal.refuse_emptied(path)
     wal_index.refuse_cut(path)
+    if not os.path.exists(path):
+        check_creation(f"sqlite:///{path}")
     with translate_errors(path):
         # SQLite gives its write-ahead log the rights of the database, so the file is made private before SQLite has it.
         files.make(path)
