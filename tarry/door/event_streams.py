@@ -1,8 +1,9 @@
 """Streams of what changes: server-sent events, made from what the store shows."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import aclosing, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -27,6 +28,8 @@ HEARTBEAT = 15.0
 """Seconds after which a stream without events says that it still is there."""
 MOST_STREAMS = 100
 """Streams of one process."""
+MOST_OF_CALLER = 50
+"""Of these, of one caller with a name: so nobody keeps others from having theirs."""
 MOST_JOBS = 500
 """Jobs that one stream watches by a filter: those with the lowest ids."""
 UNFINISHED = (State.SCHEDULED, State.READY, State.RUNNING)
@@ -84,13 +87,32 @@ class EventStreams:
 
     def __init__(self, is_ending: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._is_ending, self._clock = is_ending, clock
-        self.open = 0
-        """How many there are."""
+        self.open_of = Counter[str]()
+        """How many there are of each caller."""
         self.refused = 0
         """How many more were asked for."""
 
-    def check_room(self) -> None:
-        """Busy if there are too many streams for one more."""
+    @property
+    def open(self) -> int:
+        """How many there are."""
+        return self.open_of.total()
+
+    @contextmanager
+    def counted(self, caller: str) -> Iterator[None]:
+        """Counts a stream of that caller as long as the block lasts."""
+        self.open_of[caller] += 1
+        try:
+            yield
+        finally:
+            self.open_of[caller] -= 1
+            # A Counter keeps a name with nothing to count.
+            self.open_of += Counter()
+
+    def check_room(self, caller: str) -> None:
+        """Busy if there are too many streams for one more of that caller. caller: empty: it has no name."""
+        if caller and self.open_of[caller] >= MOST_OF_CALLER:
+            self.refused += 1
+            raise Busy(f"{caller} has {MOST_OF_CALLER} streams of events open here already: end one", 5.0)
         if self.open >= MOST_STREAMS:
             self.refused += 1
             raise Busy(f"{self.open} streams of events are open here already: end one, or ask again later", 5.0)

@@ -28,7 +28,7 @@ TAKEN_WITHIN = 30 * SECOND
 ENDED_WITHIN = 15 * MINUTE
 """A request that was taken and has no outcome after this time is shown as one without an answer."""
 KEPT = HOUR
-MOST_OPEN = 8
+MOST_OPEN, MOST_OF_CALLER = 8, 4
 MOST_ENDED = 12
 MAX_TEXT = 16_000
 """Characters of an outcome."""
@@ -98,18 +98,18 @@ class HostRequests:
 
         def add(cell: Value) -> Value:
             found = [one for one in _decode(cell) if request.at - one.at < KEPT]
-            live = _live(found, request.at)
+            live = _live(found, request.at, request.by)
             # Those that nobody took are shown for a while.
             over = [one for one in found if one not in live]
             return _encode([*over[-MOST_ENDED:], *live, request])
 
         change_cell(self._store, OPEN + self._instance, add)
 
-    def cancel_first(self, cancel: Callable[[], object], now: int) -> None:
+    def cancel_first(self, cancel: Callable[[], object], now: int, by: str = "") -> None:
         """Cancels the job whose attempt a request is to end: before the attempt ends, else a worker could claim the job
         again; and not where `put` would refuse the request, which must leave the job as it is. TooManyRequests;
         StoreError."""
-        _live(self.under_way(), now)
+        _live(self.under_way(), now, by[:MOST_NAME])
         cancel()
 
     def take(self, now: int, mark: int) -> list[HostRequest]:
@@ -181,9 +181,12 @@ def sweep(store: Store, hosts: Sequence[Host], now: int) -> None:
                     store.kv_cas(name, None, cell)
 
 
-def _live(requests: Sequence[HostRequest], now: int) -> list[HostRequest]:
-    """Those that are under way; TooManyRequests: there may not be another."""
+def _live(requests: Sequence[HostRequest], now: int, by: str) -> list[HostRequest]:
+    """Those that are under way; TooManyRequests: there may not be another, of `by` or at all."""
     live = [one for one in requests if _state(one, now) in (_WAITING, _TAKEN)]
+    own = sum(one.by == by for one in live)
+    if by and own >= MOST_OF_CALLER:
+        raise TooManyRequests(f"{own} requests of {by} to this host are under way: wait for their outcome")
     if len(live) >= MOST_OPEN:
         raise TooManyRequests(f"{len(live)} requests to this host are under way: wait for their outcome")
     return live

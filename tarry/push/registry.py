@@ -17,8 +17,9 @@ from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.push.delivery.flow import INITIAL, FlowState
 from tarry.push.edits import check_version, forget_edits, note_edit
 from tarry.push.endpoint.fields import FIELDS
-from tarry.push.endpoint.hidden import NothingKeptError, restore_hidden, secrets_of
+from tarry.push.endpoint.hidden import NothingKeptError, kept_hidden, restore_hidden, secrets_of
 from tarry.push.endpoint.settings import Endpoint, EndpointError, setting_error
+from tarry.push.endpoint.template import UrlTemplate
 from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 from tarry.store.base import Store
 from tarry.store.cell import change_cell
@@ -161,7 +162,9 @@ def edit(
         # Called again after a lost compare-and-set: the last endpoint counts.
         check_version(store, name, settings, seen)
         found[:] = [_check_confined(name, {**settings, **_restored(name, changes, settings)}, guard, places)]
-        return dict(found[0].settings)
+        after = dict(found[0].settings)
+        _check_origin(name, changes, settings, after)
+        return after
 
     _change(store, name, change)
     # It may be another endpoint now.
@@ -179,6 +182,20 @@ def replace(
 ) -> Endpoint:
     """Gives a task these settings, and no other. The rest is as for `edit`."""
     return edit(store, name, {**dict.fromkeys(FIELDS), **settings}, guard, places, seen)
+
+
+def _check_origin(name: str, changes: Mapping[str, Any], before: Settings, after: Settings) -> None:
+    """EndpointError if hidden values would go to another host than they were written for: whoever may change the url
+    need not know them."""
+    from tarry.push.http.target import parse_target  # noqa: PLC0415 - brings the HTTP client
+
+    if "url" not in before or "url" not in after:
+        return
+    was, now = (parse_target(UrlTemplate.parse(one["url"]).sample).origin for one in (before, after))
+    if was != now and (kept := next(kept_hidden(changes, before, after), None)):
+        field, what = kept
+        said = f"{what} was written for {was}, and the url is now of {now}: write it again, or take it out"
+        raise setting_error(name, field, said)
 
 
 def _restored(name: str, changes: Mapping[str, Any], before: Settings) -> Settings:

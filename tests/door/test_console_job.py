@@ -10,7 +10,6 @@ import pytest
 from tarry import App
 from tarry.client.job_records import JobAttempt, job_record
 from tarry.door.console.views.code import MOST_CODE, curl_call, python_call
-from tarry.door.console.views.job import name_arguments
 from tarry.door.console.views.job_course import (
     JobMoment,
     ShownAttempt,
@@ -28,6 +27,7 @@ from tarry.push.delivery.record import AttemptRecord
 from tarry.store.base import Want
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
+from tarry.tasks.arguments.hidden_values import name_arguments
 from tests.door.http.calling import page
 
 AT = AttemptRecord(1, "2026-11-24T16:00:00.000Z", "again", "503")

@@ -96,6 +96,40 @@ def test_what_stands_for_nothing_is_refused(delivery: DeliveryFixture, field: st
     assert settings(store) == {"url": URL}
 
 
+MOVED = ("http://127.0.0.1:8001/hook", "https://127.0.0.1:8000/hook", "http://localhost:8000/hook")
+
+
+@pytest.mark.parametrize("url", MOVED)
+@pytest.mark.parametrize(
+    ("field", "value", "given"),
+    [
+        ("headers", {"Authorization": "Bearer sesame"}, {"authorization": "***"}),
+        ("secret", RAW, "***"),
+        ("secrets", [RAW, OLD], ["***1"]),
+        ("url", f"{URL}?key=sesame", None),
+    ],
+)
+def test_what_is_hidden_goes_to_no_other_host(
+    delivery: DeliveryFixture, url: str, field: str, value: Any, given: Any
+) -> None:
+    """Whether it is left out of the changes or sent as it was shown; with the value itself it may go there."""
+    store = delivery.store()
+    registry.add(store, "hook", {"url": URL, field: value}, GUARD)
+    before = settings(store)
+    changes = [{"url": f"{url}?..."}] if field == "url" else [{"url": url}, {"url": url, field: given}]
+    # A form sends all settings.
+    writes = [registry.edit] * len(changes) + [registry.replace]
+    for write, change in zip(writes, [*changes, changes[-1]], strict=True):
+        with pytest.raises(EndpointError, match=r"was written for .*:8000, and the url is now of") as error:
+            write(store, "hook", change, GUARD)
+        assert error.value.field in (field, "secret")
+        assert settings(store) == before
+    registry.edit(store, "hook", {"url": f"{url}?key=sesame"} if field == "url" else {"url": url, field: value}, GUARD)
+    registry.edit(store, "hook", {"url": URL} if field == "url" else {"url": URL, field: None}, GUARD)
+    assert "sesame" not in str(settings(store))
+    assert RAW not in str(settings(store))
+
+
 def test_the_second_of_two_editors_is_told_who_changed_what(any_delivery: DeliveryFixture) -> None:
     store = any_delivery.store()
     registry.add(store, "hook", {"url": URL}, GUARD)

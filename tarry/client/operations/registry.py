@@ -17,6 +17,8 @@ from tarry.store.shared.partial_result import reachable_part
 PREFIX = "operations/"
 MOST_OPEN = 20
 """Operations that have not ended."""
+MOST_OF_CALLER = 10
+"""Of these, of one caller with a name: so nobody keeps others from having theirs."""
 MOST_KEPT = 100
 """Ended operations that are kept."""
 KEPT_FOR = 7 * DAY
@@ -65,6 +67,11 @@ def add(store: Store, operation: Operation, now: int) -> Operation:
     except ValueError as error:
         raise UsageError(f"filter: {error}", "filter.older") from None
     known = read_all(store)
+    own = sum(not one.is_ended and one.caller == operation.caller for one, _ in known)
+    if operation.caller and own >= MOST_OF_CALLER:
+        raise TooManyOperations(
+            f"{own} operations of {operation.caller} are under way: wait until one ends, or stop one"
+        )
     if sum(not one.is_ended for one, _ in known) >= MOST_OPEN:
         raise TooManyOperations(f"{MOST_OPEN} operations are under way: wait until one ends, or stop one")
     _prune(store, known, now)

@@ -20,6 +20,7 @@ from tarry.model.attempts import Attempt, attempts_of
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Query
+from tarry.tasks.arguments.hidden_values import name_arguments, without_secrets
 
 PAGE = 50
 """Jobs of a page."""
@@ -101,7 +102,7 @@ class AdminAttempt(Struct, frozen=True):
 
 
 class AdminJobPage(Struct, frozen=True):
-    """The page of a job. arguments, result: JSON, cut. left_out: attempts that are no longer kept."""
+    """The page of a job. arguments, result: JSON, cut, without secrets. left_out: attempts that are no longer kept."""
 
     row: AdminJobRow
     detail: JobDetail
@@ -137,13 +138,15 @@ def nothing_found(given: Mapping[str, str], trouble: str) -> AdminJobList:
 
 def read_job(given: Mapping[str, str], id: str) -> AdminJobPage:
     """The page of one job; ValueError, JobNotFound, StoreError."""
-    job = _app(given).get(id).record()
-    detail = job_detail(job)
+    app = _app(given)
+    job = app.get(id).record()
+    detail, task = job_detail(job), app.tasks.get(job.task)
     note = detail.note if job.state is not State.DONE else {}
     return AdminJobPage(
         row=_row(job),
         detail=detail,
-        arguments=_shown(detail.args),
+        # By name, so that a password is known as one, however it was given.
+        arguments=_shown(detail.args if task is None else name_arguments(task, detail.args)),
         result=_shown(decode_json(job.note)) if job.state is State.DONE else "",
         traceback=str(note.get("traceback") or note.get("message") or "") if isinstance(note, dict) else "",
         attempts=[_attempt(one) for one in attempts_of(job).attempts],
@@ -247,5 +250,5 @@ def _attempt(one: Attempt) -> AdminAttempt:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    text = json.dumps(without_secrets(value), indent=2, ensure_ascii=False)
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\n... {len(text) - MOST_TEXT} characters more"

@@ -248,9 +248,10 @@ class Console:
     async def _live(self, request: Request) -> Response:
         """The stream that tells pages to ask again."""
         caller = await self._door.caller(request)
-        self._service.streams.check_room()
+        self._service.streams.check_room(caller.entry)
         source = LookChanges(self._service, self._budget, allows=partial(caller.allows, Scope.READ))
-        return EventResponse(self._service.streams, source, LASTS, partial(self._door.may_go_on, request, caller))
+        may_go_on = partial(self._door.may_go_on, request, caller)
+        return EventResponse(self._service.streams, source, LASTS, may_go_on, caller.entry)
 
     async def _render(
         self,

@@ -6,24 +6,19 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any
 
-import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from msgspec import Struct
 
 from tarry.door.console.assets import asset_path
 from tarry.door.console.charts.drawing import spark
 from tarry.door.console.charts.scale import short_number
 from tarry.door.console.translation import Language
 from tarry.model.duration import SECOND, format_duration
+from tarry.tasks.arguments.hidden_values import without_secrets
 
 MOST_TEXT = 20_000
 """Characters of arguments, results and tracebacks that a page shows."""
-HIDDEN = "••••••"
-DEEPEST = 60
-"""Lists and objects within each other that a page shows."""
 NOW, PAST, FUTURE = "now", "%(time)s ago", "in %(time)s"
-_SECRETS = ("password", "passwd", "secret", "token", "authorization", "api_key", "apikey", "credential", "private_key")
 
 
 @lru_cache(maxsize=4)
@@ -133,21 +128,3 @@ def pretty(value: Any) -> Markup:
     text = json.dumps(without_secrets(value), indent=2, ensure_ascii=False, default=str)
     cut = text[:MOST_TEXT] + (f"\n… {len(text) - MOST_TEXT:,} characters more" if len(text) > MOST_TEXT else "")
     return escape(cut)
-
-
-def without_secrets(value: Any, depth: int = 0) -> Any:
-    """The value, with what must not be seen hidden, and what is nested too deeply left out."""
-    if isinstance(value, Struct):
-        value = msgspec.to_builtins(value)
-    if depth > DEEPEST and isinstance(value, Mapping | list):
-        return "…"
-    if isinstance(value, Mapping):
-        each = value.items()
-        return {name: HIDDEN if is_secret(str(name)) else without_secrets(one, depth + 1) for name, one in each}
-    return [without_secrets(one, depth + 1) for one in value] if isinstance(value, list) else value
-
-
-def is_secret(name: str) -> bool:
-    """Whether the value of an argument with this name is kept off pages."""
-    plain = name.lower().replace("-", "_")
-    return any(word in plain for word in _SECRETS)

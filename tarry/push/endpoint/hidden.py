@@ -5,7 +5,7 @@ secret, `?...` at the end of the url, `https://host/...` among the recipients of
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tarry.push.endpoint.recipient import Recipient
@@ -48,6 +48,26 @@ def restore_hidden(changes: Settings, before: Settings) -> dict[str, Any]:
         key: value if value is None or key not in _RESTORERS else _RESTORERS[key](key, value, before)
         for key, value in changes.items()
     }
+
+
+def kept_hidden(changes: Settings, before: Settings, after: Settings) -> Iterator[tuple[str, str]]:
+    """The hidden values of `before` that `after` sends or signs with, and that nobody wrote in these changes: the
+    setting of each, and what to call it."""
+    given = {name.lower(): text for name, text in _dict(changes.get("headers")).items()}
+    stays = {name.lower(): text for name, text in _dict(after.get("headers")).items()}
+    for name, text in _dict(before.get("headers")).items():
+        low = name.lower()
+        if hide(text) == HIDDEN and stays.get(low) == text and given.get(low) != text:
+            yield "headers", f"the header {name[:80]}"
+    for text in secrets_of(before):
+        if hide(text) == HIDDEN and text in secrets_of(after) and text not in secrets_of(changes):
+            yield "secret", "the secret"
+    if str(changes.get("url", "")).endswith(HIDDEN_QUERY):
+        yield "url", "what follows the question mark of the url"
+
+
+def _dict(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _restore_url(key: str, value: Any, before: Settings) -> Any:

@@ -6,10 +6,11 @@ from datetime import date
 import pytest
 from msgspec import Struct
 
-from tarry.door.console.rendering import DEEPEST, HIDDEN, MOST_TEXT, is_secret, moment, number, pretty, size, span
+from tarry.door.console.rendering import MOST_TEXT, moment, number, pretty, size, span
 from tarry.door.console.translation import LANGUAGES
 from tarry.door.console.views.job_course import ShownAttempt
 from tarry.push.delivery.record import AttemptRecord
+from tarry.tasks.arguments.hidden_values import DEEPEST, HIDDEN, is_secret
 
 ENGLISH, CHINESE = LANGUAGES
 

@@ -110,7 +110,7 @@ def test_no_secret_is_shown_and_what_is_left_as_it_is_stays(app: App) -> None:
         ({"enabled": "false", "method": "PUT"}, {"enabled": False, "method": "PUT"}),
         ({"headers": "authorization:\r\nx-shop: eu"}, {"headers": {"authorization": "Bearer sesame", "x-shop": "eu"}}),
         ({"headers": ""}, {"headers": None}),
-        ({"url": "https://new.example/?..."}, {"url": "https://new.example/?key=sesame"}),
+        ({"url": f"{URL}/new?..."}, {"url": f"{URL}/new?key=sesame"}),
         ({"alert": ""}, {"alert": None}),
     ],
 )

@@ -35,7 +35,7 @@ class MailOnly(Anybody):
     """A caller that may do everything with the queue mail, and nothing else."""
 
     name = entry = "mail-team"
-    queues = ("mail",)
+    queues: tuple[str, ...] = ("mail",)
     namespace = ""
 
     def check_task(self, task: str, queue: str | None) -> None: ...

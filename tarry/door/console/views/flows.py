@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from tarry.client.flows.searching import FLOW_STATES
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
-from tarry.door.console.rendering import without_secrets
 from tarry.door.console.views.flow_graph import drawn_flow, label_of
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.flows import (
@@ -25,6 +24,7 @@ from tarry.door.http.methods.flows import (
 )
 from tarry.door.http.methods.signals import ApprovalsQuery, DecisionAnswer, decide_approval, list_approvals
 from tarry.model.job import State
+from tarry.tasks.arguments.hidden_values import without_secrets
 
 MOST_SHOWN = 100
 """Flows, jobs or approvals of a page."""

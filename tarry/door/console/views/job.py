@@ -1,6 +1,5 @@
 """One job: what has happened to it (`job_course`), why it waits, and its call as code."""
 
-import inspect
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 from tarry.client.flows.approvals import ApprovalRecord
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
-from tarry.door.console.rendering import without_secrets
 from tarry.door.console.views.code import curl_call, python_call
 from tarry.door.console.views.job_course import WAITING, deliveries, moments, shown_attempts, state_steps
 from tarry.door.console.views.job_flow import place_of
@@ -32,12 +30,12 @@ from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.moving import NEVER
+from tarry.tasks.arguments.hidden_values import name_arguments, without_secrets
 
 MOST_STEPS = 100
 """Durable steps of a job that its page lists: the last ones."""
 MOST_VALUE = 400
 """Letters of the value of a step."""
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @console_page("/jobs/{id}", "job.html")
@@ -88,15 +86,6 @@ def _approvals(call: ApiCall, job: JobAnswer) -> Sequence[ApprovalRecord]:
 def asked_stacks(call: ApiCall, path: JobPath) -> list[RequestRecord]:
     """The requests for the stack of its present attempt, the newest first."""
     return [one for one in list_job_requests.handler(call, path).requests if one.act is HostAct.STACK]
-
-
-def name_arguments(task: Any, args: Any) -> Any:
-    """The arguments of a task's function by name, where they were given by position and the names are known."""
-    # So a password is known as one, however it was given.
-    if not isinstance(args, list) or task.batch:
-        return args
-    known = [each.name for each in inspect.signature(task.fn).parameters.values() if each.kind in _POSITIONAL]
-    return args if len(args) > len(known) else dict(zip(known, args, strict=False))
 
 
 def _place(call: ApiCall) -> str:

@@ -51,19 +51,17 @@ class EventResponse(StreamingResponse):
         source: EventSource,
         seconds: float,
         may_go_on: Callable[[], Coroutine[Any, Any, bool]],
+        caller: str,
     ) -> None:
         # No proxy may hold back events to send many at once.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(streams.chunks(source, seconds, may_go_on), headers=headers)
-        self._streams = streams
+        self._streams, self._caller = streams, caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the stream."""
-        self._streams.open += 1
-        try:
+        with self._streams.counted(self._caller):
             await super().__call__(scope, receive, send)
-        finally:
-            self._streams.open -= 1
 
 
 @api_method("GET /v1/events", CallerScope.READ, media_type=MEDIA_TYPE, errors=(JobNotFound,))
@@ -81,8 +79,8 @@ async def stream_events(call: ApiCall, query: EventQuery) -> EventResponse:
         raise RequestError(f"job: {len(query.job)} ids; a stream follows {MOST_FOLLOWED} at most", "job", 422)
     source = await _source(call, query)
     # Last, with nothing to wait for after it: the response counts itself as soon as it starts.
-    call.service.streams.check_room()
-    return EventResponse(call.service.streams, source, query.seconds, lambda: _may_go_on(call))
+    call.service.streams.check_room(call.caller.entry)
+    return EventResponse(call.service.streams, source, query.seconds, lambda: _may_go_on(call), call.caller.entry)
 
 
 async def _may_go_on(call: ApiCall) -> bool:

@@ -101,7 +101,9 @@ def kill_job(call: ApiCall, path: JobPath, body: KillRequest) -> RequestRecord:
     _check_control(host)
     if body.outcome == "cancelled":
         client = call.service.client
-        HostRequests(client.store, host.instance).cancel_first(partial(client.cancel, job.id), client.clock.now())
+        HostRequests(client.store, host.instance).cancel_first(
+            partial(client.cancel, job.id), client.clock.now(), call.caller.name
+        )
     return _ask(call, host, HostAct.KILL, job=job)
 
 
