@@ -9,7 +9,7 @@ from tarry.django import compat
 from tarry.errors import ArgumentError
 from tarry.tasks.arguments.codec import Arguments, Codec
 
-_REST = "*"
+REST = "*"
 """The name of the positional arguments in an object, as in every body of tarry's."""
 
 
@@ -18,9 +18,9 @@ class DjangoCodec(Codec):
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """The body of a call whose arguments are JSON already; ArgumentError."""
-        if _REST in kwargs:
-            raise ArgumentError(f"no argument can be named {_REST!r}")
-        return msgspec.json.encode(args if not kwargs else {_REST: args, **kwargs} if args else kwargs)
+        if REST in kwargs:
+            raise ArgumentError(f"no argument can be named {REST!r}")
+        return msgspec.json.encode(args if not kwargs else {REST: args, **kwargs} if args else kwargs)
 
     def decode(self, body: bytes) -> Arguments:
         """The arguments in a body; ArgumentError."""
@@ -39,7 +39,7 @@ def decode_arguments(body: bytes) -> Arguments:
         raise ArgumentError(f"the arguments are no JSON: {error}") from None
     if isinstance(content, list):
         return content, {}
-    rest = content.pop(_REST, []) if isinstance(content, dict) else None
+    rest = content.pop(REST, []) if isinstance(content, dict) else None
     if not isinstance(rest, list):
         raise ArgumentError("the arguments are no JSON array or object")
     return rest, content

@@ -13,14 +13,15 @@ from tarry.client.audit.acting import Actor, acting
 from tarry.client.job_records import JobDetail, decode_json, job_detail
 from tarry.django import compat
 from tarry.django.admin.newest import newest_jobs
-from tarry.django.app import DjangoApp
+from tarry.django.app import DjangoApp, find_django_task
 from tarry.django.backend import TarryBackend
+from tarry.django.codec import REST
 from tarry.django.moments import moment
 from tarry.model.attempts import Attempt, attempts_of
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Query
-from tarry.tasks.arguments.hidden_values import name_arguments, without_secrets
+from tarry.tasks.arguments.hidden_values import name_positional, without_secrets
 
 PAGE = 50
 """Jobs of a page."""
@@ -140,13 +141,13 @@ def read_job(given: Mapping[str, str], id: str) -> AdminJobPage:
     """The page of one job; ValueError, JobNotFound, StoreError."""
     app = _app(given)
     job = app.get(id).record()
-    detail, task = job_detail(job), app.tasks.get(job.task)
+    detail = job_detail(job)
     note = detail.note if job.state is not State.DONE else {}
     return AdminJobPage(
         row=_row(job),
         detail=detail,
         # By name, so that a password is known as one, however it was given.
-        arguments=_shown(detail.args if task is None else name_arguments(task, detail.args)),
+        arguments=_shown(_named(app, job.task, detail.args)),
         result=_shown(decode_json(job.note)) if job.state is State.DONE else "",
         traceback=str(note.get("traceback") or note.get("message") or "") if isinstance(note, dict) else "",
         attempts=[_attempt(one) for one in attempts_of(job).attempts],
@@ -247,6 +248,16 @@ def _attempt(one: Attempt) -> AdminAttempt:
     return AdminAttempt(
         one.number, one.outcome, moment(one.started), moment(one.ended), one.owner, one.error, one.traceback
     )
+
+
+def _named(app: DjangoApp, task: str, args: Any) -> Any:
+    """The arguments by name, where the task of Django's is known."""
+    found = find_django_task(task, app.may_import)
+    given, others = (args.get(REST), args) if isinstance(args, dict) else (args, {})
+    if found is None or not isinstance(given, list):
+        return args
+    named = name_positional(found.func, given, int(found.takes_context))
+    return {**others, REST: named} if others else named
 
 
 def _shown(value: Any) -> str:

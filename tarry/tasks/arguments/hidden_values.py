@@ -1,7 +1,7 @@
 """Arguments and results as people see them: the values of what is called a password or the like are hidden."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -34,8 +34,12 @@ def is_secret(name: str) -> bool:
 
 def name_arguments(task: Any, args: Any) -> Any:
     """The arguments of a task's function by name, where they were given by position and the names are known."""
+    return name_positional(task.fn, args) if isinstance(args, list) and not task.batch else args
+
+
+def name_positional(fn: Callable[..., Any], args: list[Any], skipped: int = 0) -> Any:
+    """The arguments by the names of the function's parameters, without the first `skipped` ones; as they are, if there
+    are more of them."""
     # So a password is known as one, however it was given.
-    if not isinstance(args, list) or task.batch:
-        return args
-    known = [each.name for each in inspect.signature(task.fn).parameters.values() if each.kind in _POSITIONAL]
+    known = [each.name for each in inspect.signature(fn).parameters.values() if each.kind in _POSITIONAL][skipped:]
     return args if len(args) > len(known) else dict(zip(known, args, strict=False))

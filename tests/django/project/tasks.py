@@ -112,3 +112,8 @@ hidden = task(plain)
 def ours(task: Any) -> Any:
     """The same task: the type of django-tasks' decorator knows nothing of its backend's options."""
     return task
+
+
+@task
+def login(name: str, password: str) -> str:
+    return name

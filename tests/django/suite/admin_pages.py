@@ -130,6 +130,17 @@ class AdminPages(StoreCase):
         assert "in fail" in shown
         assert result.worker_ids[0] in shown
 
+    def test_what_is_called_a_password_is_hidden(self) -> None:
+        """In arguments, however they were given, and in results."""
+        self.as_user("view_queuedjob")
+        done = self.done(tasks.echo, {"api_key": "sesame-1"}, password="sesame-2")
+        named = tasks.login.enqueue("ann", "sesame-3")
+        for result in (done, named):
+            page = self.page(f"{LIST}{result.id}/change/")
+            assert "sesame" not in page, [line for line in page.splitlines() if "sesame" in line]
+            assert "\u2022\u2022" in html.unescape(page)
+        assert "ann" in self.page(f"{LIST}{named.id}/change/")
+
     def test_retry_and_cancel(self) -> None:
         self.as_user("view_queuedjob", "change_queuedjob")
         failed, waiting = self.done(tasks.fail, "x"), tasks.mail.enqueue("ann")
