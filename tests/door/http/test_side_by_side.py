@@ -196,7 +196,8 @@ def pair(stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     pair = Pair(tmp_path)
     for app in pair.apps:
         monkeypatch.setattr(app.client, "clock", FakeClock(pair.now))
-        monkeypatch.setattr(app.client.store, "time", lambda: pair.now)
+        # Of each connection: pages read the history by one of their own.
+        monkeypatch.setattr(type(app.client.store), "time", lambda store: pair.now)
     yield pair
     pair.close()
 
