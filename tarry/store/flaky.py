@@ -214,8 +214,8 @@ class FlakyFlows(StoreFlows):
     def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
         return list(self._call(self._flows.signals, job, name, key, after))
 
-    def awaiting(self, prefix: str, limit: int) -> list[Awaiting]:
-        return list(self._call(self._flows.awaiting, prefix, limit))
+    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
+        return list(self._call(self._flows.awaiting, prefix, limit, after))
 
 
 class FlakyHistory(JournalHistory):

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.client.clock import Clock
-from tarry.errors import JobNotFound, NotAllowed
+from tarry.errors import JobNotFound, NotAllowed, PartlyUnavailable
 from tarry.model.duration import DAY, SECOND
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow.signal import MOST_VALUE, Awaiting, Signal
@@ -17,11 +17,11 @@ from tarry.model.lifecycle import NotPossible
 from tarry.model.moving import NEVER
 from tarry.store import ids
 from tarry.store.base import Store
-from tarry.store.shared.partial_result import made_of, reachable_part
+from tarry.store.shared.partial_result import partial_result, reachable_part
 from tarry.tasks.durable.waiting import APPROVE, Approval
 
-MOST_WAITING = 1000
-"""How many waiting jobs are looked at."""
+PAGE, MOST_PAGES = 1000, 100
+"""Waiting jobs that are read at once, and how often."""
 KEPT = 30 * DAY
 """How long a decision is kept; microseconds. A task may ask for it again when it is tried again."""
 
@@ -54,14 +54,62 @@ class WaitingApproval(Struct, frozen=True):
         return self.address.name.removeprefix(APPROVE)
 
 
+class FoundApprovals(Struct, frozen=True):
+    """Jobs that wait for a decision, by question and key. is_whole: no others match. away: a shard that was not asked,
+    and may have others."""
+
+    jobs: list[WaitingApproval]
+    is_whole: bool
+    away: PartlyUnavailable | None = None
+
+
+def _any(one: WaitingApproval) -> bool:
+    return True
+
+
+def read_approvals(
+    store: Store,
+    question: str | None = None,
+    wanted: Callable[[WaitingApproval], bool] = _any,
+    limit: int = PAGE * MOST_PAGES,
+    after: Awaiting | None = None,
+) -> FoundApprovals:
+    """The first jobs that wait for a decision and are wanted, `limit` at most. question: only that one. after: only
+    those after this one. At most PAGE * MOST_PAGES jobs are looked at. StoreError."""
+    name, found, away = APPROVE + (question or ""), list[WaitingApproval](), None
+    for _ in range(MOST_PAGES):
+        page, missing = partial_result(partial(store.flows.awaiting, name, PAGE, after))
+        away = away or missing
+        # Other questions that begin with the same text come after all of this one.
+        own = [one for one in page if question is None or one.name == name]
+        found += [one for one in _with_jobs(store, own) if wanted(one)]
+        is_whole = len(own) < PAGE
+        if is_whole or len(found) > limit:
+            return FoundApprovals(found[:limit], is_whole and len(found) <= limit, away)
+        after = own[-1]
+    return FoundApprovals(found[:limit], False, away)
+
+
+def approval_of(store: Store, job: bytes) -> WaitingApproval | None:
+    """Which decision a job waits for; None: none, or it is not among the first 100,000. StoreError."""
+    after: Awaiting | None = None
+    for _ in range(MOST_PAGES):
+        page = reachable_part(partial(store.flows.awaiting, APPROVE, PAGE, after))
+        if own := [one for one in page if one.job == job]:
+            return next(iter(_with_jobs(store, own)), None)
+        if len(page) < PAGE:
+            break
+        after = page[-1]
+    return None
+
+
 def waiting_approvals(store: Store, question: str | None = None) -> list[WaitingApproval]:
-    """The jobs that wait for a decision, by question and key: the first MOST_WAITING. question: only that one.
+    """The jobs that wait for a decision, by question and key: the first 100,000. question: only that one.
     PartlyUnavailable: its answer is without those of a shard that is away."""
-    name = APPROVE + (question or "")
-    wanted = (lambda one: True) if question is None else (lambda one: one.name == name)
-    return made_of(
-        partial(store.flows.awaiting, name, MOST_WAITING), lambda found: _with_jobs(store, list(filter(wanted, found)))
-    )
+    found = read_approvals(store, question)
+    if found.away is not None:
+        raise PartlyUnavailable(str(found.away), found.jobs, found.away.missing)
+    return found.jobs
 
 
 def _with_jobs(store: Store, found: list[Awaiting]) -> list[WaitingApproval]:
@@ -90,8 +138,13 @@ def find_approvals(
 ) -> list[WaitingApproval]:
     """The jobs that wait for this decision. JobNotFound if there are none; NotPossible if the key belongs to several
     questions. allows: whether whoever decides may see that queue; NotAllowed if others wait for the same decision."""
-    waiting = [one for one in waiting_approvals(store, question) if one.address.key == key]
+    read = _of_key(store, key, question)
+    waiting = read.jobs
     found = [one for one in waiting if allows(one.job.queue)]
+    if read.away is not None:
+        raise PartlyUnavailable(str(read.away), found, read.away.missing)
+    if not found and not read.is_whole and question is None:
+        raise NotPossible(f"more than {PAGE * MOST_PAGES:,} jobs wait for approvals: name the question of {key!r}")
     if not found:
         asked = "" if question is None else f" of {question!r}"
         raise JobNotFound(f"no job waits for an approval{asked} with the key {key!r}: it is decided, or not asked yet")
@@ -103,6 +156,17 @@ def find_approvals(
     if any(one.question in questions for one in waiting if not allows(one.job.queue)):
         raise NotAllowed("jobs of queues that this token is not for wait for the same decision")
     return found
+
+
+def _of_key(store: Store, key: str, question: str | None) -> FoundApprovals:
+    """The jobs that wait with this key: with the question at its own place, at most PAGE; else among all that wait."""
+    if question is None:
+        return read_approvals(store, wanted=lambda one: one.address.key == key)
+    name = APPROVE + question
+    first = Awaiting(name, key, bytes(16), 0, 0)
+    page, away = partial_result(partial(store.flows.awaiting, name, PAGE, first))
+    own = [one for one in page if (one.name, one.key) == (name, key)]
+    return FoundApprovals(_with_jobs(store, own), len(own) < PAGE, away)
 
 
 def decide(store: Store, clock: Clock, waiting: list[WaitingApproval], decision: Approval) -> int:

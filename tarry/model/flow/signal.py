@@ -35,10 +35,15 @@ class Awaited(Struct, frozen=True, gc=False):
 
 
 class Awaiting(Struct, frozen=True, gc=False):
-    """A job that waits for a signal, while it is scheduled in this epoch."""
+    """A job that waits for a signal, while it is scheduled in this epoch. They are listed by `place`."""
 
     name: str
     key: str
     job: bytes
     epoch: int
     after: int
+
+    @property
+    def place(self) -> tuple[str, str, bytes]:
+        """Where it stands in lists."""
+        return self.name, self.key, self.job

@@ -212,8 +212,9 @@ class StoreFlows(ABC):
         counts by itself."""
 
     @abstractmethod
-    def awaiting(self, prefix: str, limit: int) -> list[Awaiting]:
-        """The jobs that wait for a signal whose name begins with the prefix, by name, key and job. For people."""
+    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
+        """The jobs that wait for a signal whose name begins with the prefix, by name, key and job. after: only those
+        that come after this one, which may have gone. For people."""
 
 
 class NoFlows(StoreFlows):
@@ -249,5 +250,5 @@ class NoFlows(StoreFlows):
     def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
         return []
 
-    def awaiting(self, prefix: str, limit: int) -> list[Awaiting]:
+    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
         return []

@@ -245,10 +245,11 @@ class MemoryFlows(StoreFlows):
             kept = self._signals.get((name, key), [])
             return kept[bisect_left(kept, after + 1, key=lambda signal: signal.n) :]
 
-    def awaiting(self, prefix: str, limit: int) -> list[Awaiting]:
+    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
         with self._lock:
             found = [one for one in self._awaiting.values() if one.name.startswith(prefix) and self._sleeps(one)]
-        return sorted(found, key=lambda one: (one.name, one.key, one.job))[: max(0, limit)]
+        left = [one for one in found if after is None or one.place > after.place]
+        return sorted(left, key=lambda one: one.place)[: max(0, limit)]
 
     def _drop_signals(self, now: int, limit: int) -> bool:
         old = [(address, one) for address, kept in self._signals.items() for one in kept if one.until <= now]

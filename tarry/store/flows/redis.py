@@ -130,9 +130,13 @@ class RedisFlows(StoreFlows):
             for number, id, value in zip(numbers, ids, kept, strict=True)
         ]
 
-    def awaiting(self, prefix: str, limit: int) -> list[Awaiting]:
+    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
         found: list[Awaiting] = []
         begin, end = b"[" + prefix.encode(), b"(" + prefix.encode() + b"\xff"
+        if after is not None:
+            # A job waits at one place at a time: what follows its id does not matter.
+            address = b"\0".join((after.name.encode(), after.key.encode(), after.job))
+            begin = b"(" + address + b"\xff" * _AWAITED.size
         while len(found) < limit:
             members, last = self._run(scripts.READ_AWAITED, begin, end, limit - len(found))
             found += [one for one in map(_parse_awaited, members) if one.name.startswith(prefix)]

@@ -126,9 +126,9 @@ class ShardedFlows(StoreFlows):
         (number,) = self._located.group([job])
         return self._shards[number].ask(lambda store: store.flows.signals(job, name, key, after))
 
-    def awaiting(self, prefix: str, limit: int) -> list[Awaiting]:
-        answers = self._ask_all(lambda flows: flows.awaiting(prefix, limit))
-        found = sorted((one for some in answers.values() for one in some), key=lambda one: (one.name, one.key, one.job))
+    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
+        answers = self._ask_all(lambda flows: flows.awaiting(prefix, limit, after))
+        found = sorted((one for some in answers.values() for one in some), key=lambda one: one.place)
         return answers.result(found[: max(0, limit)])
 
     def _at_home(self, id: bytes, call: Callable[[StoreFlows], Answer]) -> Answer:

@@ -1,5 +1,6 @@
 """Signals and approvals by HTTP."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,14 @@ from typing import Any
 import pytest
 
 from tarry import App, approve, wait_for
+from tarry.client.flows import approvals
+from tarry.door.console.views import flow_concerns
+from tarry.door.console.views import flows as flows_page
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.model.flow.signal import Signal
 from tarry.store import ids
 from tarry.store.memory import MemoryStore
+from tests.door.http.calling import page as page_of
 from tests.door.http.calling import request as call
 
 
@@ -161,3 +166,42 @@ def test_of_two_who_decide_at_once_the_first_counts(app: App, monkeypatch: pytes
     # A job that asks the same again is not to find the second one.
     assert len(flows.signals(ids.parse(job.id), "approve:refund of 7", "7", 0)) == 1
     assert result(app, job.id) == [True, "", "first"]
+
+
+@pytest.mark.parametrize("count", [6, 7, 10])
+def test_however_many_wait_each_is_found_and_can_be_decided(
+    app: App, access: TokenAccess, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Also behind many that the caller may not see."""
+    monkeypatch.setattr(approvals, "PAGE", 3)
+    monkeypatch.setattr(flow_concerns, "PAGE", 3)
+    monkeypatch.setattr(flows_page, "MOST_SHOWN", 3)
+    keys = [f"{number:02}" for number in range(count)]
+    jobs = {key: app.named("refund").enqueue(key).id for key in keys}
+    app.drain()
+    path, seen = "/v1/approvals?limit=4", list[str]()
+    while path:
+        answer = call(app, "GET", path).json()
+        seen += [one["key"] for one in answer["approvals"]]
+        path = f"/v1/approvals?limit=4&cursor={answer['next']}" if answer["next"] else ""
+    assert seen == keys
+    page, pages = page_of(app, "/approvals"), 1
+    assert f"refund of {keys[-1]}" not in page
+    while following := re.search(r'href="([^"]*)" rel="next"', page):
+        page, pages = page_of(app, following[1].replace("&amp;", "&")), pages + 1
+    assert f"refund of {keys[-1]}" in page
+    assert pages == -(-count // 3)
+    assert "More than 3 jobs wait for a decision." in page_of(app, "/")
+    assert f"<b>refund of {keys[-1]}</b>" in page_of(app, f"/jobs/{jobs[keys[-1]]}")
+    assert call(app, "GET", "/v1/approvals", token="bob", access=access).json() == {
+        "approvals": [], "missing": None, "next": "",
+    }  # fmt: skip
+    decided = {"ok": True, "question": f"refund of {keys[-1]}"}
+    assert call(app, "POST", f"/v1/approvals/{keys[-1]}", json=decided).json()["woken"] == 1
+    assert call(app, "POST", f"/v1/approvals/{keys[-2]}", json={"ok": True}).json()["woken"] == 1
+
+
+@pytest.mark.parametrize("cursor", ["x", "AA", "%FF", "bnVsbA", "WyJhIiwiYiIsImMiXQ"])
+def test_a_cursor_of_somebody_s_own_is_told(app: App, cursor: str) -> None:
+    got = call(app, "GET", f"/v1/approvals?cursor={cursor}")
+    assert (got.status_code, got.json()["detail"]) == (422, "cursor: not one that an answer had")

@@ -19,7 +19,20 @@ from tarry.worker.external_queues import is_external
 LATE = 60.0
 """Seconds after which a ready job that nobody has taken needs attention."""
 ORDER = (
-    *("away", "no_host", "lost", "endpoint", "unserved", "flow", "dead", "full", "late", "approval", "paused"),
+    *(
+        "away",
+        "no_host",
+        "lost",
+        "endpoint",
+        "unserved",
+        "flow",
+        "dead",
+        "full",
+        "late",
+        "approval",
+        "approvals",
+        "paused",
+    ),
     "advice",
 )
 """The kinds, the worst first."""

@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 
 from msgspec.structs import replace
 
+from tarry.client.flows.approvals import PAGE, read_approvals
 from tarry.client.queue_records import QueueRecord
 from tarry.door.console.views.concerns import Concern
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.flows import FlowsQuery, list_flows
-from tarry.door.http.methods.signals import ApprovalsQuery, list_approvals
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import State
 from tarry.store.base import Tally
@@ -38,6 +38,7 @@ def flow_concerns(call: ApiCall, now: float) -> Iterator[Concern]:
     lately = Counter(flow.name for flow in dead if flow.finished and flow.finished > now - _LATELY)
     for name, count in lately.items():
         yield Concern("flow", name, count, "/flows?" + urlencode({"state": "dead", "name": name}))
-    waiting = len(list_approvals.handler(call, ApprovalsQuery()).approvals)
-    if waiting:
-        yield Concern("approval", "", waiting, "/approvals")
+    store = call.service.client.store
+    found = read_approvals(store, wanted=lambda one: call.allows(one.job.queue), limit=PAGE)
+    if found.jobs:
+        yield Concern("approval" if found.is_whole else "approvals", "", len(found.jobs), "/approvals")

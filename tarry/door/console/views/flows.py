@@ -98,11 +98,16 @@ def _cancelled(answer: FlowCancelAnswer) -> str:
 
 @console_page("/approvals", "approvals.html")
 def approvals_page(call: ApiCall, query: ApprovalsQuery) -> PageData:
-    """What waits for a decision: who has waited longest comes first."""
-    answer = list_approvals.handler(call, query)
-    found = sorted(answer.approvals, key=lambda one: one.since)
-    shown = {"approvals": found[:MOST_SHOWN], "count": len(found)}
-    return {**shown, "question": query.question, "missing": answer.missing}
+    """What waits for a decision, some at a time: of those on a page, who has waited longest comes first."""
+    answer = list_approvals.handler(call, replace(query, limit=min(query.limit, MOST_SHOWN)))
+    filters = {} if query.question is None else {"question": query.question}
+    return {
+        "approvals": sorted(answer.approvals, key=lambda one: one.since),
+        "question": query.question,
+        "missing": answer.missing,
+        "following": _address("/approvals", {**filters, "cursor": answer.next}) if answer.next else "",
+        "first": _address("/approvals", filters) if query.cursor else "",
+    }
 
 
 def _decided(answer: DecisionAnswer) -> str:

@@ -1,10 +1,9 @@
 """One job: what has happened to it (`job_course`), why it waits, and its call as code."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
-from tarry.client.flows.approvals import ApprovalRecord
+from tarry.client.flows.approvals import ApprovalRecord, approval_of, approval_record
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.console.views.code import curl_call, python_call
@@ -23,13 +22,13 @@ from tarry.door.http.methods.jobs import (
     retry_job,
     show_job,
 )
-from tarry.door.http.methods.signals import ApprovalsQuery, list_approvals
 from tarry.keeper.host_requests import HostAct
 from tarry.keeper.records import RequestRecord
 from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.moving import NEVER
+from tarry.store import ids
 from tarry.tasks.arguments.hidden_values import name_arguments, without_secrets
 
 MOST_STEPS = 100
@@ -52,7 +51,7 @@ def job_page(call: ApiCall, path: JobPath) -> PageData:
         "job": job,
         "place": place,
         "steps_taken": [(one, _cut(one.value)) for one in job.steps[-MOST_STEPS:]],
-        "asking": next((one for one in _approvals(call, job) if one.id == job.id), None),
+        "asking": _asked_of(call, job),
         "is_endless": job.state is State.SCHEDULED and job.due >= NEVER / SECOND,
         # It changes with its flow only.
         "is_bound": job.state is State.BLOCKED or job.flow == job.id,
@@ -78,9 +77,13 @@ def _cut(value: Any) -> str:
     return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}…"
 
 
-def _approvals(call: ApiCall, job: JobAnswer) -> Sequence[ApprovalRecord]:
-    # Only a job that waits for a time or a signal may wait for a decision.
-    return list_approvals.handler(call, ApprovalsQuery()).approvals if job.state is State.SCHEDULED else []
+def _asked_of(call: ApiCall, job: JobAnswer) -> ApprovalRecord | None:
+    """The decision that it waits for; None: for none."""
+    # Only a job that waits for a time or a signal may wait for one.
+    if job.state is not State.SCHEDULED:
+        return None
+    found = approval_of(call.service.client.store, ids.parse(job.id))
+    return None if found is None else approval_record(found)
 
 
 def asked_stacks(call: ApiCall, path: JobPath) -> list[RequestRecord]:

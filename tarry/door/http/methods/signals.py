@@ -1,8 +1,9 @@
 """Methods about signals: send one, list who waits for a person's decision, and decide."""
 
-from functools import partial
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct
 
 from tarry import errors
@@ -11,18 +12,19 @@ from tarry.client.flows.approvals import (
     approval_record,
     decide,
     find_approvals,
-    waiting_approvals,
+    read_approvals,
 )
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.methods.limits import EVERY_QUEUE
 from tarry.door.http.problem import RequestError, checking
 from tarry.door.identity.access import Scope
-from tarry.model.flow.signal import MOST_ADDRESS
+from tarry.model.flow.signal import MOST_ADDRESS, Awaiting
 from tarry.model.lifecycle import NotPossible
 from tarry.model.quantity import Short
-from tarry.store.shared.partial_result import partial_result
 from tarry.tasks.durable.waiting import APPROVE, Approval
 
+_ID, MOST_CURSOR = 16, 8 * MOST_ADDRESS + 100
+"""Bytes of the id of a job; characters of a cursor."""
 Address = Annotated[str, Meta(min_length=1, max_length=MOST_ADDRESS, pattern=r"^[^\x00]*$")]
 
 
@@ -50,15 +52,20 @@ class ApprovalsQuery(Struct, forbid_unknown_fields=True):
     """Which approvals to list."""
 
     question: Address | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
+    cursor: Annotated[str, Meta(max_length=MOST_CURSOR)] = ""
+    """`next` of the answer before."""
 
 
 class ApprovalList(Struct, frozen=True):
     """Jobs that wait for a person's decision, by question and key."""
 
     approvals: list[ApprovalRecord]
-    """The first 1,000."""
+    """As many as `limit`."""
     missing: str | None = None
     """Why some are not listed: a store that is away; null: all are."""
+    next: str = ""
+    """The `cursor` of those that follow; empty: there are none."""
 
 
 class ApprovalPath(Struct):
@@ -107,9 +114,34 @@ def send_signal(call: ApiCall, body: SignalRequest) -> SignalAnswer:
 @api_method("GET /v1/approvals", Scope.READ)
 def list_approvals(call: ApiCall, query: ApprovalsQuery) -> ApprovalList:
     """Lists the jobs that wait for a person's decision (`approve`)."""
-    found, away = partial_result(partial(waiting_approvals, call.service.client.store, query.question))
-    seen = [approval_record(one) for one in found if call.allows(one.job.queue)]
-    return ApprovalList(seen, str(away) if away else None)
+    found = read_approvals(
+        call.service.client.store,
+        query.question,
+        lambda one: call.allows(one.job.queue),
+        query.limit,
+        _read_cursor(query.cursor),
+    )
+    # Of the last one that the caller may see: it tells nothing of others.
+    following = "" if found.is_whole or not found.jobs else _cursor(found.jobs[-1].address)
+    away = str(found.away) if found.away else None
+    return ApprovalList([approval_record(one) for one in found.jobs], away, following)
+
+
+def _cursor(last: Awaiting) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(last.place)).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> Awaiting | None:
+    if not cursor:
+        return None
+    try:
+        written = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        name, key, job = msgspec.json.decode(written, type=tuple[str, str, bytes])
+    except (ValueError, msgspec.MsgspecError):
+        raise RequestError("cursor: not one that an answer had", "cursor", 422) from None
+    if len(job) != _ID or "\0" in name + key:
+        raise RequestError("cursor: not one that an answer had", "cursor", 422)
+    return Awaiting(name, key, job, 0, 0)
 
 
 @api_method("POST /v1/approvals/{key}", Scope.OPERATE, errors=(errors.JobNotFound, NotPossible))

@@ -142,8 +142,27 @@ class Signalling(FlowCase):
         assert store.flows.awaiting("", 10) == wanted
         assert store.flows.awaiting("approve:", 10) == wanted[:2]
         assert store.flows.awaiting("approve:", 1) == wanted[:1]
+        for place in range(3):
+            assert store.flows.awaiting("", 10, wanted[place]) == wanted[place + 1 :]
+        assert store.flows.awaiting("approve:", 10, wanted[0]) == wanted[1:2]
+        # One that was never there has its place, too.
+        before = Awaiting("approve:refund", "2", b"\0" * 16, 0, 0)
+        assert store.flows.awaiting("approve:", 10, before) == wanted[1:2]
         store.flows.signal(sent("paid", "1"), NOW)
         assert store.flows.awaiting("paid", 10) == []
+
+    def test_many_are_listed_in_parts(self, store: Store) -> None:
+        """Each of them once, by name, key and job, whatever the parts."""
+        keys = [*map(str, range(12)), "", "a", "a!", "a b", "é", "键", "\U0001f600", "1"]
+        for number, key in enumerate(keys):
+            asleep(store, "approve:" + "x" * (number % 3), key)
+        whole = store.flows.awaiting("approve:", 100)
+        assert len(whole) == len(keys)
+        for size in (1, 3, 7):
+            found = store.flows.awaiting("approve:", size)
+            while part := store.flows.awaiting("approve:", size, found[-1]):
+                found += part
+            assert found == whole
 
     @pytest.mark.parametrize("text", ["", "k" * 500, "clé/键:%_\\'\"*"])
     def test_any_text_is_an_address(self, store: Store, text: str) -> None:
