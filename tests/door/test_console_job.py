@@ -27,7 +27,7 @@ from tarry.push.delivery.record import AttemptRecord
 from tarry.store.base import Want
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
-from tarry.tasks.arguments.hidden_values import name_arguments
+from tarry.tasks.arguments.masking import name_arguments
 from tests.door.http.calling import page
 
 AT = AttemptRecord(1, "2026-11-24T16:00:00.000Z", "again", "503")

@@ -99,14 +99,14 @@ def test_the_task_s_settings_place_its_jobs(delivery: DeliveryFixture) -> None:
 
 def test_each_attempt_is_on_record(any_delivery: DeliveryFixture) -> None:
     any_delivery.configure(hook={"schedule": [0.001, 0.001]})
-    any_delivery.server.says("/", answer(503, b'{"busy":true}', [("X-Node", "7")]))
+    any_delivery.server.says("/", answer(503, b'{"busy":true}', [("X-Request-Id", "7")]))
     job = any_delivery.app.enqueue("hook", {})
     any_delivery.deliver()
     assert finished(job) is State.DEAD
     first, second, third = any_delivery.records(job)
     assert [one.attempt for one in (first, second, third)] == [1, 2, 3]
     assert (third.status, third.outcome, third.reason) == (503, "again", "answered 503 Service Unavailable")
-    assert (third.answer, dict(third.headers)["x-node"]) == ('{"busy":true}', "7")
+    assert (third.answer, dict(third.headers)["x-request-id"]) == ('{"busy":true}', "7")
     assert (first.answer, first.headers) == ('{"busy":true}', ())
     assert third.address == f"127.0.0.1:{any_delivery.server.port}"
     assert third.elapsed > 0

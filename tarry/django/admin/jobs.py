@@ -21,7 +21,7 @@ from tarry.model.attempts import Attempt, attempts_of
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Query
-from tarry.tasks.arguments.hidden_values import name_positional, without_secrets
+from tarry.tasks.arguments.masking import name_positional, without_secrets
 
 PAGE = 50
 """Jobs of a page."""

@@ -14,7 +14,7 @@ from tarry.door.console.charts.drawing import spark
 from tarry.door.console.charts.scale import short_number
 from tarry.door.console.translation import Language
 from tarry.model.duration import SECOND, format_duration
-from tarry.tasks.arguments.hidden_values import without_secrets
+from tarry.tasks.arguments.masking import without_secrets
 
 MOST_TEXT = 20_000
 """Characters of arguments, results and tracebacks that a page shows."""

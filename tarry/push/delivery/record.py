@@ -4,6 +4,7 @@ The record of the attempt that delivered is the job's result. The records before
 object on a line: the newest in full, older ones without headers and with less of the answer.
 """
 
+import re
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,11 +19,18 @@ from tarry.push.delivery.verdict import MAYBE, Again, Delivered, Disabled, Final
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.response import Headers, HttpResponse
 from tarry.tasks import progress
+from tarry.tasks.arguments.masking import HIDDEN, mask_json
 
 MOST_KEPT = 20
 """Attempts, the newest ones."""
 MOST_HEAD, MOST_ANSWER, MOST_OLD = 4096, 8192, 200
 """Bytes of headers and of the answer in the newest record, and characters of the answer in older ones."""
+_SHOWN = re.compile(
+    r"content-(type|length|encoding|language)|transfer-encoding|connection|date|server|via|age|allow|vary|expires"
+    r"|cache-control|etag|last-modified|retry-after|(x-)?ratelimit(-[a-z]+)*|(x-)?(request|correlation|trace)(-?id)?"
+    r"|traceparent|x-amzn-requestid|cf-ray"
+)
+"""Headers of an answer whose values are kept."""
 MOST_TEXT = 32 * 1024
 """Bytes of all records of a job."""
 
@@ -93,10 +101,12 @@ def make_record(
     if isinstance(came, Failure):
         return record
     # By its size in JSON, where one character may take several bytes.
-    record.answer = _shrink_text(came.excerpt(), MOST_ANSWER)
-    record.cut = came.cut or len(record.answer.encode()) < len(came.body)
+    text = came.excerpt()
+    masked = mask_json(text)
+    record.answer = _shrink_text(masked, MOST_ANSWER)
+    record.cut = came.cut or len(text.encode()) < len(came.body) or len(record.answer) < len(masked)
     record.version, record.url = came.version, came.url
-    record.headers = _first_headers(came.headers, MOST_HEAD)
+    record.headers = _first_headers(_mask_headers(came.headers), MOST_HEAD)
     return record
 
 
@@ -159,6 +169,12 @@ def _parse_line(line: str) -> list[AttemptRecord]:
         return [msgspec.json.decode(line, type=AttemptRecord)]
     except msgspec.MsgspecError:
         return []
+
+
+def _mask_headers(headers: Headers) -> Headers:
+    """The headers, of which only those that help to find a fault have their values."""
+    # Others may have cookies, keys, or links that let in whoever has them.
+    return tuple((name, value if _SHOWN.fullmatch(name.lower()) else HIDDEN) for name, value in headers)
 
 
 def _first_headers(headers: Headers, most: int) -> Headers:

@@ -10,7 +10,7 @@ from tarry.door.console.rendering import MOST_TEXT, moment, number, pretty, size
 from tarry.door.console.translation import LANGUAGES
 from tarry.door.console.views.job_course import ShownAttempt
 from tarry.push.delivery.record import AttemptRecord
-from tarry.tasks.arguments.hidden_values import DEEPEST, HIDDEN, is_secret
+from tarry.tasks.arguments.masking import DEEPEST, HIDDEN, is_secret
 
 ENGLISH, CHINESE = LANGUAGES
 

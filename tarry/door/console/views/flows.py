@@ -24,7 +24,7 @@ from tarry.door.http.methods.flows import (
 )
 from tarry.door.http.methods.signals import ApprovalsQuery, DecisionAnswer, decide_approval, list_approvals
 from tarry.model.job import State
-from tarry.tasks.arguments.hidden_values import without_secrets
+from tarry.tasks.arguments.masking import without_secrets
 
 MOST_SHOWN = 100
 """Flows, jobs or approvals of a page."""

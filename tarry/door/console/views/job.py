@@ -29,7 +29,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.moving import NEVER
 from tarry.store import ids
-from tarry.tasks.arguments.hidden_values import name_arguments, without_secrets
+from tarry.tasks.arguments.masking import name_arguments, without_secrets
 
 MOST_STEPS = 100
 """Durable steps of a job that its page lists: the last ones."""

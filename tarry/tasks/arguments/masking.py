@@ -1,6 +1,8 @@
-"""Arguments and results as people see them: the values of what is called a password or the like are hidden."""
+"""What is kept off pages and records: values whose names say that they are secret; and arguments by their names."""
 
 import inspect
+import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,9 +11,22 @@ from msgspec import Struct
 
 HIDDEN = "••••••"
 DEEPEST = 60
-"""Lists and objects within each other that are shown."""
-_SECRETS = ("password", "passwd", "secret", "token", "authorization", "api_key", "apikey", "credential", "private_key")
+"""Lists and objects within each other that are looked at."""
+_SECRETS = (
+    "password", "passwd", "secret", "token", "authorization", "api_key", "apikey", "credential", "private_key",
+    "cookie",
+)  # fmt: skip
+_MOST_NAME = 200
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+# Of JSON that is cut, too: a name, and the text, number or word that follows it.
+_VALUE = r'("(?:[^"\\]|\\.)*+"?|[^\s,\[\]{}"]++)'
+_MEMBER = re.compile(rf'"([^"\\]{{1,{_MOST_NAME}}})"\s{{0,10}}:\s{{0,10}}{_VALUE}', re.DOTALL)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of something with this name is hidden."""
+    plain = name.lower().replace("-", "_")
+    return any(word in plain for word in _SECRETS)
 
 
 def without_secrets(value: Any, depth: int = 0) -> Any:
@@ -26,10 +41,24 @@ def without_secrets(value: Any, depth: int = 0) -> Any:
     return [without_secrets(one, depth + 1) for one in value] if isinstance(value, list) else value
 
 
-def is_secret(name: str) -> bool:
-    """Whether the value of an argument with this name is kept off pages."""
-    plain = name.lower().replace("-", "_")
-    return any(word in plain for word in _SECRETS)
+def mask_json(text: str) -> str:
+    """A text that may be JSON, or the start of JSON, with the values of secret names hidden. Any other stays as it
+    is."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return _MEMBER.sub(_mask_member, text)
+    masked = without_secrets(found)
+    # As it was written, unless something is hidden.
+    return text if masked == found else json.dumps(masked, ensure_ascii=False)
+
+
+def _mask_member(found: re.Match[str]) -> str:
+    if not is_secret(found[1]):
+        return found[0]
+    return f'{found[0][: found.start(2) - found.start()]}"{HIDDEN}"'
 
 
 def name_arguments(task: Any, args: Any) -> Any:
