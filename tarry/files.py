@@ -1,4 +1,5 @@
-"""Private files: created with narrow rights, and never opened through the symbolic link of another user."""
+"""Private files: created with narrow rights, whatever the umask, and not opened through the symbolic link of another
+user."""
 
 import contextlib
 import os
@@ -8,6 +9,7 @@ from secrets import token_hex
 
 OURS, GROUP = 0o600, 0o640
 """For the owner alone; and for the group to read."""
+FOLDER = 0o750
 
 
 def open_private(path: Path | str, flags: int, mode: int = GROUP) -> int:
@@ -39,6 +41,35 @@ def make(path: Path, mode: int = GROUP) -> None:
             _move_into_place(fresh, path, mode)
         finally:
             os.unlink(fresh)
+
+
+def replace(path: Path, content: bytes, mode: int = OURS) -> None:
+    """Replaces the file as a whole: who reads it meanwhile sees the old or the new one. It is on the disk when this
+    returns, and has just these rights. OSError."""
+    # A name that nobody can guess, and O_EXCL: whoever may write to the directory could plant a link under another.
+    fresh = path.with_name(f".{path.name}.{token_hex(8)}")
+    try:
+        with open(_create(fresh, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise
+
+
+def make_directory(path: Path, mode: int = FOLDER) -> None:
+    """Makes the directory, and those above it that are missing, with at most these rights. OSError."""
+    # Not `mkdir(parents=True)`: it gives the ones above all rights that the umask leaves.
+    for folder in reversed([one for one in (path, *path.parents) if not one.exists()]):
+        folder.mkdir(mode, exist_ok=True)
+
+
+def _create(path: Path, mode: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
 def _move_into_place(fresh: Path, path: Path, mode: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tarry import files
 from tarry.errors import MasterError, StoreUnavailable
+from tarry.metrics.textfile import write_whole
 from tarry.push.journal.append_file import AppendFile
 from tarry.runtime.board.scoreboard import Scoreboard, board_path
 from tarry.runtime.logs.file import LogFile
@@ -20,6 +21,7 @@ from tarry.runtime.pidfile import PidFile, holder
 from tarry.runtime.scale_request import write_request
 from tarry.store.opening import open_store
 from tarry.store.outbox import Outbox
+from tests.cli.project import Project, until
 from tests.store.test_outbox import entries
 
 NOBODY = 65534
@@ -174,3 +176,50 @@ def test_a_strangers_pid_file_is_replaced(tmp_path: Path) -> None:
     os.chown(path, NOBODY, NOBODY)
     with PidFile(path):
         assert (path.stat().st_uid, holder(path)) == (os.geteuid(), os.getpid())
+
+
+def test_directories_are_made_with_narrow_rights_all_of_them(tmp_path: Path) -> None:
+    files.make_directory(tmp_path / "a" / "b" / "c")
+    files.make_directory(tmp_path / "a" / "b" / "c")
+    assert set(rights(tmp_path).values()) == {"0o750"}
+
+
+def test_a_file_that_is_replaced_takes_no_planted_link(tmp_path: Path) -> None:
+    """Neither one under its own name nor one under a name of the past, with the number of a process."""
+    victim, figures = tmp_path / "victim", tmp_path / "figures.prom"
+    victim.write_text("as it was")
+    for name in ("figures.prom", f"figures.prom.{os.getpid()}", f".figures.prom.{os.getpid()}"):
+        (tmp_path / name).symlink_to(victim)
+    write_whole(figures, b"figures")
+    assert (victim.read_text(), figures.read_text(), figures.is_symlink()) == ("as it was", "figures", False)
+    assert oct(figures.lstat().st_mode & 0o777) == "0o644"
+
+
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_a_file_that_is_replaced_has_just_these_rights(tmp_path: Path, umask: int) -> None:
+    os.umask(umask)
+    files.replace(tmp_path / "tokens.toml", b"", files.OURS)
+    os.umask(0)
+    assert rights(tmp_path) == {"tokens.toml": "0o600"}
+
+
+def test_everything_that_a_master_and_a_server_make(tmp_path: Path) -> None:
+    """With umask 0: nobody else may write, nor read but what the group may."""
+    project = Project(tmp_path)
+    project.settings(
+        '[master]\nlog = "logs/x/tarry.log"\n'
+        '[server]\nhttp = "unix:run/y/http.sock"\nbeanstalk = "unix:run/z/b.sock"\n'
+        '[metrics]\ntextfile = "figures/tarry.prom"\n'
+    )
+    (tmp_path / "figures").mkdir(0o750)
+    before = {file for file in tmp_path.rglob("*") if file.name != "figures"} | {project.log_file}
+    try:
+        # The directory of the test was made with umask 0 too.
+        project.serve()
+        until(lambda: (tmp_path / "figures" / "tarry.prom").exists() and (tmp_path / "run/z/b.sock").exists())
+        made = {file: file.lstat().st_mode & 0o777 for file in tmp_path.rglob("*") if file not in before}
+    finally:
+        project.close()
+    ours = {file: oct(mode) for file, mode in made.items() if "__pycache__" not in file.parts}
+    wide = {name: mode for name, mode in ours.items() if int(mode, 8) & 0o007 and name.name != "tarry.prom"}
+    assert (wide, len(ours) > 8) == ({}, True), ours

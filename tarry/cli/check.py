@@ -3,7 +3,9 @@
 import argparse
 import os
 import time
+from collections.abc import Sequence
 
+from tarry.cli.local_users import open_door_advice, other_users
 from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
 from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.cli.queues import unknown_tasks
@@ -11,10 +13,12 @@ from tarry.config import Pool
 from tarry.errors import TarryError
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import SECOND, format_duration
+from tarry.model.listen_address import ListenAddress
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
 from tarry.process.metrics import check_metrics
 from tarry.process.server import check_server
+from tarry.server_settings import ServerConfig
 from tarry.store import creation
 from tarry.store.base import Diagnostic, Store
 from tarry.store.hosts import list_hosts
@@ -146,7 +150,18 @@ def _server(setup: Setup) -> list[Diagnostic]:
     if not server.is_on:
         return []
     check_server(setup.home, server)
-    return [Diagnostic(door, ", ".join(map(str, addresses))) for door, addresses in server.addresses.items()]
+    others = other_users()
+    return [
+        Diagnostic(door, ", ".join(map(str, addresses)), _door_advice(server, door, addresses, others))
+        for door, addresses in server.addresses.items()
+    ]
+
+
+def _door_advice(server: ServerConfig, door: str, addresses: Sequence[ListenAddress], others: Sequence[str]) -> str:
+    if door == "http" and (server.tokens or server.passwords):
+        return ""
+    ways = {"http": "set server.tokens, or server.http to unix:PATH"}
+    return open_door_advice(addresses, ways.get(door, f"set server.{door} to unix:PATH"), others)
 
 
 def _metrics(setup: Setup) -> list[Diagnostic]:
@@ -155,7 +170,10 @@ def _metrics(setup: Setup) -> list[Diagnostic]:
     if not metrics.is_on:
         return []
     check_metrics(setup.config)
-    facts = [Diagnostic("metrics", ", ".join(map(str, metrics.listen)))] if metrics.listen else []
+    facts = []
+    if metrics.listen:
+        advice = open_door_advice(metrics.listen, "set metrics.listen to unix:PATH, or metrics.textfile", other_users())
+        facts.append(Diagnostic("metrics", ", ".join(map(str, metrics.listen)), advice))
     if (path := metrics.textfile) is not None:
         advice = "" if os.access(path.parent, os.W_OK) else f"cannot be written: let tarry write in {path.parent}"
         facts.append(Diagnostic("metrics", f"{path}, every {format_duration(round(metrics.every * SECOND))}", advice))

@@ -2,10 +2,11 @@
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+
+from tarry import files
 
 log = logging.getLogger("tarry.metrics")
 
@@ -56,14 +57,5 @@ class Textfile:
 
 def write_whole(path: Path, text: bytes) -> None:
     """Writes a file so that a reader sees all of it, or the one before; readable by all. OSError."""
-    # Of this process only: while a keeper is replaced, two may write. node_exporter reads no such name.
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(text)
-        # node_exporter is another user, and a daemon's umask would keep it out.
-        draft.chmod(0o644)
-        draft.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise
+    # node_exporter is another user, and a daemon's umask would keep it out. It reads no name that begins with a dot.
+    files.replace(path, text, 0o644)

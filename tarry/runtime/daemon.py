@@ -133,7 +133,7 @@ def _redirect(log: Path | None) -> None:
 def _open_log(log: Path) -> int:
     """Opens the log, or /dev/null if that fails."""
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
+        files.make_directory(log.parent)
         return files.open_private(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError:
         # `handlers.configure` opens the log again, and reports the error.

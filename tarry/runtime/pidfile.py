@@ -26,7 +26,7 @@ class PidFile:
     def __enter__(self) -> Self:
         """Takes the lock and writes our pid. MasterError: a live master has it, or the file cannot be made."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            files.make_directory(self._path.parent)
             self._fd = self._acquire()
             # A stale file may hold a longer pid.
             os.ftruncate(self._fd, 0)

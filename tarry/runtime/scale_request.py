@@ -1,6 +1,5 @@
 """A request for a number of workers in a pool: a file beside the pid file, followed by a signal to the master."""
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -16,11 +15,8 @@ def scale_path(pid_file: Path) -> Path:
 def write_request(pid_file: Path, pool: str, workers: int) -> Path:
     """Writes the request atomically and returns its path. The caller signals the master next. OSError."""
     path = scale_path(pid_file)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    with os.fdopen(files.open_private(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, files.OURS), "wb") as file:
-        file.write(msgspec.json.encode((pool, workers)))
     # In one step: the master may look for a request at any time, and must not find half of one.
-    os.replace(draft, path)
+    files.replace(path, msgspec.json.encode((pool, workers)))
     return path
 
 

@@ -1,9 +1,19 @@
+import os
+import pwd
 import sqlite3
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from tarry.cli import check
+from tarry.cli.local_users import open_door_advice, other_users
+from tarry.config import Config
+from tarry.metrics_settings import MetricsConfig
+from tarry.model.listen_address import listen_address
+from tarry.server_settings import ServerConfig
 from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tests.cli.disk import Disk
 from tests.cli.project import Project
@@ -36,7 +46,9 @@ def test_check_tells_the_facts(project: Project) -> None:
 
 def test_check_of_a_server(project: Project) -> None:
     project.settings('[server]\nhttp = "127.0.0.1:7800"\nbeanstalk = "unix:b.sock"\n')
-    facts = {fact["name"]: fact["value"] for fact in project.facts("check")["facts"]}
+    # Where other people may log in to this host, the open door is told of.
+    told = msgspec.json.decode(project.tarry("check", "--json").out)["facts"]
+    facts = {fact["name"]: fact["value"] for fact in told}
     assert (facts["http"], facts["beanstalk"]) == ("127.0.0.1:7800", f"unix:{project.directory}/b.sock")
     project.settings('[server]\nhttp = ":7800"\ntokens = "none.toml"\n')
     checked = project.tarry("check")
@@ -193,3 +205,39 @@ def test_sqlites_own_uris_are_refused_and_no_file_is_made(project: Project, url:
     (told,) = [advice for name, advice in troubles(project).items() if name == "store"]
     assert "jobs must outlive the process; name a file, as in sqlite:///tarry.db" in told
     assert not any(file.name.startswith("file:") for file in project.directory.iterdir())
+
+
+def _account(name: str, uid: int, shell: str = "/bin/bash") -> pwd.struct_passwd:
+    return pwd.struct_passwd((name, "x", uid, uid, "", "/", shell))
+
+
+def test_the_other_people_of_a_host() -> None:
+    accounts = [
+        _account("root", 0), _account("me", os.geteuid()), _account("daemon", 1, "/usr/sbin/nologin"),
+        _account("ann", 1500), _account("service", 1600, "/bin/false"), _account("nobody", 65534),
+    ]  # fmt: skip
+    assert other_users(accounts) == ["ann"]
+
+
+def test_a_door_that_asks_for_nothing_is_told_where_others_can_reach_it() -> None:
+    tcp, unix = listen_address("127.0.0.1:7800"), listen_address("unix:/run/t.sock")
+    said = open_door_advice([unix, tcp], "set server.tokens", ["ann"])
+    assert said == "every user of this host (ann) can use 127.0.0.1:7800: set server.tokens"
+    assert open_door_advice([unix], "", ["ann"]) == open_door_advice([tcp], "", []) == ""
+
+
+@pytest.mark.parametrize("rights", [{}, {"tokens": Path("t.toml")}, {"passwords": Path("p.toml")}])
+def test_check_tells_of_doors_that_ask_for_nothing(rights: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "other_users", lambda: ["ann"])
+    monkeypatch.setattr(check, "check_server", lambda home, server: None)
+    monkeypatch.setattr(check, "check_metrics", lambda config: None)
+    tcp = (listen_address("127.0.0.1:7800"),)
+    config = Config(
+        server=msgspec.structs.replace(ServerConfig(http=tcp, beanstalk=tcp), **rights),
+        metrics=MetricsConfig(listen=tcp),
+    )
+    setup: Any = SimpleNamespace(config=config, home=Path())
+    found = {fact.name: fact.advice for fact in (*check._server(setup), *check._metrics(setup))}
+    assert {name for name, advice in found.items() if advice} == {"beanstalk", "metrics"} | (
+        set() if rights else {"http"}
+    )

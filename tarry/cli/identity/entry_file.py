@@ -1,7 +1,6 @@
 """Changes the files of tokens and passwords, each with a section `[KIND.NAME]` for every entry."""
 
 import argparse
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -123,11 +122,5 @@ def remove_sections(path: Path, noun: str, names: Sequence[str], read: ReadEntri
 
 def write(path: Path, text: str) -> None:
     """Replaces the file as a whole: a server that reads it meanwhile sees the old or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = files.open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, files.OURS)
-    with open(fd, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    files.make_directory(path.parent)
+    files.replace(path, text.encode())

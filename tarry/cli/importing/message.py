@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from tarry.model.duration import SECOND
 from tarry.model.job import StoredCount
+from tarry.tasks.arguments.json_depth import MOST_DEPTH, is_too_deep
 
 MOST = 64 * 2**20
 """Bytes that a body may have once it is unpacked."""
@@ -67,6 +68,8 @@ def read_message(raw: bytes) -> CeleryMessage:
         facts = msgspec.convert(content if is_first else envelope.headers, _Facts)
         args, kwargs, embed = _call(content)
         return _message(facts, args, kwargs, embed, envelope.properties)
+    except RecursionError:
+        raise _too_deep() from None
     except (msgspec.MsgspecError, binascii.Error, ValueError, TypeError, zlib.error) as error:
         raise UnreadableMessage(f"it is no message of Celery's: {error}") from None
 
@@ -79,7 +82,15 @@ def _content(envelope: _Envelope) -> Any:
     body = envelope.body.encode()
     if envelope.properties.get("body_encoding") == "base64":
         body = base64.b64decode(body, validate=True)
-    return msgspec.json.decode(_unpacked(body, envelope.headers.get("compression")))
+    unpacked = _unpacked(body, envelope.headers.get("compression"))
+    # Python's decoders may read more levels here than a worker can, which stands deeper in its stack.
+    if is_too_deep(unpacked):
+        raise _too_deep()
+    return msgspec.json.decode(unpacked)
+
+
+def _too_deep() -> UnreadableMessage:
+    return UnreadableMessage(f"it is nested in more than {MOST_DEPTH} levels, and no worker could read it")
 
 
 def _unpacked(body: bytes, how: Any) -> bytes:

@@ -18,9 +18,13 @@ class JoinedWrites(asyncio.Transport):
         self._transport, self._loop = transport, loop
         self._held: list[bytes | bytearray | memoryview] = []
         self._size = 0
+        self._has_ended = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Sends the data soon."""
+        """Sends the data soon; nothing after `write_eof`."""
+        # An answer that was under way when the client broke the protocol: the client was told so, and hears no more.
+        if self._has_ended:
+            return
         if not self._held:
             self._loop.call_soon(self._send)
         self._held.append(data)
@@ -31,6 +35,7 @@ class JoinedWrites(asyncio.Transport):
     def write_eof(self) -> None:
         """Sends what was written; nothing more follows."""
         self._send()
+        self._has_ended = True
         self._transport.write_eof()
 
     def close(self) -> None:

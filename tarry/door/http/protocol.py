@@ -304,6 +304,10 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
             return
         self.transport.write(_response(error))
+        if self.is_busy:
+            # As if the client had gone: the application ends, and what it still answers goes nowhere.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         # They must not take the descriptors of those that are served.
         most = min(MOST_REFUSED, self._door.connections.most)
         if self._door.refused_open >= most or not self.transport.can_write_eof():

@@ -76,7 +76,7 @@ class AppendFile:
             found = os.stat(self.path)
             if held is not None and (found.st_dev, found.st_ino) == held.identity:
                 return held
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        files.make_directory(self.path.parent)
         opened = self._descriptor = _Descriptor(self.path)
         return opened
 

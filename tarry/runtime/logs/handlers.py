@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tarry import files
 from tarry.errors import ConfigError
 from tarry.model.log_target import LogTarget, log_target
 from tarry.runtime.logs import syslog
@@ -76,7 +77,7 @@ def _create_handler(target: LogTarget) -> logging.Handler:
 
 def _create_file_handler(path: Path) -> logging.Handler:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        files.make_directory(path.parent)
         return LogFile(path)
     except OSError as error:
         raise ConfigError(f"log file {path} cannot be written ({error.strerror}): set master.log to another") from None

@@ -5,6 +5,7 @@ import socket
 import stat
 from pathlib import Path
 
+from tarry import files
 from tarry.errors import MasterError
 from tarry.model.listen_address import ListenAddress
 
@@ -51,7 +52,7 @@ def _open_tcp(address: ListenAddress, backlog: int) -> socket.socket:
 
 def _open_unix(address: ListenAddress, backlog: int) -> socket.socket:
     path = Path(address.path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    files.make_directory(path.parent)
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Not changed afterwards: for an instant anybody could connect.

@@ -28,11 +28,11 @@ class Application:
     def __init__(self) -> None:
         self.may_answer = asyncio.Event()
         self.may_answer.set()
-        self.calls = 0
+        self.calls, self.reads = 0, True
 
     async def __call__(self, scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
         self.calls += 1
-        length, more = 0, True
+        length, more = 0, self.reads
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -316,3 +316,35 @@ def test_the_last_answer_says_that_the_connection_ends() -> None:
         status, headers, _ = answer(idle)
         assert (status, headers["connection"]) == (200, "close")
         assert has_ended(idle)
+
+
+CHUNKED = b"POST /v1/jobs HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+MALFORMED = {
+    "chunk size": CHUNKED + b"zz\r\n",
+    "end of a chunk": CHUNKED + b"2\r\n{}xx\r\n",
+    "long chunk size": CHUNKED + b"f" * 100,
+    "header": b"GET / HTTP/1.1\r\nHo st: t\r\n\r\n",
+    "header without a host": b"GET / HTTP/1.1\r\n\r\n",
+    "target": b"GET \x01 HTTP/1.1\r\nHost: t\r\n\r\n",
+    "version": b"GET / HTTP/9.9\r\nHost: t\r\n\r\n",
+    "method": b"G\x00T / HTTP/1.1\r\nHost: t\r\n\r\n",
+    "length": b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: x\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_malformed_request_is_answered_400_and_leaves_nothing_in_the_log(
+    reads: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving() as served:
+        served.application.reads = reads
+        for name, request in MALFORMED.items():
+            # In two parts, so that the application may have begun with its answer.
+            with served.client(request[:-6]) as client:
+                until(lambda: served.door.state.connections)
+                client.sendall(request[-6:])
+                assert answer(client)[0] in ((400,) if reads else (200, 400)), name
+            until(lambda: served.connections.open == 0)
+        assert served.door.invalid >= len(MALFORMED) - 4
+    assert [record.getMessage() for record in caplog.records] == []

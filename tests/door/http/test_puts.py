@@ -431,3 +431,10 @@ def test_a_body_may_be_too_large() -> None:
     app = App(MemoryStore())
     app.client.factory.max_body = 100
     assert problem(put(app, {"task": "t", "args": ["x" * 200]}))[0] == 413
+
+
+def test_long_lines_are_committed_in_chunks_that_the_ring_takes(app: App) -> None:
+    """Together they take more than may wait: each is stored all the same."""
+    text = json.dumps({"task": "nobody", "args": ["x" * 900_000]}).encode()
+    got = put_lines(app, *[text] * 80)
+    assert (got.status_code, got.text.count('"is_new":true')) == (201, 80), got.text[:500]

@@ -28,8 +28,8 @@ LINES = ("application/x-ndjson", "application/jsonl")
 MOST_JOBS = 10_000
 """In a list."""
 MOST_LINES = 1_000_000
-CHUNK = 1000
-"""Lines that are committed together at most."""
+CHUNK, CHUNK_BYTES = 1000, 8 * 2**20
+"""Lines, and bytes of lines, that are committed together at most."""
 _KEPT = 2**20
 """Bytes of answers that are kept in memory; more go into a temporary file."""
 # Beside the arguments: options, and names.
@@ -159,7 +159,7 @@ async def _line_chunks(call: ApiCall, name: str | None) -> AsyncIterator[list[Ma
     """The jobs of the lines, and what is wrong with the others; as many at once as are committed together."""
     most = call.service.client.factory.max_body + _MOST_LINE_BESIDES
     chunk: list[Made | PutItem] = []
-    number = 0
+    number = size = 0
     try:
         async for lines in read_lines(call.request, most):
             for line in lines:
@@ -167,10 +167,12 @@ async def _line_chunks(call: ApiCall, name: str | None) -> AsyncIterator[list[Ma
                 if number > MOST_LINES:
                     raise RequestError(f"more than {MOST_LINES} lines: send the others with another request", None, 413)
                 if line.strip():
+                    # Before the line: with it the chunk could be more than the ring takes at once.
+                    if len(chunk) >= CHUNK or (chunk and size + len(line) > CHUNK_BYTES):
+                        yield chunk
+                        chunk, size = [], 0
                     chunk.append(_make_line(call, line, number, name))
-                if len(chunk) >= CHUNK:
-                    yield chunk
-                    chunk = []
+                    size += len(line)
     except RequestError as error:
         # Jobs before it are stored, so the answer has to tell of those.
         chunk.append(PutItem(error=problem_of(error)))

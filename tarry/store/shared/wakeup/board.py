@@ -185,6 +185,8 @@ def _bind(path: str) -> socket.socket | None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     listener.setblocking(False)
     try:
+        # Before it has a name; the umask could leave it open to all.
+        os.fchmod(listener.fileno(), 0o660)
         listener.bind(path)
     except OSError:
         listener.close()
