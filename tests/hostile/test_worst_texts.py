@@ -31,6 +31,7 @@ from tarry.push.rule.php_tokens import parse_number
 from tarry.store import ids
 from tarry.store.job_search import parse_moment
 from tarry.store.mysql.link.address import parse as parse_mysql
+from tarry.store.name_pattern import pattern_of
 from tarry.store.postgres.url import parse_url as parse_postgres
 from tarry.store.redis.url import parse_url as parse_redis
 from tarry.store.shards.shard import parse_shard_url, public_url
@@ -78,6 +79,7 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "beanstalk line": lambda text: read_line(text.encode("utf-8", "surrogatepass")),
     "beanstalk stream": _feed,
     "depth": lambda text: is_too_deep(text.encode("utf-8", "surrogatepass")),
+    "name pattern": lambda text: pattern_of(["*a*a*a*a*a*a*a*a*a*a*b"]).fullmatch(text[:200]),
     "rule in CEL": RetryRule.parse,
     "rule of the longest text": lambda text: RetryRule.parse(text[:MOST_TEXT]),
     "number in PHP": parse_number,
