@@ -99,10 +99,8 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "url of redis": parse_redis,
     "url of postgresql": parse_postgres,
     "url of mysql": parse_mysql,
-} | {
-    # The others are read by the parsers above.
-    f"endpoint's {name}": _setting(name)
-    for name in ("queue", "secret", "headers", "alert", "order")
+    # The other settings of an endpoint are read by the parsers above.
+    **{f"endpoint's {name}": _setting(name) for name in ("queue", "secret", "headers", "alert", "order")},
 }
 
 
