@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.alert.condition import MOST_DETAILS, Condition, clean_line
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY, HOUR, MINUTE, format_duration
 
 log = logging.getLogger("tarry.alerts")
@@ -69,6 +70,8 @@ class OpenCondition(Struct, omit_defaults=True):
     """When it was first missing; 0: it is present."""
     brief: str = ""
     """See `Condition.brief`."""
+    soon: bool = False
+    """See `Condition.soon`."""
 
 
 class AlarmState(Struct, omit_defaults=True):
@@ -79,6 +82,8 @@ class AlarmState(Struct, omit_defaults=True):
     owed: list[Notice] = []
     sent: dict[str, int] = {}
     """When the last message was sent, by id of recipient."""
+    early: dict[str, int] = {}
+    """When the end of an urgent condition was last sent before its turn, by id of recipient."""
 
 
 class AlarmStorage(Protocol):
@@ -109,7 +114,7 @@ class Alarms:
             try:
                 self.state = msgspec.json.decode(self._last_written, type=AlarmState)
             # Something else may have been written there.
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 log.warning("the stored state of alerts cannot be read and is dropped: %s", error)
 
     def save(self, now: int) -> bool:
@@ -117,6 +122,7 @@ class Alarms:
         state = self.state
         # Entries of recipients that are gone would pile up.
         state.sent = {id: at for id, at in state.sent.items() if 0 <= now - at < 30 * DAY}
+        state.early = {id: at for id, at in state.early.items() if 0 <= now - at < 30 * DAY}
         # A condition that was not reported yet begins anew after a restart, so most changes need no write.
         told = replace(state, open={key: one for key, one in state.open.items() if one.told})
         content = msgspec.json.encode(told) if told != AlarmState() else None
@@ -172,7 +178,7 @@ class Alarms:
                 return
             one = OpenCondition(min(condition.since or now, now - condition.ago), "", "", 0, brief=condition.brief)
             self.state.open[condition.key] = one
-        one.gone, one.calm, one.task = 0, condition.calm, condition.task
+        one.gone, one.calm, one.task, one.soon = 0, condition.calm, condition.task, condition.soon
         if not one.told:
             one.what = clean_line(condition.what)
         if not one.told and now - one.since >= condition.holds:
@@ -204,7 +210,7 @@ class Alarms:
             self._count_brief(key, one)
         if one.told:
             log.warning("%s", one.over)
-            self._enqueue(Notice(key, now, one.over, one.since, one.gone), one.task, to)
+            self._enqueue(Notice(key, now, one.over, one.since, one.gone, soon=one.soon), one.task, to)
 
     def _count_brief(self, key: str, one: OpenCondition) -> None:
         brief = self.state.brief.setdefault(key, BriefOutage(clean_line(one.brief), one.since))

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.alert.condition import clean_line
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job, State
 from tarry.store.base import Store
@@ -82,6 +83,6 @@ class Deaths:
 def _reason(job: Job) -> str:
     try:
         facts = msgspec.json.decode(job.note, type=dict[str, str])
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return "no reason is known"
     return clean_line(f"{facts.get('type', '')}: {facts.get('message', '')}", 200)

@@ -73,9 +73,25 @@ class Dispatcher:
             one.forget(recipients, now - DROPPED_AFTER)
         for id in dict.fromkeys(id for one in alarms for notice in one.state.owed for id in notice.to):
             notices = [notice for one in alarms for notice in one.pending_for(id)]
-            last = max(one.state.sent.get(id, 0) for one in alarms)
-            if id in recipients and self._is_due(id, notices, last, now):
+            last, early = (max(times.get(id, 0) for times in each) for each in self._last_sent(alarms))
+            if id not in recipients or not self._is_due(id, notices, now):
+                continue
+            if not self._is_recent(last, now):
                 self._start(PendingMessage(recipients[id], notices), now)
+            elif any(notice.soon and notice.until for notice in notices) and not self._is_recent(early, now):
+                # Whoever was woken by an outage is not left without its end; once, so that one which comes and goes
+                # sends no more than two messages within the time between two.
+                for one in alarms:
+                    one.state.early[id] = now
+                self._start(PendingMessage(recipients[id], notices), now)
+
+    @staticmethod
+    def _last_sent(alarms: Sequence[Alarms]) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+        return [one.state.sent for one in alarms], [one.state.early for one in alarms]
+
+    def _is_recent(self, at: int, now: int) -> bool:
+        # After a clock was set back, the time may be in the future, and must not silence the recipient.
+        return 0 <= now - at < self._every
 
     def flush(self, alarms: Sequence[Alarms], now: int, wait: float) -> None:
         """At the end: waits at most `wait` seconds for each result of the messages that are being sent."""
@@ -86,14 +102,13 @@ class Dispatcher:
                 return
             self._handle_result(pending, alarms, now)
 
-    def _is_due(self, id: str, notices: Sequence[Notice], last: int, now: int) -> bool:
+    def _is_due(self, id: str, notices: Sequence[Notice], now: int) -> bool:
         if id in self._busy or len(self._busy) >= AT_ONCE:
             return False
         if id in self._retries and now < self._retries[id].next_at:
             return False
         due = min(notice.at + (min(SOON, self._group) if notice.soon else self._group) for notice in notices)
-        # After a clock was set back, `last` may be in the future, and must not silence the recipient.
-        return now >= due and not 0 <= now - last < self._every
+        return now >= due
 
     def _start(self, pending: PendingMessage, now: int) -> None:
         self._busy.add(pending.to.id)

@@ -315,3 +315,30 @@ def test_a_file_that_remembers(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert nowhere.write(b"two")
     assert nowhere.read() is None
     assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("soon", [True, False])
+@pytest.mark.parametrize("lasted", [6, 60, 299, 400])
+def test_the_end_of_an_outage_is_told_soon(rig: AlertRig, soon: bool, lasted: int) -> None:
+    rig.update(wrong("away", calm=10, soon=soon))
+    rig.deliver(30)
+    assert rig.subjects() == ["away is wrong"]
+    rig.update(after=lasted)
+    rig.update(after=10)
+    ended = rig.now
+    while len(rig.sent) < 2:
+        rig.deliver(1)
+    assert rig.subjects() == ["away is wrong", "over: away is well"]
+    # Others wait until they are due: some 300 s after the last message, or 30 s for others to join.
+    assert (rig.now - ended <= 2 * SECOND) is soon
+
+
+def test_an_outage_that_comes_and_goes_tells_two_messages_at_most_within_the_time_between_two(rig: AlertRig) -> None:
+    begun = rig.now
+    while rig.now - begun < 30 * MINUTE:
+        rig.update(wrong("away", calm=10, soon=True), after=5)
+        rig.deliver(1)
+        rig.update(after=5)
+        rig.update(after=10)
+        rig.deliver(1)
+    assert 4 <= len(rig.sent) <= 14
