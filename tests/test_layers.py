@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tarry"
 ROOT = "tarry"
 """The layer of tarry/__init__.py."""
 
-_BELOW = "errors files terminal model settings config store tasks client"
+_BELOW = "errors files terminal tracebacks model settings config store tasks client"
 _SETTINGS = "defaults kinds server_settings calendar_settings metrics_settings"
 _ALL = f"{_BELOW} worker keeper embedded push app metrics alert door remote runtime {_SETTINGS}"
 
@@ -23,6 +23,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "errors": ("what may go wrong, by name", ""),
     "files": ("files that only their owner may read", ""),
     "terminal": ("text that is harmless on a terminal", ""),
+    "tracebacks": ("tracebacks that begin in the code of the app", ""),
     "model": ("what a job is and becomes", ""),
     "settings": ("how settings are read and checked", "errors model"),
     "kinds": ("the kinds of values that settings have", "errors model settings"),
@@ -37,14 +38,14 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "store": ("the verbs, on each engine", "errors files model config"),
     "tasks": ("what a task is, its arguments, its hooks", "errors model config store"),
     "client": ("enqueue, look, wait", "errors model config store tasks"),
-    "worker": ("claims and settles, and runs each attempt", "errors model config store tasks client"),
+    "worker": ("claims and settles, and runs each attempt", "errors tracebacks model config store tasks client"),
     "keeper": ("a host's chores", "errors model config store tasks client worker"),
     "embedded": ("workers without a master", "errors model config store tasks client worker keeper"),
     "push": ("HTTP tasks: endpoints, their rules, deliveries", f"{_BELOW} worker keeper embedded"),
     "app": ("App: all of the above, as users have it", f"{_BELOW} worker keeper embedded push defaults"),
     "compat": (
         "the names of other libraries on top of tarry",
-        "errors model config store tasks client keeper app",
+        "errors model tracebacks config store tasks client keeper app",
     ),
     "metrics": ("figures for Prometheus and OpenTelemetry", f"{_BELOW} keeper push app"),
     "alert": ("messages to people when something is wrong", f"{_BELOW} worker keeper push"),

@@ -19,6 +19,7 @@ from tarry.client.enqueue_listener import EnqueueListener
 from tarry.errors import PartlyUnavailable, QueueFull, StoreError
 from tarry.model import lifecycle
 from tarry.model.bound import BOUNDS, BOUNDS_BY_HAND, DROPPED, Bound
+from tarry.model.checks.unreadable import UNREADABLE, stored_number
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
 from tarry.store.base import Store
@@ -66,8 +67,12 @@ def _change(store: Store, change: Callable[[Mapping[str, Bound]], Mapping[str, B
 
 
 def read_bounds(cell: bytes | None) -> dict[str, Bound]:
-    """The bounds in the value of the cell."""
-    return _decode(cell) if cell else {}
+    """The bounds in the value of the cell; none if it cannot be read."""
+    try:
+        return _decode(cell) if cell else {}
+    except UNREADABLE:
+        # No job could be enqueued any more: the declared bounds hold.
+        return {}
 
 
 class BoundsInUse(Struct, frozen=True):
@@ -83,7 +88,7 @@ def bounds_in_use(store: Store) -> BoundsInUse:
     bounds = read_bounds(reachable_part(lambda: store.kv_get(BOUNDS)))
     return BoundsInUse(
         {queue: bound for queue, bound in bounds.items() if bound.most},
-        {name.removeprefix(DROPPED): int(value) for name, value in dropped.items()},
+        {name.removeprefix(DROPPED): stored_number(value) for name, value in dropped.items()},
     )
 
 
@@ -188,7 +193,7 @@ class BoundedQueues:
         with self._count_lock:
             count += self._uncounted.pop(queue, 0)
         try:
-            change_cell(self._store, DROPPED + queue, lambda was: b"%d" % (int(was or 0) + count))
+            change_cell(self._store, DROPPED + queue, lambda was: b"%d" % (stored_number(was) + count))
         except StoreError as error:
             # They are dropped all the same, and are counted with the next ones.
             log.debug("%s dropped from %s are not counted yet: %s", quantity(count), queue, error)

@@ -7,6 +7,7 @@ import msgspec
 
 from tarry.client.follow import Event, Follow
 from tarry.errors import JobCancelled, JobFailed, JobNotFound
+from tarry.model.checks.unreadable import read_note
 from tarry.model.flow.node_ids import flow_of, node_id
 from tarry.model.flow.wiring import added_nodes
 from tarry.model.job import Job, State
@@ -156,7 +157,7 @@ class Handle(Generic[R]):
             raise JobNotFound(f"no job {self.id}: it never existed, or its time of keeping is over")
         if job.state is State.DONE:
             return cast("R", self._decode(job))
-        note: dict[str, Any] = msgspec.json.decode(job.note or b"{}")
+        note = read_note(job.note)
         if job.state is State.CANCELLED:
             reason = note.get("message")
             raise JobCancelled(f"{job.task} {self.id} was cancelled" + (f": {reason}" if reason else ""))

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.model.attempts import Attempt, acts_of, attempts_of
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow.wiring import split
@@ -178,6 +179,6 @@ def decode_json(text: bytes) -> Any:
     try:
         if not is_too_deep(text):
             return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         pass
     return text.decode("utf-8", "replace")

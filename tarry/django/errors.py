@@ -2,14 +2,15 @@
 
 import builtins
 from collections.abc import Mapping, Sequence
-from traceback import format_exception
 from typing import Any
 
 import msgspec
 
 from tarry.django import compat
 from tarry.model.attempts import Attempt
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job
+from tarry.tracebacks import format_app_traceback
 
 _PATHS: Mapping[str, str] = {
     # What tarry itself says of an attempt, by the type in its note.
@@ -64,7 +65,7 @@ def error_of(error: BaseException) -> Any:
     """The error that a task raised just now."""
     kind = type(error)
     return compat.TaskError(
-        exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback="".join(format_exception(error))
+        exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=format_app_traceback(error)
     )
 
 
@@ -79,5 +80,5 @@ def _note(job: Job) -> _Note:
         return _Note()
     try:
         return msgspec.json.decode(job.note, type=_Note)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return _Note()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import filterfalse
 
 from tarry.client.clock import Clock
-from tarry.model.duration import SECOND
+from tarry.model.duration import LONGEST, SECOND
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.store.base import Store
 from tarry.store.history.gauges import MOST_SAMPLED, QueueSample
@@ -59,4 +59,4 @@ def sample_backlogs(store: Store, now: int) -> dict[str, QueueSample]:
 
 def _sample(store: Store, queue: str, now: int) -> QueueSample:
     ready = sum(band.count for band in store.waiting.bands(queue, SAMPLED).values())
-    return QueueSample(ready, max(0, now - store.backlog([queue], now, COUNTED).oldest) if ready else 0)
+    return QueueSample(ready, min(max(0, now - store.backlog([queue], now, COUNTED).oldest), LONGEST) if ready else 0)

@@ -19,12 +19,13 @@ from tarry.keeper.cron import ScheduleTicker
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.keeper.expired_leases import ExpiredLeases
 from tarry.keeper.flows import AUDIT_EVERY, FlowChores
+from tarry.keeper.lost_jobs import find_blamed, outcome_of, stuck_note
 from tarry.model import lifecycle
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
-from tarry.model.outcome import Lost, Outcome, TimedOut, outcome_note
 from tarry.model.quantity import quantity
 from tarry.store import owner
+from tarry.store.apply_each import apply_each
 from tarry.store.base import Store
 from tarry.store.history.history import TAKEN_AT_ONCE
 from tarry.store.shared.backoff import Backoff
@@ -86,7 +87,7 @@ class Keeper:
         self.away = ""
         """Why the store is not available; empty: it is."""
         self.chores_done = self.chores_failed = 0
-        """How many chores it did, and how many a StoreError has ended."""
+        """How many chores it did, and how many an error has ended."""
         self._store_backoff = Backoff()
         """For the store as a whole."""
         self._logged_at: dict[str, float] = {}
@@ -112,7 +113,8 @@ class Keeper:
             self.register_chore(1.0, forward)
 
     def register_chore(self, every: float, chore: Callable[[], None]) -> None:
-        """Adds a chore that runs every `every` seconds; after a StoreError it is retried with growing pauses."""
+        """Adds a chore that runs every `every` seconds; after an error it is retried with growing pauses, and the other
+        chores go on."""
         number = len(self._chores)
         self._chores.append((every, chore))
         self._due[number], self._backoffs[number] = 0.0, Backoff()
@@ -172,7 +174,7 @@ class Keeper:
         # Asked before the recovery, which ends the attempts.
         overdue = self._find_still_running(gone, stuck, epochs)
         shared = self._find_shared_batches({*on, *overdue})
-        where = {id: _stuck_note(stacks.get(id, ""), id in ended) for id in overdue}
+        where = {id: stuck_note(stacks.get(id, ""), id in ended) for id in overdue}
         self._recover(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, where, shared)
 
     def rescue_overdue(self) -> None:
@@ -241,22 +243,29 @@ class Keeper:
         try:
             chore()
         except StoreError as error:
-            now = time.monotonic()
-            self.chores_failed += 1
-            should_log = self._backoffs[number].fail(now)
-            if _is_away(error):
-                should_log, self.away = self._store_backoff.fail(now), str(error)
-            if should_log:
-                log.error("%s: %s", chore.__name__, error)
+            self._note_failure(number, chore, error)
             # Workers could not extend their leases either, so leases that run out now tell nothing.
             if not isinstance(error, PartlyUnavailable):
                 self._expired_leases.be_patient()
+            return False
+        except Exception as error:
+            # Such as a record that another program has written: the other chores go on.
+            self._note_failure(number, chore, error)
             return False
         self.chores_done += 1
         self._backoffs[number].succeed()
         self._store_backoff.succeed()
         self.away = ""
         return True
+
+    def _note_failure(self, number: int, chore: Callable[[], None], error: Exception) -> None:
+        now = time.monotonic()
+        self.chores_failed += 1
+        should_log = self._backoffs[number].fail(now)
+        if _is_away(error):
+            should_log, self.away = self._store_backoff.fail(now), str(error)
+        if should_log:
+            log.error("%s: %s", chore.__name__, error, exc_info=None if isinstance(error, StoreError) else error)
 
     def _find_still_running(self, gone: str, stuck: Collection[str], epochs: Mapping[str, int]) -> list[str]:
         """The stuck jobs that are still in the attempt for which the owner was killed: not cancelled, not claimed by
@@ -293,21 +302,24 @@ class Keeper:
                 raise away
             if not jobs:
                 return
-            blamed = _find_blamed(jobs, self._batch_tasks) if on is None else on
+            blamed = find_blamed(jobs, self._batch_tasks) if on is None else on
             now, unsure = self._clock.now(), self._clock.unsure
             changes = [
                 lifecycle.after(
-                    job, _outcome_of(job, blamed, stuck, shared), self._rules(job.task, job.queue), now, unsure
+                    job, outcome_of(job, blamed, stuck, shared), self._rules(job.task, job.queue), now, unsure
                 )
                 for job in jobs
             ]
-            made, away = partial_result(lambda: self._store.apply(changes, now))  # noqa: B023
+            made, away = partial_result(lambda: apply_each(self._store, changes, now))  # noqa: B023
             if self._death_hooks is not None:
                 # Only for changes that the store took: another host may have recovered the job first.
                 self._death_hooks.notify(itertools.compress(zip(jobs, changes, strict=True), made))
             log.warning("brought back %s of %s", quantity(sum(made)), ", ".join(sorted({job.owner for job in jobs})))
             if away:
                 raise away
+            if not any(made):
+                # Nothing but what cannot be changed, or what others have changed: the same would be found again.
+                return
 
     def handle_message(self, line: Mapping[str, Any]) -> dict[str, Any] | None:
         """Handles the master's message about a dead worker and returns the answer; None if the store is not available
@@ -324,6 +336,9 @@ class Keeper:
         except StoreError as error:
             self._log_delay(error, line["gone"])
             return None
+        except Exception as error:
+            # The chores bring back what they can once the leases have run out.
+            log.error("the jobs of %s: %s", line["gone"], error, exc_info=error)
         self._logged_at.pop(line["gone"], None)
         return {"returned": line["gone"]}
 
@@ -334,41 +349,6 @@ class Keeper:
             log.error("%s; the jobs of %s come back later", error, gone)
 
 
-def _is_away(error: StoreError) -> bool:
+def _is_away(error: Exception) -> bool:
     """Whether the whole store is away, so that other chores would fail, too."""
     return isinstance(error, StoreUnavailable) and not isinstance(error, PartlyUnavailable | StoreBusy)
-
-
-def _find_blamed(jobs: Collection[Job], batch_tasks: Collection[str]) -> set[str]:
-    """Ids of the jobs for which the crash of their owner counts, where nothing shows which were executing.
-
-    A job counts if its owner is known to be dead and held no other. Jobs of a batch task count if the owner held only
-    these, since they may have been in one call.
-    """
-    held: dict[str, list[Job]] = {}
-    for job in jobs:
-        held.setdefault(job.owner, []).append(job)
-    # A server process runs no job: those that it holds for other programs did not kill it.
-    held = {name: group for name, group in held.items() if owner.is_dead(name) and not owner.is_door(name)}
-    return {job.id.hex() for group in held.values() if _is_one_call(group, batch_tasks) for job in group}
-
-
-def _is_one_call(jobs: list[Job], batch_tasks: Collection[str]) -> bool:
-    task = jobs[0].task
-    return len(jobs) == 1 or (task in batch_tasks and all(job.task == task and not job.crashes for job in jobs))
-
-
-def _outcome_of(job: Job, on: Collection[str], stuck: Mapping[str, bytes], shared: Collection[str]) -> Outcome:
-    if owner.is_outside(job.owner):
-        # Nobody sees such a program die. A lease that ran out must count, or a job that kills it would come for ever.
-        return TimedOut(outcome_note("LeaseExpired", "who took it neither finished it nor prolonged its lease in time"))
-    if job.task in shared and not job.crashes:
-        return Lost(on=True)
-    note = stuck.get(job.id.hex())
-    return Lost(job.id.hex() in on) if note is None else TimedOut(note)
-
-
-def _stuck_note(stack: str, is_ended: bool) -> bytes:
-    """What is kept with a job that did not end, so that its worker was killed."""
-    why = "an operator ended it" if is_ended else "it did not end after its timeout"
-    return outcome_note("TimeLimit", f"{why}, so its worker was killed", stack)

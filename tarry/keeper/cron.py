@@ -103,12 +103,13 @@ class ScheduleTicker:
         self._backoff = Backoff()
 
     def tick(self) -> float:
-        """Never raises StoreError: logs it, and tries again soon; also the ConfigError of a task that came later."""
+        """Raises no error: logs it, and tries again soon."""
         try:
             pause = self._tick()
-        except (StoreError, ConfigError) as error:
+        except Exception as error:  # of the store, of a task that came later, or over what the store has of a schedule
+            known = isinstance(error, StoreError | ConfigError)
             if self._backoff.fail(time.monotonic()):
-                log.error("schedules: %s", error)
+                log.error("schedules: %s", error, exc_info=None if known else error)
             return min(5.0, 0.1 * 2.0 ** min(self._backoff.tries, 8))
         self._backoff.succeed()
         return pause

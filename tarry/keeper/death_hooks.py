@@ -7,10 +7,9 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
-import msgspec
-
 from tarry.client.flows.maps import map_part
 from tarry.errors import JobFailed
+from tarry.model.attempts import read_note
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.store import ids
@@ -75,7 +74,7 @@ class DeathHooks:
         running = Running(job, task)
         running.inputs = self._inputs
         context = CurrentJob(running)
-        error = JobFailed(f"{job.task} {context.id}: {msgspec.json.decode(change.note)['message']}")
+        error = JobFailed(f"{job.task} {context.id}: {read_note(change.note).message}")
         current.set(context.running)
         carry(context, task.run_wrapper)
         hook_calls.call_hooks(task.run_wrapper.failure, context, error)

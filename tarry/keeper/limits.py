@@ -1,11 +1,13 @@
 """The limits in effect: those of code and configuration, and those set by hand, which take precedence."""
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import Store
 from tarry.store.cell import change_cell
@@ -35,12 +37,17 @@ def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> 
     now, by_hand = reachable_part(store.limits), reachable_part(lambda: store.kv_list(BY_HAND))
     own = {kind + task for task in tasks for kind in (TASK, EACH)}
     wanted = {name: limits.get(name) for name in {*limits, *(own & now.keys())}}
-    wanted |= {
-        name.removeprefix(BY_HAND): msgspec.json.decode(cell, type=Limit | None) for name, cell in by_hand.items()
-    }
+    wanted |= dict(_readable_overrides(by_hand))
     for name, limit in sorted(wanted.items()):
         if (now[name][0] if name in now else None) != limit:
             reachable_part(lambda: store.limit(name, limit))  # noqa: B023
+
+
+def _readable_overrides(cells: Mapping[str, bytes]) -> Iterator[tuple[str, Limit | None]]:
+    for name, cell in cells.items():
+        # A worker could not start because of one that is no limit; the declared one holds then.
+        with contextlib.suppress(*UNREADABLE):
+            yield name.removeprefix(BY_HAND), msgspec.json.decode(cell, type=Limit | None)
 
 
 def effective_limits(store: Store) -> list[EffectiveLimit]:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tarry.errors import StoreBusy
 from tarry.keeper.schedule_runs import StoredRuns, newest
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import StoredTime
 from tarry.model.schedule import Schedule
 from tarry.store.base import Store
@@ -54,10 +55,10 @@ def _decode(cell: bytes) -> ScheduleState:
         written = msgspec.json.decode(cell, type=dict[str, Any])
         try:
             state = msgspec.convert(written, ScheduleState)
-        except msgspec.ValidationError:
+        except UNREADABLE:
             # Whatever stands there for runs: the schedule must tick all the same.
             state = msgspec.convert(written | {"runs": []}, ScheduleState)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return _UNREADABLE
     return replace(state, runs=newest(state.runs))
 

@@ -13,6 +13,7 @@ from tarry.keeper.waiting_reasons import (
     LimitUse,
     WaitingFacts,
 )
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import UNKNOWN_TASK
@@ -127,6 +128,6 @@ def _use_of_key(reader: StoreReader, job: Job, limits: Mapping[str, tuple[Limit,
 def _was_unknown(job: Job) -> bool:
     try:
         note = msgspec.json.decode(job.note) if job.note else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return False
     return isinstance(note, dict) and note.get("type") == UNKNOWN_TASK

@@ -11,7 +11,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.model import outcome as ways
-from tarry.model.job import Job, State, StoredTime
+from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.job import Job, State, StoredCount, StoredTime
 
 MOST_KEPT = 20
 """Attempts of a job, the newest ones."""
@@ -47,9 +48,9 @@ _REPEATED = ("unknown_task", "quarantined")
 class Attempt(Struct, frozen=True, array_like=True, gc=False):
     """One attempt of a job. Times are microseconds since the epoch; 0: not known."""
 
-    number: int
+    number: StoredCount
     """As `Job.attempt`: attempts that count no failure have the number of the next one."""
-    epoch: int
+    epoch: StoredCount
     """How often the job had been claimed by then: the fence of the attempt's lease."""
     started: StoredTime
     ended: StoredTime
@@ -89,7 +90,7 @@ class AttemptList(Struct, frozen=True):
     left_out: int = 0
 
 
-class _ErrorNote(Struct):
+class ErrorNote(Struct):
     """The part of a note that is kept of an error. An attempt to deliver has a reason instead."""
 
     type: str = ""
@@ -106,7 +107,7 @@ class _ErrorNote(Struct):
         return text if len(text) <= MOST_TRACEBACK else "…" + text[1 - MOST_TRACEBACK :]
 
 
-_notes = msgspec.json.Decoder(_ErrorNote)
+_notes = msgspec.json.Decoder(ErrorNote)
 
 
 class _Record(Struct, array_like=True):
@@ -143,7 +144,7 @@ def with_attempt(job: Job, outcome: str, now: int, note: bytes = b"") -> bytes:
     """The record of a running job's attempts, with this one, which ended `now`. note: how it ended, as JSON."""
     record = _decode(job.attempts)
     kept = record.attempts
-    error = _read_note(note)
+    error = read_note(note)
     new = Attempt(
         job.attempt, job.epoch, job.state_since, now, outcome, job.owner, error.short(), error.end_of_traceback()
     )
@@ -182,15 +183,15 @@ def attempts_of(job: Job) -> AttemptList:
 
 def short_error(note: bytes) -> str:
     """Type and message of an error's note, cut; empty: there is none."""
-    return _read_note(note).short()
+    return read_note(note).short()
 
 
-def _read_note(note: bytes) -> _ErrorNote:
+def read_note(note: bytes) -> ErrorNote:
     """What is known of the error; nothing of a note that cannot be read."""
     try:
-        return _notes.decode(note) if note else _ErrorNote()
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _ErrorNote()
+        return _notes.decode(note) if note else ErrorNote()
+    except UNREADABLE:
+        return ErrorNote()
 
 
 def _decode(record: bytes) -> _Record:
@@ -198,6 +199,6 @@ def _decode(record: bytes) -> _Record:
         return _Record()
     try:
         return _records.decode(record)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         # Written by a newer tarry, perhaps: the job must go on all the same.
         return _Record()

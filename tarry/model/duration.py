@@ -10,7 +10,8 @@ MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86400 * SECOND
 
 _UNITS = {"us": 1, "ms": 1000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 # 1000 years: then no store's 64-bit integer overflows, whatever is added to a duration.
-_LONGEST = 365_250 * DAY
+LONGEST = 365_250 * DAY
+"""The longest duration."""
 # "ms" stands before "m": the first alternative that fits wins.
 _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
 
@@ -34,10 +35,10 @@ def microseconds(duration: Duration, name: str = "") -> int:
             value = duration * SECOND
         case _:
             raise _none(duration, name)
-    if 0 <= value <= _LONGEST:
+    if 0 <= value <= LONGEST:
         return round(value)
     # nan is neither negative nor too long, yet the comparison above is false for it.
-    why = "negative" if value < 0 else "too long" if value > _LONGEST else "no number"
+    why = "negative" if value < 0 else "too long" if value > LONGEST else "no number"
     raise ValueError(f"{_describe(duration, name)} is {why}: a duration is from 0 to 1000 years")
 
 

@@ -7,6 +7,8 @@ from msgspec import Meta, Struct
 
 DEFAULT_QUEUE = "default"
 MAX_PRIORITY = 2**40
+MOST_EPOCH = 2**31 - 1
+"""A claim raises no epoch beyond it: some stores keep no larger numbers, and then only the owner is a fence."""
 
 # Anybody who can write to a store may have written what is read there besides jobs. Numbers in these bounds can be
 # shown, added up and stored again.

@@ -28,7 +28,8 @@ from msgspec.structs import replace
 from tarry.model import attempts
 from tarry.model import change as counted_as
 from tarry.model.change import Change
-from tarry.model.duration import DAY, HOUR, SECOND
+from tarry.model.checks import refusals
+from tarry.model.duration import DAY, HOUR, LONGEST, SECOND
 from tarry.model.flow import rules as flow_rules
 from tarry.model.flow.node_ids import is_node
 from tarry.model.flow.slept import age
@@ -48,9 +49,10 @@ from tarry.model.outcome import (
     Unknown,
     Unsuccessful,
     outcome_note,
+    record_note,
 )
 from tarry.model.overrides import retry_of
-from tarry.model.retry import NEVER, Retry
+from tarry.model.retry import NEVER, Retry, bounded_count, one_more
 
 # More than two: an innocent job may run beside one that kills its worker twice. After two deaths they are tried apart.
 MAX_CRASHES = 3
@@ -77,6 +79,7 @@ class Rules(Struct, frozen=True):
 
 
 DEFAULT = Rules()
+NotPossible = refusals.NotPossible
 
 # Looked up once: access to an enum's members is slow, and every job needs these two.
 RUNNING, DONE = State.RUNNING, State.DONE
@@ -108,10 +111,26 @@ def held_when_claimed(key_ttl: int, key_held_until: int) -> int:
 def after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int = 0) -> Change:
     """What a running job becomes after an attempt with this outcome. NotPossible if the job does not run.
 
-    unsure: by how many microseconds `now` may be too early. A delay gets longer by that much, so that it is never too
-    short.
+    No other error leaves it: a job whose record or body cannot be used is dead, and its note says so. unsure: by how
+    many microseconds `now` may be too early. A delay gets longer by that much, so that it is never too short.
     """
-    _refuse_unless_running(job)
+    refusals.refuse_unless_running(job)
+    try:
+        return _after(job, outcome, rules, now, unsure)
+    except Exception as error:
+        # Whoever can put a job chooses what is decoded here: an error that left would end one worker after the other.
+        return unusable(job, rules, now, error)
+
+
+def unusable(job: Job, rules: Rules, now: int, error: BaseException) -> Change:
+    """The end of a running job whose record cannot be used. It depends on as little of that record as possible."""
+    counts = {"failures": bounded_count(job.failures), "crashes": bounded_count(job.crashes)}
+    plain = replace(job, key=None, key_ttl=0, body=b"", attempts=b"", **counts)
+    change = _finished(plain, State.DEAD, rules, now, record_note(error), one_more(plain.failures))
+    return replace(change, key_held_until=None if job.key is None else 0, job=plain, attempts=b"")
+
+
+def _after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int) -> Change:
     # Nearly all jobs end like this, so they skip the match below.
     if isinstance(outcome, Returned):
         done = _finished(job, DONE, rules, now, outcome.value, status=outcome.status)
@@ -172,8 +191,8 @@ def run_now(job: Job, now: int) -> Change:
     """For a person who wants the job to run now. A waiting job becomes ready; a finished one starts anew, with all its
     attempts. A job that is ready already keeps its place in line.
     """
-    _refuse_by_flow(job)
-    _refuse(job, State.RUNNING, "it is running")
+    refusals.refuse_by_flow(job)
+    refusals.refuse_in(job, State.RUNNING, "it is running")
     fresh = job.state.finished
     failures, crashes = (0, 0) if fresh else (job.failures, job.crashes)
     due = now if fresh else min(job.due, now)
@@ -188,9 +207,9 @@ def run_now(job: Job, now: int) -> Change:
 
 def cancel(job: Job, rules: Rules, now: int, reason: str = "", kind: str = "Cancelled") -> Change:
     """The job is no longer wanted. In the store a running job ends at once; its worker then learns of it and stops."""
-    _refuse_by_flow(job)
+    refusals.refuse_by_flow(job)
     for state in (State.DONE, State.DEAD, State.CANCELLED):
-        _refuse(job, state, f"it is {state} already")
+        refusals.refuse_in(job, state, f"it is {state} already")
     note = outcome_note(kind, reason)
     change = _finished(job, State.CANCELLED, rules, now, note)
     return _recorded(job, change, attempts.CANCELLED, now, note) if job.state is RUNNING else change
@@ -209,14 +228,14 @@ def move(
     job: Job, now: int, *, due: int | None = None, queue: str | None = None, priority: int | None = None
 ) -> Change:
     """Gives a waiting job another time, queue or priority."""
-    _refuse_unless_waiting(job)
+    refusals.refuse_unless_waiting(job)
     when = job.due if due is None else due
     return _change(job, initial_state(when, now), now, due=when, note=job.note, queue=queue, priority=priority)
 
 
 def replace_call(job: Job, by: Job, now: int) -> Change:
     """Gives a waiting job the call of a later enqueue with the same key."""
-    _refuse_unless_waiting(job)
+    refusals.refuse_unless_waiting(job)
     return _change(
         job, initial_state(by.due, now), now, due=by.due, note=job.note, queue=by.queue, priority=by.priority,
         expires=by.expires, body=by.body,
@@ -225,7 +244,7 @@ def replace_call(job: Job, by: Job, now: int) -> Change:
 
 def postpone(job: Job, by: Job, now: int) -> Change:
     """Makes a waiting job due when a later enqueue with the same key is, if that is later. Its call stays the same."""
-    _refuse_unless_waiting(job)
+    refusals.refuse_unless_waiting(job)
     # Never earlier: a postponement only delays.
     due = max(job.due, by.due)
     # A job that never expires must not begin to.
@@ -236,7 +255,7 @@ def postpone(job: Job, by: Job, now: int) -> Change:
 def give_back(job: Job, now: int, *, delay: int = 0, priority: int | None = None) -> Change:
     """For a taker that gives back the job that it runs: no attempt is counted. delay: microseconds until it is ready.
     priority: another priority; None: unchanged."""
-    _refuse_unless_running(job)
+    refusals.refuse_unless_running(job)
     due = now + delay if delay > 0 else min(job.due, now)
     change = _change(job, initial_state(due, now), now, due=due, note=job.note, priority=priority)
     return _recorded(job, change, attempts.GIVEN_BACK, now)
@@ -245,7 +264,7 @@ def give_back(job: Job, now: int, *, delay: int = 0, priority: int | None = None
 def bury(job: Job, rules: Rules, now: int, *, priority: int | None = None) -> Change:
     """For a taker that puts the job that it runs aside, until somebody wants it run: it is dead, though no attempt is
     counted, and kept also where dead jobs are not. priority: another priority; None: unchanged."""
-    _refuse_unless_running(job)
+    refusals.refuse_unless_running(job)
     # A taker buries a job in order to find it again.
     kept = replace(rules, keep_dead=rules.keep_dead or DEFAULT.keep_dead)
     change = _finished(job, State.DEAD, kept, now, outcome_note("Buried", "its taker put it aside"))
@@ -270,36 +289,11 @@ def by_hand(job: Job, change: Change, act: attempts.JobAct) -> Change:
 
 def forget(job: Job) -> Change:
     """Deletes the record for good. A running job must be cancelled first."""
-    _refuse_by_flow(job)
-    _refuse(job, State.RUNNING, "it is running: cancel it first")
+    refusals.refuse_by_flow(job)
+    refusals.refuse_in(job, State.RUNNING, "it is running: cancel it first")
     # No owner: the job does not run.
     change = Change(job.id, job.state, job.epoch, None)
     return flow_rules.deletion_of_node(job, change) if is_node(job.id) else change
-
-
-class NotPossible(ValueError):
-    """The job's state does not allow this change."""
-
-
-def _refuse_by_flow(job: Job) -> None:
-    if why := flow_rules.refusal(job):
-        raise NotPossible(why)
-
-
-def _refuse(job: Job, state: State, why: str) -> None:
-    if job.state is state:
-        raise NotPossible(why)
-
-
-def _refuse_unless_running(job: Job) -> None:
-    if job.state is not RUNNING:
-        raise NotPossible(f"it is {job.state}, not {RUNNING}")
-
-
-def _refuse_unless_waiting(job: Job) -> None:
-    _refuse_by_flow(job)
-    for state in (State.RUNNING, State.DONE, State.DEAD, State.CANCELLED):
-        _refuse(job, state, f"it is {state}, not waiting")
 
 
 def _change(
@@ -349,8 +343,10 @@ def _finished(
     key_held_until = None
     if job.key is not None:
         # The record holds the key, so it is kept for at least as long as the key.
-        keep = max(keep, job.key_ttl)
-        key_held_until = now + job.key_ttl if job.key_ttl > 0 else 0
+        key_ttl = min(job.key_ttl, LONGEST)
+        keep = max(keep, key_ttl)
+        # One that has lost its key, as to another job, does not take it back: a store would refuse the end.
+        key_held_until = now + key_ttl if key_ttl > 0 and holds_key(job, now) else 0
     failures = job.failures if failures is None else failures
     crashes = job.crashes if crashes is None else crashes
     # Kept for no time at all: delete it now, and not with the next prune.
@@ -365,7 +361,7 @@ def _finished(
 def _failed(
     job: Job, kinds: tuple[str, ...], final: bool, asked: int | None, text: bytes, rules: Rules, now: int
 ) -> Change:
-    failures = job.failures + 1
+    failures = one_more(job.failures)
     delay = None if final else retry_of(job.headers, rules.retry).delay(failures, kinds, job.id, age(job, now), asked)
     if delay is None:
         return _finished(job, State.DEAD, rules, now, text, failures)
@@ -381,7 +377,7 @@ def _failure(job: Job, now: int, due: int, text: bytes, **numbers: int) -> Chang
 def _lost(job: Job, rules: Rules, now: int) -> Change:
     """For a job that was running when its worker died."""
     # The job may be the cause of the crash, so the number of crashes decides, and not the task's retry rules.
-    failures, crashes = job.failures + 1, job.crashes + 1
+    failures, crashes = one_more(job.failures), one_more(job.crashes)
     if crashes >= MAX_CRASHES:
         text = outcome_note("Poison", f"{crashes} workers died while this job was on; it is not tried again by itself")
         return _finished(job, State.DEAD, rules, now, text, failures, crashes)

@@ -8,10 +8,12 @@ is here. Rates use the Generic Cell Rate Algorithm (ITU-T I.371): its whole stat
 import contextlib
 import re
 from collections.abc import Mapping
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tarry.model.duration import SECOND, microseconds
+from tarry.model.job import StoredCount, StoredTime
 from tarry.model.quantity import MAX_SHORT, shorten
 
 QUEUE, TASK, EACH = "queue:", "task:", "each:"
@@ -23,9 +25,9 @@ _PERIODS = {"second": "s", "sec": "s", "minute": "m", "min": "m", "hour": "h", "
 class Limit(Struct, frozen=True):
     """At most `most` at once, and at most `count` starts in any `period` (microseconds). None and 0: no such bound."""
 
-    most: int | None = None
-    count: int = 0
-    period: int = 0
+    most: Annotated[int, Meta(ge=0, le=UNLIMITED)] | None = None
+    count: StoredCount = 0
+    period: StoredTime = 0
 
     @property
     def at_once(self) -> int:

@@ -85,6 +85,21 @@ Unsuccessful = Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expir
 Outcome = Returned | Suspended | Unsuccessful
 
 
+RECORD_ERROR = "RecordError"
+"""The type in the note of a job that is dead since what is stored of it cannot be used."""
+
+
+def record_error(error: BaseException) -> Raised:
+    """The outcome of a job of which something stored cannot be used: no other attempt can help."""
+    return Raised(record_note(error), (RECORD_ERROR,), final=True)
+
+
+def record_note(error: BaseException) -> bytes:
+    """The note of such a job."""
+    # Only the class: the text of an error about garbage is garbage, too, and may be long.
+    return outcome_note(RECORD_ERROR, f"what is stored of this job cannot be used ({type(error).__name__})")
+
+
 def outcome_note(kind: str, message: str, traceback: str = "") -> bytes:
     """The JSON that a job keeps about how an attempt ended."""
     return msgspec.json.encode({"type": kind, "message": message, "traceback": traceback})

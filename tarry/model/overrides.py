@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.retry import Retry, RetryRule, retry_rule
 
@@ -31,8 +32,8 @@ def timeout_of(headers: bytes, otherwise: float | None) -> float | None:
     """Seconds that an attempt of the job may take; `otherwise` if its headers do not say."""
     text = _read(headers, TIMEOUT)
     try:
-        return otherwise if text is None else int(text) / SECOND
-    except ValueError:
+        return otherwise if text is None else _some(timedelta(microseconds=int(text))) / SECOND
+    except UNREADABLE:
         # As in `retry_of`: a job must not fail because of a header that another client wrote.
         return otherwise
 
@@ -44,7 +45,7 @@ def retry_of(headers: bytes, otherwise: Retry) -> Retry:
         return otherwise
     try:
         return _rule(msgspec.json.decode(text))
-    except (msgspec.MsgspecError, TypeError, ValueError, AttributeError, KeyError):
+    except (*UNREADABLE, TypeError, AttributeError, KeyError):
         # Written by a newer release or another client. The task's rule is the nearest to what was meant.
         return otherwise
 
@@ -63,7 +64,7 @@ def _read(headers: bytes, name: str) -> str | None:
     try:
         return _decoder.decode(headers).get(name)
     # Bad headers are reported where the task's own headers are decoded.
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 

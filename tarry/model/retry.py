@@ -9,9 +9,25 @@ from tarry.model.duration import MINUTE, SECOND, Duration, microseconds
 from tarry.model.quantity import MAX_SHORT
 from tarry.model.verdict import RetryAfter
 
-_FORMULA = re.compile(r"(\d*)n\s*(?:\+\s*(\d+))?\s*(s|seconds?|m|minutes?|h|hours?)")
+# Numbers of nine digits at most: longer ones would cost time, or overflow, at each failure of a job.
+_FORMULA = re.compile(r"([0-9]{0,9})n\s*(?:\+\s*([0-9]{1,9}))?\s*(s|seconds?|m|minutes?|h|hours?)")
 _UNIT = {"s": SECOND, "m": MINUTE, "h": 60 * MINUTE}
 SHAPES = ("fixed", "linear", "exponential")
+MOST_RETRIES = 1_000_000
+"""The highest limit of a rule."""
+MOST_FAILURES = 2**31 - 1
+"""What the number of failures of a job ends at, in every store."""
+
+
+def bounded_count(count: object) -> int:
+    """A number of failures as a store can keep it; 0 for what is no number."""
+    return min(max(count, 0), MOST_FAILURES) if isinstance(count, int) else 0
+
+
+def one_more(count: int) -> int:
+    """The number of failures after one more."""
+    return bounded_count(count + 1)
+
 
 Kinds = Iterable[type[BaseException] | str]
 
@@ -32,8 +48,9 @@ class Retry:
     Retry(3, per={TimeoutError: Retry(10, base=30)})      another rule for that error
     Retry(None)                                           for ever
 
-    limit: attempts after the first; None, no limit. base: seconds (or "1m", or a timedelta). cap: no delay is longer,
-    but for its jitter. jitter: a fraction from 0 to 1; the delay is drawn between itself and that much longer.
+    limit: attempts after the first, a million at most; None, no limit. base: seconds (or "1m", or a timedelta). cap:
+    no delay is longer, but for its jitter. jitter: a fraction from 0 to 1; the delay is drawn between itself and that
+    much longer.
     within: no retry starts later than this after the job was made.
     """
 
@@ -65,8 +82,8 @@ class Retry:
     def _checked_limit(self, limit: int | None) -> int | None:
         if limit == _BY_SHAPE:
             return 3 if isinstance(self.backoff, str) else len(self.backoff)
-        if limit is not None and (not isinstance(limit, int) or limit < 0):
-            raise ValueError(f"limit={limit!r}: 0 or more, or None for no limit")
+        if limit is not None and (not isinstance(limit, int) or not 0 <= limit <= MOST_RETRIES):
+            raise ValueError(f"limit={_short(limit)}: 0 to {MOST_RETRIES:,}, or None for no limit")
         return limit
 
     def _compile_delays(self) -> tuple[int, ...] | None:
@@ -103,7 +120,8 @@ class Retry:
             return None
         if asked is None and not self._is_wanted(kinds):
             return None
-        delay = self._draw(failures, seed) if asked is None else asked
+        # What a store has may be any number.
+        delay = self._draw(min(max(failures, 1), MOST_FAILURES), seed) if asked is None else asked
         return None if self.within is not None and age + delay > self.within else delay
 
     @property
@@ -155,6 +173,11 @@ def _formula(text: str, n: int) -> int:
     assert found is not None
     factor, constant, unit = found.groups()
     return (int(factor or 1) * n + int(constant or 0)) * _UNIT[unit[0]]
+
+
+def _short(value: object) -> str:
+    # The text of a number of more than 4,300 digits is an error of its own.
+    return "a huge number" if isinstance(value, int) and value.bit_length() > 64 else repr(value)[:100]
 
 
 def _fraction(seed: bytes, failures: int) -> float:

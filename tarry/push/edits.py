@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from tarry.client.audit.acting import current_actor
 from tarry.errors import Outdated, StoreError
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND, format_duration
 from tarry.push.endpoint.settings import version_of
 from tarry.store.base import Store
@@ -90,7 +91,7 @@ def check_version(store: Store, name: str, settings: Settings, seen: str | None)
 def _decode(cell: bytes | None) -> list[TaskEdit]:
     try:
         return [] if cell is None else msgspec.json.decode(cell, type=list[TaskEdit])
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         # A newer release may have written it.
         return []
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.push.delivery.record import AttemptOutcome, AttemptRecord, format_time, records_of
@@ -205,7 +206,7 @@ def _delivery_of(job: Job) -> Collection[AttemptRecord]:
         return ()
     try:
         return (msgspec.json.decode(job.note, type=AttemptRecord),)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         # A program that took the job has ended it with a result of its own.
         return ()
 

@@ -13,6 +13,7 @@ import msgspec
 
 from tarry.errors import ConfigError
 from tarry.keeper.limits import BY_HAND
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.push.delivery.flow import INITIAL, FlowState
 from tarry.push.edits import check_version, forget_edits, note_edit
@@ -47,7 +48,7 @@ def decode_settings(cell: bytes) -> Settings:
     """The settings of a cell; ConfigError if the cell holds something else."""
     try:
         return msgspec.json.decode(cell, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ConfigError(f"the store has no settings there: {error}") from None
 
 
@@ -85,7 +86,7 @@ def decode_flow(cell: bytes) -> FlowState:
     """The flow state in a cell; the initial one if the cell cannot be read."""
     try:
         return msgspec.json.decode(cell, type=FlowState)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return FlowState(INITIAL)
 
 

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.errors import HostNotFound, UsageError
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import StoredCount, StoredTime
 from tarry.store import owner
@@ -175,5 +176,5 @@ def is_lost(host: Host, now: int) -> bool:
 def entries(store: Store) -> Iterator[tuple[str, bytes, Host]]:
     """All valid entries: the name of the cell, its content, and what that says. StoreError."""
     for name, cell in reachable_part(lambda: store.kv_list(PREFIX)).items():
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        with contextlib.suppress(*UNREADABLE):
             yield name, cell, msgspec.json.decode(cell, type=Host)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from msgspec.structs import replace
 
 from tarry.model.bound import WAITING_STATES
-from tarry.model.job import Job, State
+from tarry.model.job import MOST_EPOCH, Job, State
 from tarry.model.lifecycle import held_when_claimed, holds_key, is_late
 from tarry.store.base import band
 from tarry.store.shared.lanes import Position
@@ -94,7 +94,14 @@ class JobIndex:
 def claim_job(job: Job, owner: str, now: int) -> Job:
     """The job as it is once this owner has claimed it."""
     holds = held_when_claimed(job.key_ttl, job.key_held_until)
-    return replace(job, state=State.RUNNING, owner=owner, epoch=job.epoch + 1, state_since=now, key_held_until=holds)
+    return replace(
+        job,
+        state=State.RUNNING,
+        owner=owner,
+        epoch=min(job.epoch, MOST_EPOCH - 1) + 1,
+        state_since=now,
+        key_held_until=holds,
+    )
 
 
 def rank(job: Job) -> Rank:

@@ -6,11 +6,13 @@ only its lease tells whether the program lives, `door_name` if the server proces
 
 import itertools
 import os
+import re
 import socket
 from pathlib import Path
 
 _numbers = itertools.count(1)
 _HALTED = "Tt"
+_PID = re.compile("[0-9]{1,9}")
 _OUTSIDE, _DOOR = "outside:", "door"
 
 
@@ -75,7 +77,7 @@ def _local(name: str) -> tuple[int, str] | None:
     """The pid and start time; None for another host."""
     host, _, rest = name.rpartition(":")[0].partition("|")
     parts = rest.split(":")
-    if f"{host}|{parts[0]}" != host_scope() or len(parts) != 3 or not parts[1].isdigit():
+    if f"{host}|{parts[0]}" != host_scope() or len(parts) != 3 or not _PID.fullmatch(parts[1]):
         return None
     return int(parts[1]), parts[2]
 
@@ -105,6 +107,7 @@ def _stat(pid: int) -> tuple[str, str]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        # A program may have any bytes as its name.
+        return path.read_text(errors="replace")
     except OSError:
         return ""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from tarry.errors import ArgumentError, BodyTooLarge
+from tarry.model.checks.unreadable import UNREADABLE
 
 MAX_BYTES = 16_384
 """Bytes that a job's headers may take."""
@@ -35,7 +36,7 @@ def decode_headers(headers: bytes) -> dict[str, str]:
         return {}
     try:
         return _decoder.decode(headers)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ArgumentError(f"the job's headers must map text to text: {error}") from None
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, SupportsFloat
 import msgspec
 from msgspec import Raw, Struct
 
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.signal import Signal
 from tarry.model.flow.slept import Slept, kept_slept
 from tarry.model.job import Job
@@ -131,7 +132,7 @@ def kept_steps(kept: bytes) -> bytes:
 def _read(kept: bytes) -> _Report | None:
     try:
         return msgspec.json.decode(kept, type=_Report) if kept else None
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.errors import ArgumentError
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.flow import wiring
 from tarry.model.flow.wiring import MARK
@@ -121,6 +122,8 @@ class Running:
             )
         except ArgumentError as error:
             self._arguments = error
+        except (*UNREADABLE, LookupError, TypeError) as error:
+            self._arguments = ArgumentError(f"{self.job.task}: its body cannot be read: {type(error).__name__}")
 
     @property
     def steps(self) -> StepLog | None:

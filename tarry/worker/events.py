@@ -1,10 +1,9 @@
 """Logs and counts what happened to jobs. The only place that formats such lines."""
 
-import json
 import logging
 import time
-from typing import Any
 
+from tarry.model.attempts import read_note
 from tarry.model.change import Change
 from tarry.model.duration import format_duration
 from tarry.model.job import Job, State
@@ -47,13 +46,13 @@ class EventLog:
         dead = change.to in (State.DEAD, None)
         level = logging.ERROR if dead else logging.WARNING
         if failures.isEnabledFor(level):
-            note: dict[str, Any] = json.loads(change.note or b"{}")
+            note = read_note(change.note)
             pause = max((change.due or now) - now, 0)
             then = "dead" if dead else f"again in {format_duration(pause)}" if pause else "again at once"
             failures.log(
                 level,
                 "%s %s attempt %d failed, %s: %s: %s",
-                job.task, ids.text(job.id), job.attempt, then, note.get("type"), note.get("message"),
+                job.task, ids.text(job.id), job.attempt, then, note.type, note.message,
                 extra=about(job),
             )  # fmt: skip
 

@@ -12,7 +12,7 @@ used as usual.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tarry.client.clock import Clock
@@ -26,13 +26,14 @@ from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Outcome, Released, Returned
 from tarry.model.quantity import quantity
 from tarry.store import ids
+from tarry.store.apply_each import apply_each
 from tarry.store.base import Exchange, Store, Want
 from tarry.store.shared.backoff import Backoff
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.log_facts import about
 from tarry.tasks.progress import ProgressBuffer, make_rows
-from tarry.tasks.running import Running
+from tarry.tasks.running import Running, jobs_of
 from tarry.worker.capacity import CLAIMED_AT_ONCE, GATHER
 from tarry.worker.claim_plan import ClaimPlan
 from tarry.worker.early_claim import EarlyClaim
@@ -104,6 +105,15 @@ class Exchanger:
         # By identity, not by id: the same job may be here again, while its first attempt still runs.
         return self.held.get(running.job.id) is running
 
+    def is_alive(self, call: Running) -> bool:
+        """Whether a job of this call, which may be one of a batch task, is held."""
+        return any(map(self.holds, jobs_of(call)))
+
+    def is_beside_suspect(self, job: Job) -> bool:
+        """Whether this job and one that is held are both suspects: their next crash marks them as poison."""
+        suspect = lifecycle.is_near_poison
+        return suspect(job) and any(suspect(running.job) for running in self.held.values())
+
     def hold(self, job: Job, task: TaskDefinition[Any, Any]) -> Running:
         """Holds a job that was claimed, as an attempt that starts."""
         running = Running(job, task, self._marks)
@@ -120,9 +130,14 @@ class Exchanger:
         self.unsettled.append((running, outcome))
         return True
 
-    def reject(self, job: Job, outcome: Outcome) -> None:
+    def reject(self, job: Job, outcome: Outcome, task: TaskDefinition[Any, Any] | None = None) -> None:
         """Puts a claimed job that is not run in line to be settled."""
-        self.unsettled.append((Running(job, _NO_TASK), outcome))
+        self.unsettled.append((Running(job, task or _NO_TASK), outcome))
+
+    def ended_jobs(self, ended: Iterable[tuple[Running, Outcome]]) -> list[Job]:
+        """The jobs whose attempt has ended and is not settled, also in `ended`. Thread-safe."""
+        found = (*self.unsettled, *self.postponed, *ended)
+        return [running.job for running, outcome in found if not isinstance(outcome, Released)]
 
     def release_all(self) -> None:
         """Puts all jobs in line to be settled, running ones as released. The caller makes an exchange next."""
@@ -189,6 +204,9 @@ class Exchanger:
         except StoreError as error:
             self._note_failure(error, now)
             return None
+        except Exception as error:
+            self._handle_strange(error, now)
+            return None
         self._store_backoff.succeed()
         self._record(changes, answer, moment)
         self._postpone(answer, now)
@@ -202,13 +220,32 @@ class Exchanger:
         self.has_followers = _are_of_these_flows(answer.jobs, changes)
         return answer.jobs
 
+    def _handle_strange(self, error: Exception, now: int | float) -> None:
+        """An error that no store should raise, as over a record that another program has written. The worker goes on:
+        what can be settled is settled, and the store is asked again after a pause."""
+        if self._store_backoff.fail(now):
+            log.error("the store fails over something in it; trying again: %s", error, exc_info=error)
+        self._may_hold_unseen, self._error = True, f"{type(error).__name__} over something in the store"
+        ended, self.unsettled = self.unsettled, []
+        moment = self._clock.now()
+        try:
+            changes = [self.decide(running.job, outcome, moment) for running, outcome in ended]
+            made = apply_each(self.store, changes, moment) if changes else []
+        except StoreError as away:
+            self.unsettled = ended + self.unsettled
+            log.debug("not settled yet: %s", away)
+            return
+        for (running, outcome), change, is_made in zip(ended, changes, made, strict=True):
+            if is_made:
+                self.events.record_end(running.job, outcome, change, moment)
+
     def sleep(self, wakeup: Wakeup, limit: int, seconds: float, also: Sequence[int]) -> None:
         """Sleeps as `Wakeup.sleep`. A store that can claims up to `limit` jobs at the end, for the next `exchange`."""
         self._looked_until = 0.0
         try:
             self._early.sleep(wakeup, 0 if self.is_away else limit, seconds, also)
-        except StoreError as error:
-            # The next exchange finds out whether it is still away.
+        except Exception as error:
+            # The next exchange finds out whether it is still away, or fails over something in it.
             log.debug("no claim at the end of a sleep: %s", error)
             self._may_hold_unseen = True
 
@@ -248,7 +285,8 @@ class Exchanger:
             self._may_hold_unseen = False
         except PartlyUnavailable as error:
             ours = error.answer
-        except StoreError:
+        except Exception as error:
+            log.debug("jobs of a lost reply are not given back yet: %s", error)
             return
         for job in (job for job in ours if (job.id, job.epoch) not in known):
             self.reject(job, Released())
@@ -260,7 +298,7 @@ class Exchanger:
             return
         try:
             self.store.save_progress(self.owner, make_rows(taken))
-        except StoreError as error:
+        except Exception as error:
             # Nothing depends on it, so the outcomes are settled all the same.
             log.debug("progress of %s not kept: %s", quantity(len(taken)), error)
             self._marks.put_back(taken)

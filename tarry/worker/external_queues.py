@@ -5,6 +5,7 @@ store marks each of them. The mark lapses when no such program has asked for job
 queue again.
 """
 
+from tarry.model.checks.unreadable import stored_number
 from tarry.model.duration import DAY, HOUR
 from tarry.store.base import Store
 from tarry.store.shared.partial_result import reachable_part
@@ -25,7 +26,7 @@ def mark_external(store: Store, queue: str, now: int) -> None:
 def is_external(store: Store, queue: str, now: int) -> bool:
     """Whether the queue is marked; StoreError. now: by the store's clock, in microseconds."""
     mark = store.kv_get(f"{PREFIX}{queue}")
-    return mark is not None and mark.isdigit() and int(mark) > now
+    return stored_number(mark) > now
 
 
 def find_external(store: Store) -> frozenset[str]:
@@ -34,7 +35,7 @@ def find_external(store: Store) -> frozenset[str]:
     if not marks:
         return frozenset()
     now = store.time()
-    lapsed = {name for name, value in marks.items() if not value.isdigit() or int(value) <= now}
+    lapsed = {name for name, value in marks.items() if stored_number(value) <= now}
     for name in lapsed:
         store.kv_cas(name, None, marks[name])
     return frozenset(name.removeprefix(PREFIX) for name in marks.keys() - lapsed)

@@ -13,7 +13,7 @@ from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.model.outcome import Expired, Outcome, Quarantined, Released, Unknown
+from tarry.model.outcome import Expired, Outcome, Quarantined, Released, Unknown, record_error
 from tarry.store.base import Store
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.interrupts import CalledBack, TimeLimit
@@ -141,9 +141,7 @@ class Pump:
 
     def unsettled_jobs(self) -> list[Job]:
         """The jobs whose attempt has ended and is not settled. Thread-safe."""
-        exchanger = self._exchanger
-        ended = (*exchanger.unsettled, *exchanger.postponed, *self.outcomes.ended.copy())
-        return [running.job for running, outcome in ended if not isinstance(outcome, Released)]
+        return self._exchanger.ended_jobs(self.outcomes.ended.copy())
 
     def is_final(self, job: Job, outcome: Outcome) -> bool:
         """Whether this outcome of a failed attempt is the job's last. Thread-safe."""
@@ -177,7 +175,7 @@ class Pump:
 
     def interrupt_overdue(self, now: float) -> None:
         """Interrupts jobs that are past their timeout. Thread-safe."""
-        for running in self.deadlines.take_overdue(now, self._is_alive):
+        for running in self.deadlines.take_overdue(now, self._exchanger.is_alive):
             self._runners[running.task.is_async].interrupt(running, TimeLimit)
 
     def look_thoroughly(self) -> None:
@@ -301,26 +299,35 @@ class Pump:
             return
         batches: dict[bool, list[Running]] = {False: [], True: []}
         gathered: list[Running] = []
-        moment, reject = self._clock.now(), self._exchanger.reject
+        moment = self._clock.now()
         for job in jobs:
-            task = self._tasks.get(job.task) or find_internal(job.task, self._tasks) or self.find_task(job.task)
-            if task is None or not self._runners[task.is_async].slots:
-                reject(job, Unknown())
-            elif job.expires and job.expires <= moment:
-                self._exchanger.unsettled.append((Running(job, task), Expired()))
-            elif job.crashes and self._is_beside_suspect(job):
-                reject(job, Quarantined())
-            else:
-                running = self._exchanger.hold(job, task)
-                # Set after the job is held: `stop` in another thread either finds the job or is seen here.
-                running.stopping = running.stopping or self.stopping
-                (gathered if task.batch else batches[task.is_async]).append(running)
+            if (running := self._hold(job, moment)) is not None:
+                (gathered if running.task.batch else batches[running.task.is_async]).append(running)
         self._capacity.record_mix(batches, gathered)
         if gathered:
             self._form_batches(gathered, batches, now)
         for kind, batch in batches.items():
             if batch:
                 self._start(kind, batch, now)
+
+    def _hold(self, job: Job, moment: int) -> Running | None:
+        """Holds a claimed job; None: it is not run here, and is in line to be settled."""
+        try:
+            task = self._tasks.get(job.task) or find_internal(job.task, self._tasks) or self.find_task(job.task)
+            outcome: Outcome = Quarantined()
+            if task is None or not self._runners[task.is_async].slots:
+                outcome = Unknown()
+            elif job.expires and job.expires <= moment:
+                outcome = Expired()
+            elif not (job.crashes and self._exchanger.is_beside_suspect(job)):
+                running = self._exchanger.hold(job, task)
+                # Set after the job is held: `stop` in another thread either finds the job or is seen here.
+                running.stopping = running.stopping or self.stopping
+                return running
+        except Exception as error:  # its record is not what it should be: the other jobs go on
+            task, outcome = None, record_error(error)
+        self._exchanger.reject(job, outcome, task)
+        return None
 
     def _form_batches(self, gathered: Sequence[Running], batches: Mapping[bool, list[Running]], now: float) -> None:
         for running in gathered:
@@ -330,11 +337,6 @@ class Pump:
                 self._release([running])
             elif whole := self._buffer.add(running, now):
                 batches[kind].append(whole)
-
-    def _is_beside_suspect(self, job: Job) -> bool:
-        """Whether this job and one that is held are both suspects: their next crash marks them as poison."""
-        suspect = lifecycle.is_near_poison
-        return suspect(job) and any(suspect(running.job) for running in self.held.values())
 
     def _start(self, kind: bool, batch: Sequence[Running], now: float) -> None:
         self._capacity.put(kind, batch, now)
@@ -377,9 +379,6 @@ class Pump:
     def _release(self, back: Sequence[Running]) -> None:
         for running in back:
             self._exchanger.end(running, Released())
-
-    def _is_alive(self, running: Running) -> bool:
-        return any(map(self._exchanger.holds, jobs_of(running)))
 
     def _call_back(self, running: Running) -> None:
         """Ends a job that is not ours any more."""

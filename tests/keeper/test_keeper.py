@@ -441,3 +441,20 @@ def test_after_trouble_owners_have_a_moment_to_prolong_their_leases(
         monkeypatch.setattr(expired_leases, "elapsed", lambda now=later: now)
         keeper.rescue_overdue()
     assert seen(store, jobs) == [(State.READY, 0, 0)]
+
+
+def test_a_chore_that_fails_over_something_stored_stops_no_other(
+    keeper: Keeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[int] = []
+
+    def fail() -> None:
+        raise OverflowError("a number")
+
+    keeper.register_chore(0.0, fail)
+    keeper.register_chore(0.0, lambda: done.append(1))
+    for _ in range(5):
+        keeper.tick()
+    assert len(done) == 5
+    assert keeper.chores_failed >= 1
+    assert caplog.text.count("fail: a number") == 1

@@ -171,9 +171,9 @@ def test_after_is_what_a_task_raises() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda: Retry(-2), "limit=-2: 0 or more, or None for no limit"),
-        (lambda: Retry(cast("int", 2.5)), "limit=2.5: 0 or more, or None for no limit"),
-        (lambda: Retry(cast("int", "linear")), "limit='linear': 0 or more, or None for no limit"),
+        (lambda: Retry(-2), "limit=-2: 0 to 1,000,000, or None for no limit"),
+        (lambda: Retry(cast("int", 2.5)), "limit=2.5: 0 to 1,000,000, or None for no limit"),
+        (lambda: Retry(cast("int", "linear")), "limit='linear': 0 to 1,000,000, or None for no limit"),
         (lambda: Retry(jitter=-0.1), "jitter=-0.1: a fraction from 0 to 1"),
         (lambda: Retry(jitter=10), "jitter=10: a fraction from 0 to 1"),
         (lambda: Retry(jitter=float("nan")), "jitter=nan: a fraction from 0 to 1"),

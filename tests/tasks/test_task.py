@@ -171,7 +171,7 @@ def test_a_rule_that_is_none_is_refused(app: App, wrong: Any) -> None:
         ({"timeout": -1}, "-1 is negative"),
         ({"timeout": "soon"}, "timeout='soon' is no duration"),
         ({"expires": "soon"}, "expires='soon' is no duration"),
-        ({"retry": -5}, "limit=-5: 0 or more"),
+        ({"retry": -5}, "limit=-5: 0 to"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_at_once(app: App, settings: dict[str, Any], message: str) -> None:

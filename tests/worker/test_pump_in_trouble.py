@@ -1,5 +1,7 @@
 """The pump alone, turned by hand, on a store that fails."""
 
+from typing import Any
+
 import pytest
 
 from tarry.client.clock import FakeClock
@@ -158,3 +160,28 @@ def test_the_store_decides_whether_an_outcome_counts(make: MakePump) -> None:
     manual.sync.end(manual.sync.on[0], Returned(b"1"))
     manual.turns()
     assert (manual.record(job).note, manual.pump.events.processed) == (b"2", 0)
+
+
+def test_a_store_that_fails_over_something_in_it_ends_no_worker(
+    make: MakePump, caplog: pytest.LogCaptureFixture
+) -> None:
+    on = make()
+    (bad, good) = on.insert(2)
+    on.turns()
+    exchange = on.store.exchange
+
+    def fail(changes: Any, *rest: Any) -> Any:
+        if any(change.id == bad.id for change in changes):
+            raise OverflowError("a number")
+        return exchange(changes, *rest)
+
+    on.store.exchange = fail  # type: ignore[method-assign, assignment]
+    for _ in range(2):
+        on.sync.end_all()
+        on.pass_time(60)
+        on.turns()
+        on.pass_time(60)
+        on.turns()
+    assert on.record(good).state is State.DONE
+    assert "what becomes of it cannot be stored: a number" in caplog.text
+    assert not on.pump.unsettled_jobs()

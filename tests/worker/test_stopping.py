@@ -12,7 +12,6 @@ import pytest
 
 from tarry import current_job
 from tarry.model.killing import TIMEOUT
-from tarry.store.base import Exchange
 from tarry.store.memory import MemoryStore
 from tarry.worker.status_reporter import NullReporter
 from tarry.worker.worker import ControlChannel, Worker, WorkerSettings, resident_bytes
@@ -263,11 +262,11 @@ def test_without_its_parent_it_finishes_and_ends(
 
 
 def test_a_pump_that_breaks_ends_its_worker_with_the_error(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(MemoryStore):
-        def exchange(self, *args: Any) -> Exchange:
-            raise RuntimeError("a bug")
+    def step() -> float:
+        raise RuntimeError("a bug")
 
-    worker = Worker(Broken(), {}, main_thread=True)
+    worker = Worker(MemoryStore(), {}, main_thread=True)
+    worker.pump.step = step  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="a bug"):
         worker.run()
     assert "the pump broke; this worker ends" in caplog.text

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.errors import StoreBusy
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY
 from tarry.model.job import StoredTime
 from tarry.model.quantity import shorten
@@ -255,7 +256,7 @@ def _decode(cell: bytes | None) -> list[Act]:
         return []
     try:
         return _page.decode(cell)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         # A page that cannot be read must not keep others from being written: it ends with the next act.
         return []
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tarry.client.flows.maps import map_part
 from tarry.client.flows.root import name_of, read_root
 from tarry.errors import FlowFailed, JobCancelled, TarryError
+from tarry.model.checks.unreadable import read_note
 from tarry.model.flow.flow import FlowRow
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import Ref, added_nodes
@@ -98,7 +99,7 @@ def decode(client: "Client", job: Job | None) -> Any:
 
 def failure(client: "Client", root: Job) -> TarryError:
     """The error for a flow that is dead or cancelled."""
-    note: dict[str, Any] = msgspec.json.decode(root.note or b"{}")
+    note = read_note(root.note)
     flow = f"flow {name_of(root)} {UUID(bytes=root.id)}"
     if root.state is State.CANCELLED:
         reason = note.get("message")
@@ -110,5 +111,5 @@ def failure(client: "Client", root: Job) -> TarryError:
         return FlowFailed(f"{flow} is dead: {what}")
     failed = FlowFailed(f"{flow}: node {index} ({job.task}) is {job.state}: {what}", client.get(job.id))
     # As a note, so that Python prints the traceback of the task under that of the caller.
-    failed.add_note(str(msgspec.json.decode(job.note or b"{}").get("traceback", "")))
+    failed.add_note(str(read_note(job.note).get("traceback", "")))
     return failed

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.wiring import Ref
 from tarry.model.job import HELD, UNFINISHED, Job, State
 from tarry.store.flows.flows import FLOW_TASK
@@ -50,8 +51,11 @@ def make_root(id: bytes, name: str, key: str | None, queue: str, body: RootBody,
 
 
 def read_root(root: Job) -> RootBody:
-    """What the body of a root says."""
-    return _decoder.decode(root.body)
+    """What the body of a root says; nothing if it cannot be read."""
+    try:
+        return _decoder.decode(root.body)
+    except UNREADABLE:
+        return RootBody()
 
 
 def name_of(root: Job) -> str:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tarry.client.operations.operation import Operation
 from tarry.errors import OperationNotFound, TooManyOperations, UsageError
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY
 from tarry.store import ids
 from tarry.store.base import Store
@@ -34,7 +35,7 @@ def read_all(store: Store) -> list[StoredOperation]:
     found = []
     for cell in reachable_part(lambda: store.kv_list(PREFIX)).values():
         # A newer release may have written it.
-        with contextlib.suppress(msgspec.MsgspecError):
+        with contextlib.suppress(*UNREADABLE):
             found.append((msgspec.json.decode(cell, type=Operation), cell))
     return sorted(found, key=lambda one: one[0].id)
 
@@ -48,7 +49,10 @@ def read(store: Store, id: str) -> StoredOperation:
 def _decode(id: str, cell: bytes | None) -> Operation:
     if cell is None:
         raise not_found(id)
-    return msgspec.json.decode(cell, type=Operation)
+    try:
+        return msgspec.json.decode(cell, type=Operation)
+    except UNREADABLE:
+        raise not_found(id) from None
 
 
 def not_found(id: str) -> OperationNotFound:

@@ -9,6 +9,7 @@ import time
 
 from tarry.client.clock import elapsed
 from tarry.errors import StoreUnavailable
+from tarry.model.checks.unreadable import stored_number
 from tarry.model.duration import HOUR
 from tarry.store.base import Store
 from tarry.store.cell import change_cell
@@ -63,7 +64,7 @@ class JobNumbers:
     def take_slot(self) -> None:
         """Takes the next slot of the store, for an hour. Blocks; StoreError."""
         started = elapsed()
-        _, taken = change_cell(self._store, SLOT_CELL, lambda was: b"%d" % (int(was or b"0") + 1))
+        _, taken = change_cell(self._store, SLOT_CELL, lambda was: b"%d" % (stored_number(was) + 1))
         self._slot, self._until = int(taken or b"0") % _SLOTS, started + SLOT_LASTS
 
     @property

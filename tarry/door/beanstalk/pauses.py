@@ -1,7 +1,8 @@
 """Tubes that are paused for a time: a cell says until when, so any process of the door resumes them."""
 
-from msgspec import MsgspecError, Struct, json
+from msgspec import Struct, json
 
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.store.base import Store
 from tarry.store.cell import change_cell
@@ -70,5 +71,5 @@ def _decode(value: bytes) -> Pause | None:
     """The pause in a cell; None if nobody can read it."""
     try:
         return json.decode(value, type=Pause)
-    except MsgspecError:
+    except UNREADABLE:
         return None

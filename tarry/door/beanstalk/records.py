@@ -14,6 +14,7 @@ from tarry.door.beanstalk.parser import Command
 from tarry.errors import NotHeld
 from tarry.model import lifecycle
 from tarry.model.change import Change
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import MAX_PRIORITY, Job, State
 from tarry.model.lifecycle import NotPossible, Rules
@@ -55,7 +56,7 @@ def history_of(job: Job) -> History:
     """From the job's note; an empty one if its note is another's."""
     try:
         return _decoder.decode(job.note).beanstalk if job.note else _Note().beanstalk
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return _Note().beanstalk
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry import errors
-from tarry.model.lifecycle import NotPossible
+from tarry.model.checks.refusals import NotPossible
 
 log = logging.getLogger("tarry.door")
 

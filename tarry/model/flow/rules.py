@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.model.change import Change
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.effect import NodeEffect
 from tarry.model.flow.flow import FlowChange, FlowRow, Phase
 from tarry.model.flow.node_ids import flow_of, index_of, is_root
@@ -195,7 +196,7 @@ def alone(body: bytes) -> bytes:
     """The body of a node that is run again after it has told."""
     try:
         wiring, arguments = unwrap(body)
-    except ValueError:
+    except UNREADABLE:
         return body
     return wrap(replace(wiring or _STOPS, alone=True), arguments)
 
@@ -205,12 +206,12 @@ def wiring_of(job: Job) -> Wiring:
     unless it ends well."""
     try:
         return unwrap(job.body)[0] or _STOPS
-    except ValueError:
+    except UNREADABLE:
         return _STOPS
 
 
 def _read(note: bytes) -> _Note:
     try:
         return _notes.decode(note)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return _Note()

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from tarry.model.job import Job
+from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.job import Job, StoredCount, StoredTime
 
 _NO_VALUE = Raw(b"null")
 
@@ -13,11 +14,11 @@ _NO_VALUE = Raw(b"null")
 class Slept(Struct, frozen=True, array_like=True):
     """Times are microseconds."""
 
-    before: int = 0
+    before: StoredTime = 0
     """In all sleeps but that which follows."""
-    since: int = 0
+    since: StoredTime = 0
     """When the last sleep began, as far as it is not part of `before`; 0: it is, or there is none."""
-    until: int = 0
+    until: StoredCount = 0
     """When that ends at the latest."""
 
     def total(self, woken: int) -> int:
@@ -44,7 +45,7 @@ def kept_slept(progress: bytes) -> Slept:
     """What the progress of a job says; nothing if it cannot be read."""
     try:
         slept: Slept = _decoder.decode(progress).slept if progress else Slept()
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return Slept()
     return slept
 

@@ -5,11 +5,12 @@ The body of a plain job has no envelope: no JSON begins with the byte 1.
 """
 
 from functools import lru_cache
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from tarry.model.flow.node_ids import is_node
+from tarry.model.flow.node_ids import MAX_NODES, is_node
 
 STOP, GO_ON, COMPENSATE = range(3)
 """What follows when a node does not end well; `model/flow/rules.py` has the rule."""
@@ -21,20 +22,25 @@ MARK = b"\x01"
 """The first byte of an envelope."""
 
 
+# Another program may have written a body: a store would count through a gate of any size.
+NodeIndex = Annotated[int, Meta(ge=0, le=MAX_NODES)]
+"""The index of a node, or how many nodes."""
+
+
 class Gate(Struct, frozen=True, array_like=True, gc=False):
     """Nodes that wait for the same parents: those with the indices from `first` to before `first + count`."""
 
-    first: int
-    count: int
-    parents: int
+    first: NodeIndex
+    count: NodeIndex
+    parents: NodeIndex
     """How many ends it waits for. A gate with one needs no row in the store."""
 
 
 class Ref(Struct, frozen=True, array_like=True, gc=False):
     """The result of the node with the index `first`; with a count, the list of the results of so many from there on."""
 
-    first: int
-    count: int = 0
+    first: NodeIndex
+    count: Annotated[int, Meta(ge=-MAX_NODES, le=MAX_NODES)] = 0
     """0: one result, and not a list. Negative: the results of so many are lists, which are joined into one."""
 
     @property
@@ -74,7 +80,7 @@ _PLAIN = Wiring()
 _ADDED = b' {"tarry-nodes":'
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Wiring)
-_numbers = msgspec.json.Decoder(tuple[int, int, int])
+_numbers = msgspec.json.Decoder(tuple[NodeIndex, NodeIndex, NodeIndex])
 
 
 def wrap(wiring: Wiring, arguments: bytes) -> bytes:

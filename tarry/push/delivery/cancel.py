@@ -5,7 +5,7 @@ sends nothing that has not been sent by then, and reports in the job's record wh
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +13,7 @@ from msgspec import Struct
 from tarry.errors import JobNotFound
 from tarry.model import lifecycle
 from tarry.model.change import Change
+from tarry.model.checks.unreadable import read_note
 from tarry.model.job import Job, State
 from tarry.push.delivery.record import records_of
 from tarry.store import ids
@@ -70,7 +71,7 @@ def describe_sent(sent: bool, running: bool) -> str:
 
 def report_sent(job: Job, sent: bool) -> Change:
     """The change by which a worker reports whether a cancelled job was sent."""
-    note: dict[str, Any] = msgspec.json.decode(job.note)
+    note = read_note(job.note)
     sent_ever = sent or was_sent_before(job)
     note["message"] = "; ".join(filter(None, [note.get("message"), describe_sent(sent_ever, sent)]))
     return lifecycle.annotate(job, msgspec.json.encode(note | {"sent": sent_ever}))
@@ -78,7 +79,7 @@ def report_sent(job: Job, sent: bool) -> Change:
 
 def reported_sent(job: Job) -> bool | None:
     """Whether the job was sent, as its worker reported; None: there is no report yet."""
-    sent = msgspec.json.decode(job.note).get("sent")
+    sent = read_note(job.note).get("sent")
     return sent if isinstance(sent, bool) else None
 
 
@@ -107,7 +108,7 @@ def _was_sent(job: Job) -> bool | None:
     if job.state is not State.CANCELLED:
         return job.state is State.DONE or was_sent_before(job)
     # The report stands at the end of the message, after the reason of the cancel.
-    message = msgspec.json.decode(job.note).get("message", "")
+    message = str(read_note(job.note).get("message", ""))
     return False if message.endswith(NEVER) else True if message.endswith((MAYBE, BEFORE)) else None
 
 

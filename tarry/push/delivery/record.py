@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job
 from tarry.push.delivery.verdict import MAYBE, Again, Delivered, Disabled, Final, Verdict
 from tarry.push.http.failure import Failure, FailureKind
@@ -167,7 +168,7 @@ def first_due(job: Job, before: Sequence[AttemptRecord], enqueued: int) -> int:
 def _parse_line(line: str) -> list[AttemptRecord]:
     try:
         return [msgspec.json.decode(line, type=AttemptRecord)]
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return []
 
 

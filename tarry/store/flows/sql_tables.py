@@ -18,7 +18,7 @@ from tarry.model.flow.node_ids import MAX_NODES, node_id
 from tarry.model.job import Job, State
 from tarry.store.flows.flows import STORING_TIME, NewFlow, abandoned
 from tarry.store.flows.settle import Settled, end_flow, settle
-from tarry.store.shared.state_codes import CODE, STATES
+from tarry.store.shared.state_codes import CODE, state_of
 
 Row = tuple[Any, ...]
 LAST_INDEX = 2**32 - 1
@@ -91,7 +91,7 @@ def flow_row(row: Row) -> FlowRow:
     """The flow of a row of `FlowSql.select`."""
     id, phase, at, size, active, blocked, failed, ends, undo, keep_done, keep_dead, note = row
     return FlowRow(
-        bytes(id), Phase(phase), at, size, active, blocked, failed, STATES[ends], undo, keep_done, keep_dead,
+        bytes(id), Phase(phase), at, size, active, blocked, failed, state_of(ends), undo, keep_done, keep_dead,
         bytes(note),
     )  # fmt: skip
 

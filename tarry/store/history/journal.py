@@ -14,6 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from tarry.model.change import Change
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.history.counting import Count, count_changes, count_new, count_of_change, count_of_new
 from tarry.model.job import Job, State
 from tarry.model.moving import is_parked
@@ -66,7 +67,7 @@ def read_record(record: bytes) -> Counter[Count]:
         if digits:
             which = [place for place, digit in zip(which, digits, strict=True) if digit == ord("1")]
         return Counter({counts[place - 1]: number for place, number in Counter(which).items() if place})
-    except (ValueError, IndexError, RecursionError) as error:
+    except (*UNREADABLE, IndexError) as error:
         # It cannot be read later either, and all that came after it would have to wait for it.
         log.error("a record of the history cannot be read and is left out: %s", error)
         return Counter()

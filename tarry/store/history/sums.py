@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.history.counting import NO_ATTEMPT, Count
 from tarry.model.job import StoredCount
@@ -83,7 +84,7 @@ def decode(cell: bytes) -> Sums:
     """The sums of a cell; none if it cannot be read."""
     try:
         sums = _decode(cell)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         # Else nothing could be summed up any more, and the journal would grow for ever.
         log.error("sums of the history cannot be read and begin anew: %s", error)
         return Sums()

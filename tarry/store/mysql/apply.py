@@ -30,7 +30,7 @@ from tarry.store.mysql.sql import (
     raw,
 )
 from tarry.store.shared.lanes import count_by_level
-from tarry.store.shared.state_codes import CODE, STATES
+from tarry.store.shared.state_codes import CODE, state_of
 
 RUNNING = State.RUNNING
 WAITING = frozenset({State.READY, State.SCHEDULED})
@@ -87,7 +87,7 @@ class Applying:
         looks = [sql.LOCK_JOBS.format(_LOOK, id_table(part)) + " FOR UPDATE" for part in chunks(ids)]
         for answer in self._link.run(*before, *looks)[len(before) :]:
             for id, state, *rest in answer.rows:
-                self._seen[id] = JobAsSeen(STATES[state], *rest)
+                self._seen[id] = JobAsSeen(state_of(state), *rest)
 
     def _is_valid(self, change: Change) -> bool:
         seen = self._seen.get(change.id)

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tarry.model.job import Job
+from tarry.model.job import MOST_EPOCH, Job
 from tarry.model.limit import EACH, TASK, waiting_lane
 from tarry.store.base import PROMOTED_AT_ONCE, Want
 from tarry.store.mysql import open_lanes, sql
@@ -262,8 +262,8 @@ class Start:
             yield sql.LEAVE_LANED.format(id_table(lane_ids))
         ids, owner = id_list(job.id for job in jobs), sql.text(self._owner)
         yield (
-            f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 2, epoch = epoch + 1, since = {self._now},"
-            f" holds = IF(unique_for < 0, 0, holds) WHERE id IN ({ids})"
+            f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 2, epoch = LEAST(epoch, {MOST_EPOCH - 1}) + 1,"
+            f" since = {self._now}, holds = IF(unique_for < 0, 0, holds) WHERE id IN ({ids})"
         )
         # In sorted order: concurrent transactions lock the rows in the same order.
         running = sorted((job.id, job.epoch) for job in jobs)

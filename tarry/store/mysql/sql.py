@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from tarry.model.job import HELD, Job, State
+from tarry.model.job import HELD, MOST_EPOCH, Job, State
 from tarry.model.lifecycle import held_when_claimed
 from tarry.store.base import HIGH, LOW, NORMAL
 from tarry.store.shared import columns
 from tarry.store.shared.sql_store import SqlStatements
-from tarry.store.shared.state_codes import CODE, STATES
+from tarry.store.shared.state_codes import CODE, state_of
 
 _DONE = CODE[State.DONE]
 COLUMN_OF = columns.COLUMN_OF | {"priority": "grade", "key": "job_key"}
@@ -267,7 +267,7 @@ class Names(dict[bytes, str]):
         # Bounded, since a program may make up names without end.
         if len(self) > 10_000:
             self.clear()
-        self[name] = found = name.decode()
+        self[name] = found = name.decode(errors="replace")
         return found
 
 
@@ -279,18 +279,23 @@ def job(row: Sequence[Any]) -> Job:
     id, task, body, queue, numbers, key, note, lane, headers, progress, attempts, owner = row
     priority, due, epoch, failures, losses, expires, unique, holds, since, until, state = map(int, numbers.split())
     return Job(
-        id, _names[task], body or b"", _names[queue], priority, due, STATES[state], epoch, failures, losses,
-        "" if owner is None else owner.decode(), since, until, expires, None if key is None else key.decode(),
-        note_of(note, state), unique, holds, None if lane is None else lane.decode(), headers or b"", progress or b"",
-        attempts or b"",
+        id, _names[task], body or b"", _names[queue], priority, due, state_of(state), epoch, failures, losses,
+        text_of(owner) or "", since, until, expires, text_of(key), note_of(note, state), unique, holds, text_of(lane),
+        headers or b"", progress or b"", attempts or b"",
     )  # fmt: skip
+
+
+def text_of(name: bytes | None) -> str | None:
+    """The text of a column that may be NULL."""
+    # What another program has written may be no UTF-8; a claim must not fail over it.
+    return None if name is None else name.decode(errors="replace")
 
 
 def claimed(owner: str, now: int, late: set[bytes]) -> Callable[[Sequence[Any]], Job]:
     """A function from a row of PAYLOAD to the job as it is once this owner has claimed it. late: gets the ids of late
     jobs."""
     # After the claim `since` no longer tells which jobs were late. Local names, since this runs for each claimed job.
-    names, running = _names, State.RUNNING
+    names, running, raised = _names, State.RUNNING, MOST_EPOCH - 1
 
     def job(row: Sequence[Any]) -> Job:
         id, task, body, queue, numbers, key, note, lane, headers, progress, attempts = row
@@ -298,9 +303,9 @@ def claimed(owner: str, now: int, late: set[bytes]) -> Callable[[Sequence[Any]],
         if since > due:
             late.add(id)
         return Job(
-            id, names[task], body or b"", names[queue], priority, due, running, epoch + 1, failures, losses, owner, now,
-            0, expires, None if key is None else key.decode(), note or b"", unique, held_when_claimed(unique, holds),
-            None if lane is None else lane.decode(), headers or b"", progress or b"", attempts or b"",
+            id, names[task], body or b"", names[queue], priority, due, running, min(epoch, raised) + 1,
+            failures, losses, owner, now, 0, expires, text_of(key), note or b"", unique,
+            held_when_claimed(unique, holds), text_of(lane), headers or b"", progress or b"", attempts or b"",
         )  # fmt: skip
 
     return job

@@ -179,7 +179,7 @@ LEVELS_SEEN = "SELECT name, running, next FROM {s}.level WHERE name = ANY ($1)"
 RAISE_LEVELS = """INSERT INTO {s}.level AS l (name, running, next) SELECT * FROM unnest($1, $2, $3)
     ON CONFLICT (name) DO UPDATE SET running = l.running + excluded.running, next = excluded.next"""
 SAVE_TURNS = "UPDATE {s}.level l SET turn = t.turn FROM unnest($1, $2) AS t (name, turn) WHERE l.name = t.name"
-TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = j.epoch + 1, since = $3,
+TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = least(j.epoch, 2147483646) + 1, since = $3,
     holds = CASE WHEN j.unique_for < 0 THEN 0 ELSE j.holds END
     WHERE j.id = ANY (ARRAY(SELECT r.id FROM {s}.job r WHERE r.id = ANY ($1) AND r.state = 1 FOR UPDATE SKIP LOCKED))
     RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures, j.losses, j.expires,

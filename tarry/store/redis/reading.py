@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tarry.model.job import Job, State
+from tarry.model.job import MOST_EPOCH, Job, State
 from tarry.store.redis.record import (
     ATTEMPTS,
     EXPIRES,
@@ -44,14 +44,14 @@ class _Reader:
         return int.from_bytes(self.bytes(size), "big")
 
     def text(self) -> str:
-        return self.bytes(self.number(2)).decode()
+        return self.bytes(self.number(2)).decode(errors="replace")
 
 
 def parse_job(id: bytes, data: bytes, running: bytes | None) -> Job:
     """The job of a record. running: its entry among the running jobs, if it runs."""
     code, epoch, due, flags = HEAD.unpack_from(data)
     read = _Reader(data, HEAD.size)
-    fields: dict[str, Any] = {"state": STATE_OF_BYTE[code], "epoch": epoch, "due": due}
+    fields: dict[str, Any] = {"state": STATE_OF_BYTE.get(code, State.DEAD), "epoch": epoch, "due": due}
     fields["priority"] = MIDDLE - read.number(6) if flags & RANK else 0
     fields["state_since"] = read.number(8) if flags & SINCE else due
     if flags & FAILED:
@@ -71,7 +71,7 @@ def parse_job(id: bytes, data: bytes, running: bytes | None) -> Job:
 
 
 def _owner(entry: bytes) -> str:
-    return entry[18 + entry[16] + entry[17] :].decode()
+    return entry[18 + entry[16] + entry[17] :].decode(errors="replace")
 
 
 def _read_unusual(read: _Reader) -> dict[str, Any]:
@@ -113,22 +113,32 @@ def parse_claimed(flat: Sequence[bytes], owner: str, now: int) -> list[Job]:
     # Built as the script builds it, so that `parse_job` reads the job as claimed.
     entry = TIME.pack(now) + bytes(6) + owner.encode()
     found: list[Job] = []
-    running = State.RUNNING
+    running, raised = State.RUNNING, MOST_EPOCH - 1
     head, length, known = HEAD.unpack_from, LENGTH.pack, names_seen
     for id, data in zip(flat[::2], flat[1::2], strict=True):
         _, epoch, due, flags = head(data)
         at = 14 if not flags else 22 if flags == SINCE else 0
         if not at or data[at]:
-            found.append(parse_job(id, data, length(epoch + 1) + entry))
+            found.append(parse_job(id, data, length(min(epoch, raised) + 1) + entry))
             continue
         # Most jobs are plain and come this way, which is quicker than a reader.
         end = at + 3 + data[at + 1] + data[at + 2]
         names = known.get(data[at + 1 : end])
         if names is None:
-            found.append(parse_job(id, data, length(epoch + 1) + entry))
+            found.append(parse_job(id, data, length(min(epoch, raised) + 1) + entry))
             continue
         queue, task = names
         found.append(
-            Job(id, task, data[end:], queue, due=due, state=running, epoch=epoch + 1, owner=owner, state_since=now)
+            Job(
+                id,
+                task,
+                data[end:],
+                queue,
+                due=due,
+                state=running,
+                epoch=min(epoch, raised) + 1,
+                owner=owner,
+                state_since=now,
+            )
         )
     return found

@@ -68,7 +68,10 @@ def split_names(names: bytes) -> tuple[str, str]:
         at, queue = (5, NAMES.unpack_from(names)[1]) if names[0] == LONG else (2, names[0])
         if len(names_seen) > _REMEMBERED:
             names_seen.clear()
-        found = names_seen[names] = names[at : at + queue].decode(), names[at + queue :].decode()
+        found = names_seen[names] = (
+            names[at : at + queue].decode(errors="replace"),
+            names[at + queue :].decode(errors="replace"),
+        )
     return found
 
 

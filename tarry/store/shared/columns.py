@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tarry.model.job import Job, State
-from tarry.store.shared.state_codes import CODE, STATES
+from tarry.store.shared.state_codes import CODE, state_of
 
 FIELDS = Job.__struct_fields__
 STORED = tuple(field for field in FIELDS if field != "owner")
@@ -46,7 +46,7 @@ def stored_values(job: Job) -> tuple[Any, ...]:
 
 def stored_job(row: Sequence[Any]) -> Job:
     """The job of a row of FIELDS, in which the state is a code."""
-    return Job(*row[:6], STATES[row[6]], *row[7:])  # type: ignore[call-arg]
+    return Job(*row[:6], state_of(row[6]), *row[7:])  # type: ignore[call-arg]
 
 
 def claimed_jobs(rows: Iterable[tuple[Any, ...]], owner: str, now: int) -> list[Job]:

@@ -17,7 +17,7 @@ from tarry.store.name_pattern import translate
 from tarry.store.shared.columns import COLUMN_OF, stored_job
 from tarry.store.shared.prefix import prefix_end
 from tarry.store.shared.pruning import Finished, Place, Pruning
-from tarry.store.shared.state_codes import CODE, STATES
+from tarry.store.shared.state_codes import CODE, state_of
 
 Row = tuple[Any, ...]
 DAY = 86_400_000_000
@@ -147,7 +147,7 @@ class SqlStore(Store):
 
     def counts(self) -> list[Tally]:
         rows = self._rows_of_all(self._sql.tally)
-        return [Tally(queue, task, STATES[code], n, oldest, size) for queue, task, code, n, oldest, size in rows]
+        return [Tally(queue, task, state_of(code), n, oldest, size) for queue, task, code, n, oldest, size in rows]
 
     def expiring(self, start: int, end: int, limit: int) -> list[Job]:
         return self._jobs(self._sql.expiring, (start, end, limit))

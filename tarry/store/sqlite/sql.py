@@ -4,6 +4,7 @@
 import re
 
 from tarry.model import job as model
+from tarry.model.job import MOST_EPOCH
 from tarry.store.base import HIGH, LOW, NORMAL
 from tarry.store.name_pattern import translate
 from tarry.store.shared.columns import CLAIMED, COLUMN_OF, STORED, column_list
@@ -26,7 +27,8 @@ PUT_VIEW = (
         SELECT {_NEW} WHERE NOT EXISTS (SELECT 1 FROM tarry_limit) ON CONFLICT (id) DO NOTHING;
     INSERT INTO tarry_journal (record) SELECT new.record WHERE changes() = 1; END""",
 )
-_RUNNING = {"priority": "-rank", "epoch": "epoch + 1", "key_held_until": "iif(unique_for < 0, 0, holds)"}
+_NEXT_EPOCH = f"min(epoch, {MOST_EPOCH - 1}) + 1"
+_RUNNING = {"priority": "-rank", "epoch": _NEXT_EPOCH, "key_held_until": "iif(unique_for < 0, 0, holds)"}
 CLAIM_COLUMNS = f"n, {column_list(CLAIMED, _RUNNING)}"
 """The columns of a job as it is after its claim: its number, then CLAIMED."""
 ID, KEY = 1 + CLAIMED.index("id"), 1 + CLAIMED.index("key")
@@ -90,7 +92,7 @@ OLDEST_WAITING = f"""SELECT {_COLUMNS} FROM tarry_job WHERE n IN (SELECT n FROM 
     {_WAITING.format("n, state, rank, due, id", "1")}) ORDER BY {_BY_BAND} LIMIT ?2) ORDER BY {_BY_BAND}"""
 SET_CELL = "INSERT INTO tarry_cell VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 NEXT_DUE = "SELECT min(due) FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0"
-CLAIM = """UPDATE tarry_job SET state = 2, owner = ?, epoch = epoch + 1, since = ?
+CLAIM = f"""UPDATE tarry_job SET state = 2, owner = ?, epoch = {_NEXT_EPOCH}, since = ?
     WHERE n IN (SELECT value FROM carray(?))"""
 LET_GO = "UPDATE tarry_job SET holds = 0 WHERE n IN (SELECT value FROM carray(?)) AND unique_for < 0"
 # The last condition saves the write where the lease still runs for long enough.

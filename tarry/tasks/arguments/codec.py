@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import asdict, astuple
 
 from tarry.errors import ArgumentError
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.tasks.arguments import errors, json_values
 from tarry.tasks.arguments.signature import TaskSignature
 
@@ -95,7 +96,7 @@ class Codec:
             return self._decode_object(body)
         except ArgumentError:
             raise
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        except (*UNREADABLE, TypeError) as error:
             raise errors.body_error(self._signature, error) from None
 
     def encode_result(self, value: Any) -> bytes:

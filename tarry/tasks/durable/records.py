@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.moving import NEVER
@@ -39,7 +40,7 @@ def step_records(job: Job) -> list[JobStepRecord]:
     try:
         kept = msgspec.json.decode(kept_steps(job.progress) or b"[]", type=list[KeptStep | None])
         return [_record(job, number, one) for number, one in enumerate(kept, 1) if one is not None]
-    except msgspec.DecodeError:
+    except UNREADABLE:
         # Written by another version: what else is known of the job is shown all the same.
         return []
 
@@ -61,12 +62,12 @@ def _record(job: Job, number: int, step: KeptStep) -> JobStepRecord:
 def _due_of(step: KeptStep) -> int | None:
     try:
         return msgspec.json.decode(step.value, type=int)
-    except msgspec.ValidationError:
+    except UNREADABLE:
         return None
 
 
 def _wait_of(step: KeptStep) -> Wait | None:
     try:
         return msgspec.json.decode(step.value, type=Wait)
-    except msgspec.ValidationError:
+    except UNREADABLE:
         return None

@@ -56,6 +56,16 @@ def run_async(
     return django_connections.run_attempt(attempt) if DJANGO in sys.modules else attempt
 
 
+def _prepare(steps: Steps, running: Running) -> Call | None:
+    try:
+        return steps.prepare(running)
+    except (ArgumentError, Interrupted):
+        raise
+    except Exception as error:
+        # What is stored of the job is not what it should be: it must not end the thread, or the loop.
+        raise ArgumentError(f"{running.job.task}: this job cannot be read: {type(error).__name__}") from error
+
+
 def _drive_beside_django(running: Running, steps: Steps, context: AttemptContext, disarm: Disarm) -> Outcome:
     django_connections.close_old()
     try:
@@ -70,7 +80,7 @@ def _drive_sync(running: Running, steps: Steps, context: AttemptContext, disarm:
     error: BaseException | None = None
     outcome: Outcome | None = None
     try:
-        if call := steps.prepare(running):
+        if call := _prepare(steps, running):
             fn, args, kwargs = call
             token = current.set(running)
             try:
@@ -113,7 +123,7 @@ async def _drive_async(running: Running, steps: Steps, context: AttemptContext, 
     try:
         if running.job.body[:1] == MARK:
             await inputs.fetch(running)
-        call = steps.prepare(running)
+        call = _prepare(steps, running)
     except ArgumentError as misfit:
         error, outcome = misfit, outcome_of_argument_error(misfit)
     if call is not None:

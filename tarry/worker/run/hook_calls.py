@@ -12,6 +12,7 @@ from tarry.tasks.hooks import Hook, display_name
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.log_facts import about
 from tarry.tasks.running import CurrentJob
+from tarry.tracebacks import exc_info
 
 log = logging.getLogger("tarry.worker")
 
@@ -55,4 +56,4 @@ async def _within(answer: Awaitable[Any]) -> None:
 
 def _log_error(hook: Hook, job: CurrentJob, error: BaseException) -> None:
     facts = about(job.running.job)
-    log.error("hook %s for %s %s raised", display_name(hook), job.task, job.id, exc_info=error, extra=facts)
+    log.error("hook %s for %s %s raised", display_name(hook), job.task, job.id, exc_info=exc_info(error), extra=facts)

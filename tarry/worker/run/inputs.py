@@ -13,6 +13,7 @@ import msgspec
 
 from tarry.client.flows.maps import map_part
 from tarry.errors import ArgumentError, StoreError
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import AFTER, Ref, Take, added_nodes, unwrap
@@ -56,7 +57,7 @@ class NodeInputs:
         ArgumentsLater if one is not there just now."""
         try:
             wiring, arguments = unwrap(job.body)
-        except (ValueError, msgspec.MsgspecError) as error:
+        except UNREADABLE as error:
             raise ArgumentError(f"{job.task}: {error}") from None
         takes = () if wiring is None else [take for take in wiring.takes if take.place != AFTER]
         if not takes:
@@ -139,7 +140,7 @@ class _Budget:
         """The elements of a result that is a list, of a part of a map."""
         try:
             return [bytes(each) for each in msgspec.json.decode(result, type=list[msgspec.Raw])]
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             raise ArgumentError(f"{self.task}: the result of node {index} is no list") from None
 
     def result(self, job: Job | None, index: int, is_part: bool) -> bytes:

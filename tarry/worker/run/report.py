@@ -1,7 +1,6 @@
 """Turns a task's return value or error into an Outcome. No other module reads these."""
 
 import logging
-import traceback
 from contextvars import ContextVar
 from typing import Any
 
@@ -22,6 +21,7 @@ from tarry.tasks.durable.log import StepLog
 from tarry.tasks.durable.suspension import find_suspension
 from tarry.tasks.interrupts import Interrupted, TimeLimit
 from tarry.tasks.running import Running
+from tarry.tracebacks import format_app_traceback
 
 log = logging.getLogger("tarry.worker")
 
@@ -182,7 +182,7 @@ def _encodable(text: str) -> str:
 def format_traceback(error: BaseException) -> str:
     """The traceback as text; if it is long, without its middle."""
     try:
-        text = _encodable("".join(traceback.format_exception(error)))
+        text = _encodable(format_app_traceback(error))
     except Exception as worse:
         return f"<its traceback cannot be shown: {type(worse).__name__}>"
     if len(text) <= MAX_TRACEBACK:

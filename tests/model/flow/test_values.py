@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.model.flow import node_ids, wiring
+from tarry.model.flow.node_ids import MAX_NODES
 from tarry.model.flow.wiring import COMPENSATE, Gate, Ref, Take, Wiring
 from tarry.store.flows.flows import NoFlows
 from tarry.store.ids import uuid7
@@ -30,8 +31,9 @@ def test_ids_of_flows_differ_and_those_of_other_jobs_are_none() -> None:
     assert not any(node_ids.is_node(uuid7()) or node_ids.is_root(uuid7()) for _ in range(1000))
 
 
-gates = st.builds(Gate, indices, indices, indices)
-takes = st.builds(Take, st.integers(0, 99) | st.text(), st.builds(Ref, indices, indices))
+given_out = st.integers(0, MAX_NODES)
+gates = st.builds(Gate, given_out, given_out, given_out)
+takes = st.builds(Take, st.integers(0, 99) | st.text(), st.builds(Ref, given_out, given_out))
 wirings = st.builds(
     Wiring,
     st.lists(gates).map(tuple),

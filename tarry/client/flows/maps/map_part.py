@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from tarry.client.flows.node import FanOut
 from tarry.errors import ArgumentError, StepError, StepLimit
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow import wiring
 from tarry.model.verdict import Snooze, Verdict
 from tarry.tasks.arguments.codec import Arguments, Codec
@@ -83,7 +84,7 @@ class _PartCodec(Codec):
     def decode(self, body: bytes) -> Arguments:
         try:
             items, first = _body.decode(body)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise ArgumentError(f"{self._signature.task}: {error}") from None
         return (list(map(self._decode_item, items)), first), {}
 

@@ -17,6 +17,7 @@ from tarry.errors import JobFailed
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.store import ids
 from tarry.tasks.running import CurrentJob
+from tarry.tracebacks import format_app_traceback
 
 ERRBACK = "tarry.compat.celery.errback"
 """The task that calls a function of `link_error`, once for each."""
@@ -38,9 +39,7 @@ class ExceptionInfo:
 
 def format_error(error: BaseException) -> str:
     """Its traceback as text."""
-    import traceback  # noqa: PLC0415 - only what fails needs it
-
-    return "".join(traceback.format_exception(error))
+    return format_app_traceback(error)
 
 
 def succeeded(task: Any, job: CurrentJob, value: Any) -> None:

@@ -57,7 +57,8 @@ class DurationScale(Struct, frozen=True):
     @classmethod
     def of(cls, values: Sequence[float]) -> "DurationScale":
         """The scale that has all these seconds."""
-        low = max((each for each in DURATIONS if each <= min(values)), default=DURATIONS[0])
+        # Not the last one: the scale has to have a height.
+        low = max((each for each in DURATIONS[:-1] if each <= min(values)), default=DURATIONS[0])
         top = min((each for each in DURATIONS if each >= max(values) and each > low), default=DURATIONS[-1])
         return cls(low, top)
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tarry.client.job_records import JobAttempt
 from tarry.door.http.methods.jobs import JobAnswer
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import FINISHED, State
 from tarry.model.moving import NEVER
@@ -113,7 +114,7 @@ def deliveries(job: JobAnswer) -> list[AttemptRecord]:
         return job.deliveries
     try:
         return [*job.deliveries, msgspec.convert(job.note, AttemptRecord)]
-    except msgspec.ValidationError:
+    except UNREADABLE:
         # A program that took the job has ended it with a result of its own.
         return job.deliveries
 

@@ -215,7 +215,7 @@ BEGIN
                             SELECT *, 1 = sum(CASE WHEN p.n = 1 THEN get_byte(uuid_send(p.id), 15) & 1 END)
                                 OVER (PARTITION BY p.rank) AS late_begins
                             FROM numbered p)
-                        UPDATE {s}.job j SET state = 2, owner = me, epoch = j.epoch + 1, since = now_,
+                        UPDATE {s}.job j SET state = 2, owner = me, epoch = least(j.epoch, 2147483646) + 1, since = now_,
                             holds = CASE WHEN j.unique_for < 0 THEN 0 ELSE j.holds END
                         WHERE j.ctid = ANY (ARRAY(
                             SELECT d.at FROM paired d ORDER BY d.rank, d.n, d.late <> d.late_begins
@@ -241,7 +241,7 @@ BEGIN
                         WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND r.aside
                             AND {line} = -2 * w_band[w]
                         ORDER BY r.rank, r.due, r.id LIMIT room FOR UPDATE SKIP LOCKED)
-                    UPDATE {s}.job j SET state = 2, owner = me, epoch = j.epoch + 1, since = now_,
+                    UPDATE {s}.job j SET state = 2, owner = me, epoch = least(j.epoch, 2147483646) + 1, since = now_,
                         holds = CASE WHEN j.unique_for < 0 THEN 0 ELSE j.holds END
                     WHERE j.ctid = ANY (ARRAY(
                         SELECT b.at FROM (SELECT * FROM in_order UNION ALL SELECT * FROM unordered) AS b
@@ -253,7 +253,7 @@ BEGIN
                     GET DIAGNOSTICS taken = ROW_COUNT;
                 ELSE
                     RETURN QUERY
-                    UPDATE {s}.job j SET state = 2, owner = me, epoch = j.epoch + 1, since = now_,
+                    UPDATE {s}.job j SET state = 2, owner = me, epoch = least(j.epoch, 2147483646) + 1, since = now_,
                         holds = CASE WHEN j.unique_for < 0 THEN 0 ELSE j.holds END
                     WHERE j.ctid = ANY (ARRAY(
                         SELECT r.ctid FROM {s}.job r

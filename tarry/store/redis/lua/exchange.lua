@@ -224,7 +224,7 @@ end
 function lib.running_entry(epochs, epoch, now8, names)
   local since = epochs[epoch]
   if not since then
-    since = lib.pack('>I4', lib.parse('>I4', epoch) + 1) .. now8
+    since = lib.pack('>I4', math.min(lib.parse('>I4', epoch), 2147483646) + 1) .. now8
     epochs[epoch] = since
   end
   return since .. names

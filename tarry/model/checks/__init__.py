@@ -1,0 +1,1 @@
+"""What is checked of a job before it changes, and of what is stored of it."""

@@ -1,0 +1,170 @@
+"""Whatever another program has written to a store: workers, keepers, the HTTP API, the console and commands go on."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+
+from tarry import App, Cron, Retry
+from tarry.cli.main import main
+from tarry.client.task import Task
+from tarry.door.console.application import PAGES
+from tarry.door.http.api import METHODS
+from tarry.door.http.methods.events import METHODS as STREAMS
+from tarry.model.duration import SECOND
+from tarry.model.job import Job, State
+from tarry.store import ids
+from tarry.store.base import Query, Want
+from tarry.store.memory import MemoryStore
+from tarry.store.shards.sharded import ShardedStore
+from tests.door.http.calling import api, run
+from tests.every_store.garbage import BYTES, garbage, insert_each, spoiled
+
+CELLS = (
+    "limit:queue:q", "limit:", "limit:each:eat", "cron:tick", "cron:\n", "task:hook", "task:", "flow:hook", "gone:hook",
+    "edits:hook", "order:hook", "host:a|b:1:2:0", "host-request:a", "host-outcome:a", "room:q", "dropped:q", "bounds",
+    "bounds by hand", "operations/x", "audit/head", "audit/1", "alert:open", "console/secret", "beanstalk/pause/q",
+    "beanstalk/slot", "external/q",
+)  # fmt: skip
+
+
+def make_tasks(app: App) -> Task[Any, Any]:
+    @app.task(name="eat", queue="q", retry=Retry(2, base=3600), cron=Cron("* * * * *", name="tick"))
+    def eat(one: int = 0) -> int:
+        if one == 13:
+            raise ValueError("no")
+        return one
+
+    @app.task(name="sip", queue="q")
+    async def sip(one: int = 0) -> int:
+        return one
+
+    return eat
+
+
+def put_garbage(app: App, body: bytes = b"[13]", queue: str = "q") -> list[Job]:
+    """Jobs, each with garbage in one column; those that are not spoiled in their body fail."""
+    store, now = app.client.store, app.client.clock.now()
+    names = itertools.cycle(("eat", "sip"))
+    fresh = [Job(ids.uuid7(), next(names), body, queue, due=now, state_since=now) for _ in range(400)]
+    jobs = insert_each(store, spoiled(fresh, garbage(fresh[0])))
+    assert len(jobs) > 200
+    return jobs
+
+
+def states(app: App, jobs: list[Job]) -> Counter[str]:
+    return Counter(job.state.value if job else "gone" for job in app.client.store.get([one.id for one in jobs]))
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_goes_on(app: App) -> None:
+    eat = make_tasks(app)
+    jobs = put_garbage(app)
+    for _ in range(3):
+        app.drain()
+    good = eat.enqueue(1)
+    app.drain()
+    assert good.result(timeout=5) == 1
+    assert not app.client.store.find(Query((State.RUNNING,)))
+    assert states(app, jobs)["dead"] > 20
+
+
+@pytest.mark.timeout(120)
+def test_a_keeper_goes_on(app: App) -> None:
+    make_tasks(app)
+    store = app.client.store
+    jobs = put_garbage(app, queue="held")
+    good = Job(ids.uuid7(), "eat", b"[1]", "held")
+    store.insert([good])
+    now = app.client.clock.now()
+    for _ in range(10):
+        store.exchange([], [Want("held", band, 1000) for band in (1, 0, -1)], 1000, "gone", SECOND, now)
+    keeper = app.keeper(store)
+    keeper.rescue("gone", [job.id.hex() for job in jobs])
+    assert states(app, [good]) == {"ready": 1}
+    assert not store.find(Query((State.RUNNING,)))
+    for _ in range(3):
+        for number, (_, chore) in enumerate(keeper._chores):
+            keeper._run_chore(number, chore)
+        keeper.tick()
+    assert keeper.chores_failed == 0
+    keeper.close()
+
+
+def paths(jobs: list[Job]) -> Iterator[str]:
+    routes = [method.route for method in METHODS if method.verb == "GET" and method not in STREAMS]
+    for route in (*routes, *(page.route for page in PAGES)):
+        if "{id}" in route and "operation" not in route:
+            yield from (route.replace("{id}", ids.text(job.id)) for job in jobs)
+        else:
+            path = route
+            for name, value in (("queue", "q"), ("task", "eat"), ("schedule", "tick"), ("limit", "queue:q"),
+                                ("host", "a|b:1:2:0"), ("id", "x")):  # fmt: skip
+                path = path.replace(f"{{{name}}}", quote(value, safe=""))
+            yield path
+
+
+def visit(app: App, jobs: list[Job]) -> None:
+    async def story() -> None:
+        async with api(app) as client:
+            failed = [path for path in paths(jobs) if (await client.get(path)).status_code >= 500]
+            assert failed == []
+
+    run(story)
+
+
+def urls_of(app: App) -> list[str]:
+    store = app.client.store
+    return [shard.url for shard in store.shards] if isinstance(store, ShardedStore) else [store.url]
+
+
+@pytest.mark.timeout(120)
+def test_methods_and_pages_go_on(
+    app: App, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make_tasks(app)
+    jobs = put_garbage(app)
+    visit(app, jobs)
+    app.drain()
+    visit(app, jobs[::7])
+    if isinstance(app.client.store, MemoryStore):
+        return
+    monkeypatch.chdir(tmp_path)
+    urls = urls_of(app)
+    monkeypatch.setenv("TARRY_STORE", msgspec.json.encode(urls).decode() if len(urls) > 1 else urls[0])
+    for words in (
+        ["jobs"],
+        ["jobs", "--json"],
+        ["jobs", "show", "--queue", "q", "--json"],
+        ["jobs", "why", "--queue", "q"],
+        ["stats"],
+        ["queues"],
+        ["flows"],
+    ):
+        assert main(words) == 0, (words, capsys.readouterr().err)
+    capsys.readouterr()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("part", range(4))
+def test_cells_of_garbage(app: App, part: int) -> None:
+    eat = make_tasks(app)
+    store = app.client.store
+    for value in BYTES[part::4]:
+        for name in CELLS:
+            store.kv_cas(name, value, store.kv_get(name))
+        good = eat.enqueue(1)
+        app.drain()
+        assert good.result(timeout=5) == 1
+        keeper = app.keeper(store)
+        for number, (_, chore) in enumerate(keeper._chores):
+            keeper._run_chore(number, chore)
+        keeper.tick()
+        assert keeper.chores_failed == 0
+        keeper.close()
+        visit(app, [])
