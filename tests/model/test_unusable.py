@@ -22,7 +22,7 @@ RULES = Rules(retry=Retry(5, "exponential", jitter=0.5, within="1d"))
 BUT_FOR_ID: dict[str, Any] = {"state": State.RUNNING, "owner": "ann", "state_since": NOW, "due": NOW, "epoch": 1}
 
 
-@pytest.mark.parametrize("id", [uuid7(), node_id(flow_id(1, 1), 3)])
+@pytest.mark.parametrize("id", [uuid7(), node_id(flow_id(1, 1), 3)], ids=["job", "node"])
 def test_every_decision_can_be_stored(id: bytes) -> None:
     job = Job(id, "t", b"[]", **BUT_FOR_ID)
     for fields in garbage(job):
