@@ -2,10 +2,10 @@
 
 import argparse
 import os
+import pwd
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from tarry.cli.local_users import open_door_advice, other_users
 from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
 from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.cli.queues import unknown_tasks
@@ -27,6 +27,9 @@ from tarry.terminal import say
 
 UNSUMMED = 20_000
 """With more records of the history than this to be summed up, there is no keeper, or it is seconds behind."""
+_FIRST_USER, _LAST_USER = 1000, 60_000
+"""Numbers of people's accounts, as Debian and Red Hat give them; those below are of the system's services."""
+_NO_LOGIN = ("nologin", "false", "sync")
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -225,3 +228,27 @@ def _alerts(setup: Setup) -> list[Diagnostic]:
     # HTTP tasks may name recipients of their own.
     setup.known_tasks()
     return list(check_recipients(setup.home))
+
+
+def other_users(accounts: Iterable[pwd.struct_passwd] | None = None) -> list[str]:
+    """The names of the people besides the caller who may log in to this host."""
+    found = pwd.getpwall() if accounts is None else accounts
+    return [
+        account.pw_name
+        for account in found
+        if _FIRST_USER <= account.pw_uid < _LAST_USER and account.pw_uid != os.geteuid() and _may_log_in(account)
+    ]
+
+
+def _may_log_in(account: pwd.struct_passwd) -> bool:
+    return os.path.basename(account.pw_shell) not in _NO_LOGIN
+
+
+def open_door_advice(addresses: Sequence[ListenAddress], way_out: str, others: Sequence[str]) -> str:
+    """What to change about a door that asks for no token; empty: nobody else on this host can use it. way_out: how to
+    shut it."""
+    reached = [str(address) for address in addresses if not address.path]
+    if not reached or not others:
+        return ""
+    named = ", ".join([*others[:3], *(["..."] if len(others) > 3 else [])])
+    return f"every user of this host ({named}) can use {reached[0]}: {way_out}"

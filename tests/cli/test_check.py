@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tarry.cli import check
-from tarry.cli.local_users import open_door_advice, other_users
+from tarry.cli.check import open_door_advice, other_users
 from tarry.config import Config
 from tarry.metrics_settings import MetricsConfig
 from tarry.model.listen_address import listen_address
