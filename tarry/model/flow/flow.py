@@ -23,6 +23,11 @@ class Phase(IntEnum):
     """It has failed, and what is done is being undone."""
     ENDED = 4
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Phase":
+        # A number that another program has written: nothing is to come of such a flow, and lists must not fail over it.
+        return cls.ENDED
+
 
 class FlowRow(Struct, frozen=True, gc=False):
     """The counters of a flow. Times are microseconds since the epoch."""

@@ -8,6 +8,7 @@ from tarry.model.flow.effect import NodeEffect
 from tarry.model.flow.flow import FlowRow, GateRow, Phase
 from tarry.model.flow.signal import Awaited
 from tarry.model.flow.wiring import Gate
+from tarry.model.job import State
 from tarry.store.flows import flows as verbs
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE
@@ -75,12 +76,14 @@ def pack_flow(row: FlowRow) -> bytes:
 
 
 def parse_flow(id: bytes, text: bytes) -> FlowRow:
-    """The flow of a row."""
+    """The flow of a row; one that has ended, if the row is too short to be one that tarry has written."""
+    if len(text) < _FLOW.size:
+        text = bytes([Phase.ENDED, STATE_BYTE[State.DEAD]]) + bytes(_FLOW.size - 2)
     phase, ends, *numbers = _FLOW.unpack_from(text)
     at, size, active, blocked, failed, undo, keep_done, keep_dead = numbers
+    end = STATE_OF_BYTE.get(ends, State.DEAD)
     return FlowRow(
-        id, Phase(phase), at, size, active, blocked, failed, STATE_OF_BYTE[ends], undo, keep_done, keep_dead,
-        text[_FLOW.size :],
+        id, Phase(phase), at, size, active, blocked, failed, end, undo, keep_done, keep_dead, text[_FLOW.size :],
     )  # fmt: skip
 
 

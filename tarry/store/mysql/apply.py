@@ -217,7 +217,12 @@ class Applying:
             return
         ended = [self._seen[id] for id in ids]
         jobs = [
-            (one.queue.decode(), one.task.decode(), None if one.lane is None else one.lane.decode()) for one in ended
+            (
+                one.queue.decode("utf-8", "replace"),
+                one.task.decode("utf-8", "replace"),
+                None if one.lane is None else one.lane.decode("utf-8", "replace"),
+            )
+            for one in ended
         ]
         for name, count in sorted(count_by_level(jobs, self._settings.limits).items()):
             where = f"WHERE name = {sql.text(name)}"
@@ -252,7 +257,7 @@ def _batches(changes: Sequence[Change]) -> Iterable[list[Change]]:
 
 def _digest(seen: JobAsSeen) -> bytes:
     assert seen.key is not None
-    return digest(seen.task.decode(), seen.key.decode())
+    return digest(seen.task.decode("utf-8", "replace"), seen.key.decode("utf-8", "replace"))
 
 
 def _lane_anew(seen: JobAsSeen, settings: StoreSettings) -> bytes | None:
@@ -260,7 +265,7 @@ def _lane_anew(seen: JobAsSeen, settings: StoreSettings) -> bytes | None:
     # The limit of its task may be younger than the job's end.
     if seen.lane is not None:
         return seen.lane
-    lane = waiting_lane(seen.task.decode(), None, settings.limits)
+    lane = waiting_lane(seen.task.decode("utf-8", "replace"), None, settings.limits)
     return None if lane is None else lane.encode()
 
 

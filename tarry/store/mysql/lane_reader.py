@@ -66,11 +66,19 @@ class MysqlLaneReader(LaneReader[bytes]):
         self._open = {line: [half for half in halves(*line) if next(has_jobs)] for line in lines}
         scans = [DistinctScan("tarry_laned", "task", _LINE.format(text(q), -band), _ALL) for q, band in lines]
         tasks = zip(lines, scan_distinct(self._link, scans), strict=True)
-        self._tasks = {line: [task.decode() for task in found] for line, found in tasks if found or self._open[line]}
+        self._tasks = {
+            line: [task.decode("utf-8", "replace") for task in found]
+            for line, found in tasks
+            if found or self._open[line]
+        }
         return LaneState(
             self._limits,
-            {name.decode(): Level(running, following) for name, running, following, _ in rows.rows},
-            {name.decode().removeprefix(TASK): turn.decode() for name, _, _, turn in rows.rows if turn is not None},
+            {name.decode("utf-8", "replace"): Level(running, following) for name, running, following, _ in rows.rows},
+            {
+                name.decode("utf-8", "replace").removeprefix(TASK): turn.decode("utf-8", "replace")
+                for name, _, _, turn in rows.rows
+                if turn is not None
+            },
             next_open,
         )
 
@@ -88,7 +96,8 @@ class MysqlLaneReader(LaneReader[bytes]):
     def lanes(self, line: Line, stretches: Mapping[str, Stretch]) -> dict[str, list[FoundLane]]:
         found = scan_distinct(self._link, [self._scan(line, task, stretch) for task, stretch in stretches.items()])
         return {
-            task: [FoundLane(lane.decode()) for lane in lanes] for task, lanes in zip(stretches, found, strict=True)
+            task: [FoundLane(lane.decode("utf-8", "replace")) for lane in lanes]
+            for task, lanes in zip(stretches, found, strict=True)
         }
 
     def _scan(self, line: Line, task: str, stretch: Stretch) -> DistinctScan:
@@ -102,7 +111,7 @@ class MysqlLaneReader(LaneReader[bytes]):
     def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
         wanted = id_list(name.encode() for name in names)
         rows = self._link.rows(f"SELECT name, running, next FROM tarry_level WHERE name IN ({wanted})")
-        return {name.decode(): Level(running, following) for name, running, following in rows}
+        return {name.decode("utf-8", "replace"): Level(running, following) for name, running, following in rows}
 
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[bytes]]]:
         look = [

@@ -70,7 +70,11 @@ def _count_running(link: MysqlConnection, name: str, limit: Limit) -> None:
 
 def _job_key(row: Sequence[Any]) -> JobKey:
     queue, task, lane = row
-    return queue.decode(), task.decode(), None if lane is None else lane.decode()
+    return (
+        queue.decode("utf-8", "replace"),
+        task.decode("utf-8", "replace"),
+        None if lane is None else lane.decode("utf-8", "replace"),
+    )
 
 
 def _write_running(link: MysqlConnection, counts: Mapping[str, int]) -> None:
@@ -85,7 +89,9 @@ def find_wrong_levels(link: MysqlConnection) -> dict[str, int]:
     if not limits:
         return {}
     levels, running = link.run("SELECT name, running FROM tarry_level", _ALL_RUNNING)
-    return wrong_levels(map(_job_key, running.rows), limits, {name.decode(): count for name, count in levels.rows})
+    return wrong_levels(
+        map(_job_key, running.rows), limits, {name.decode("utf-8", "replace"): count for name, count in levels.rows}
+    )
 
 
 def needs_recount(link: MysqlConnection, now: int) -> bool:
@@ -130,7 +136,7 @@ def move_into_lanes(link: MysqlConnection, ids: Sequence[bytes]) -> None:
 def all_limits(link: MysqlConnection) -> dict[str, tuple[Limit, Level]]:
     """Limits and levels, by name."""
     limits, rows = link.run(LIMITS, f"SELECT name, running, next FROM tarry_level WHERE {NOT_EACH}")
-    levels = {name.decode(): Level(running, following) for name, running, following in rows.rows}
+    levels = {name.decode("utf-8", "replace"): Level(running, following) for name, running, following in rows.rows}
     return {name: (limit, levels.get(name, Level())) for name, limit in sorted(limits_of(limits.rows).items())}
 
 

@@ -190,7 +190,7 @@ def reopen_task(link: MysqlConnection, name: str) -> None:
 def find_wrongly_closed(link: MysqlConnection, limits: Mapping[str, Limit], now: int) -> list[Lane]:
     """The lanes that are closed and need not be."""
     return [
-        (task.decode(), lane.decode())
+        (task.decode("utf-8", "replace"), lane.decode("utf-8", "replace"))
         for task, lane, running, again in link.rows(_CLOSED_NOW)
-        if is_wrongly_closed(limits.get(EACH + task.decode()), running, again, now)
+        if is_wrongly_closed(limits.get(EACH + task.decode("utf-8", "replace")), running, again, now)
     ]

@@ -99,7 +99,7 @@ class SettingsCache:
 
 def limits_of(rows: Sequence[tuple[Any, ...]]) -> dict[str, Limit]:
     """The limits in these rows of LIMITS."""
-    return {name.decode(): decode_limit(value) for name, value, _ in rows}
+    return {name.decode("utf-8", "replace"): decode_limit(value) for name, value, _ in rows}
 
 
 def _read(answers: Sequence[StatementResult]) -> StoreSettings:
@@ -107,11 +107,11 @@ def _read(answers: Sequence[StatementResult]) -> StoreSettings:
     return StoreSettings(
         int(number[0][0]),
         limits_of(limits),
-        {name.decode(): number for name, _, number in limits},
-        frozenset(queue.decode() for (queue,) in paused),
+        {name.decode("utf-8", "replace"): number for name, _, number in limits},
+        frozenset(queue.decode("utf-8", "replace") for (queue,) in paused),
         _boards(boards),
     )
 
 
 def _boards(rows: Sequence[tuple[Any, ...]]) -> frozenset[str]:
-    return frozenset(name.decode() for (name,) in rows)
+    return frozenset(name.decode("utf-8", "replace") for (name,) in rows)

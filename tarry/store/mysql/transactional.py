@@ -97,4 +97,4 @@ def _transactional(run: Run, driver: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

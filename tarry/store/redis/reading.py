@@ -1,9 +1,14 @@
 """Jobs from the bytes that `redis.record` writes and the Redis store keeps."""
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import MOST_EPOCH, Job, State
+from tarry.model.outcome import record_note
 from tarry.store.redis.record import (
     ATTEMPTS,
     EXPIRES,
@@ -28,6 +33,10 @@ from tarry.store.redis.record import (
     names_seen,
     split_names,
 )
+
+_ENTRY = 18
+"""Bytes of an entry among the running jobs, before the lengths and the owner."""
+_UNREADABLE = (*UNREADABLE, IndexError, struct.error)
 
 
 class _Reader:
@@ -105,7 +114,18 @@ def _names_size(data: bytes, at: int) -> int:
 def parse_jobs(flat: Sequence[bytes | None]) -> list[Job]:
     """The jobs of ids, records and entries in turn. A job without a record is left out."""
     found = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-    return [parse_job(id, data, running) for id, data, running in found if id and data]
+    return [_read_job(id, data, running) for id, data, running in found if id and data]
+
+
+def _read_job(id: bytes, data: bytes, running: bytes | None) -> Job:
+    """The job of a record; of one that another program has written, a dead job without a task, or a running one."""
+    try:
+        return parse_job(id, data, running)
+    except _UNREADABLE as error:
+        job = Job(id, "", b"", "", state=State.DEAD, note=record_note(error))
+        if running is None or len(running) < _ENTRY:
+            return job
+        return replace(job, state=State.RUNNING, epoch=LENGTH.unpack_from(running)[0], owner=_owner(running))
 
 
 def parse_claimed(flat: Sequence[bytes], owner: str, now: int) -> list[Job]:
@@ -119,13 +139,13 @@ def parse_claimed(flat: Sequence[bytes], owner: str, now: int) -> list[Job]:
         _, epoch, due, flags = head(data)
         at = 14 if not flags else 22 if flags == SINCE else 0
         if not at or data[at]:
-            found.append(parse_job(id, data, length(min(epoch, raised) + 1) + entry))
+            found.append(_read_job(id, data, length(min(epoch, raised) + 1) + entry))
             continue
         # Most jobs are plain and come this way, which is quicker than a reader.
         end = at + 3 + data[at + 1] + data[at + 2]
         names = known.get(data[at + 1 : end])
         if names is None:
-            found.append(parse_job(id, data, length(min(epoch, raised) + 1) + entry))
+            found.append(_read_job(id, data, length(min(epoch, raised) + 1) + entry))
             continue
         queue, task = names
         found.append(

@@ -171,7 +171,7 @@ class RedisStore(Store):
         return parse_jobs(self._run(scripts.RECLAIM, now, limit, *(() if of is None else (of,))))
 
     def owners(self) -> list[str]:
-        return sorted(owner.decode() for owner in self._link.command("HKEYS", f"{self._prefix}:held"))
+        return sorted(owner.decode("utf-8", "replace") for owner in self._link.command("HKEYS", f"{self._prefix}:held"))
 
     def hold(self, name: str, owner: str, until: int, now: int) -> bool:
         return bool(self._run(scripts.HOLD, name, owner, until, now))
@@ -243,7 +243,9 @@ class RedisStore(Store):
 
     def queues(self) -> dict[str, bool]:
         ready, paused = self._run(scripts.QUEUES)
-        return {queue.decode(): False for queue in sorted(ready)} | {queue.decode(): True for queue in paused}
+        return {queue.decode("utf-8", "replace"): False for queue in sorted(ready)} | {
+            queue.decode("utf-8", "replace"): True for queue in paused
+        }
 
     def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
         return Backlog(*map(int, self._run(scripts.BACKLOG, now, most, int(queues is None), *(queues or ()))))
@@ -266,7 +268,9 @@ class RedisStore(Store):
                     pass
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
-        limits = {name.decode(): _parse_limit(value) for name, value in sorted(self._hash("limits").items())}
+        limits = {
+            name.decode("utf-8", "replace"): _parse_limit(value) for name, value in sorted(self._hash("limits").items())
+        }
         levels = self._link.command("HMGET", f"{self._prefix}:levels", *limits) if limits else ()
         return {
             name: (limit, Level(*map(int, level.split())) if level else Level())
@@ -279,7 +283,7 @@ class RedisStore(Store):
     def kv_list(self, prefix: str) -> dict[str, bytes]:
         start = prefix.encode()
         cells = sorted((name, value) for name, value in self._hash("cells").items() if name.startswith(start))
-        return {name.decode(): value for name, value in cells}
+        return {name.decode("utf-8", "replace"): value for name, value in cells}
 
     def kv_get(self, name: str) -> bytes | None:
         value: bytes | None = self._link.command("HGET", f"{self._prefix}:cells", name)
@@ -339,5 +343,8 @@ def _format_limit(limit: Limit) -> str:
 
 @lru_cache(maxsize=1000)
 def _parse_limit(text: bytes) -> Limit:
-    most, count, period, *_ = text.decode().split()
-    return Limit(None if most == "-" else int(most), int(count), int(period))
+    try:
+        most, count, period, *_ = text.decode().split()
+        return Limit(None if most == "-" else int(most), int(count), int(period))
+    except ValueError:
+        return Limit()

@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit, waiting_lane
 
@@ -49,9 +50,13 @@ def limit_name(name: str) -> str:
 
 @lru_cache(maxsize=1000)
 def decode_limit(value: bytes) -> Limit:
-    """The limit in this JSON."""
+    """The limit in this JSON; one without bounds, if it is none."""
     # Cached: there may be thousands of limits, but only a few different ones.
-    return msgspec.json.decode(value, type=Limit)
+    try:
+        return msgspec.json.decode(value, type=Limit)
+    except UNREADABLE:
+        # It must not stop all jobs. Whoever declares limits sees that it is another one, and stores it anew.
+        return Limit()
 
 
 def count_by_level(jobs: Iterable[JobKey], limits: Mapping[str, Limit]) -> Counter[str]:

@@ -170,6 +170,12 @@ class translate_errors:  # noqa: N801 - used as a function
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, UnicodeDecodeError):
+            # apsw reads text strictly, and SQLite stores whatever bytes another program gave it as text.
+            raise errors.StoreCorrupt(
+                f"{self._path}: a name in it is no UTF-8, so another program has written it: see the names by"
+                " SELECT DISTINCT hex(queue), hex(task) FROM tarry_job, and delete such rows"
+            ) from None
         if isinstance(error, apsw.Error | PermissionError):
             # SQLite's own error stays visible only where ours says no more than that one.
             translated = _translate(error, self._path)

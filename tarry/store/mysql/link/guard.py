@@ -89,7 +89,7 @@ class MissingGuards:
         # Another user's guards need not be in the list that we see. And after a restart of the server all guards are
         # away, which says nothing: then only leases count.
         judged = [
-            (name.decode(), guard)
+            (name.decode("utf-8", "replace"), guard)
             for name, guard, where, started in away
             if where == here and abs(started - start) <= _SAME_START
         ]
