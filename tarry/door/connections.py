@@ -3,6 +3,7 @@
 import contextlib
 import socket
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 IDLE_PROBE = 30
@@ -23,7 +24,24 @@ class Connections:
         self.accepted = 0
         """All that were admitted since the process began."""
         self.refused = 0
+        self.coming = 0
+        """Accepted ones of which it is not known yet whether they are admitted."""
+        self._on_room: list[Callable[[], None]] = []
         self._by_address: Counter[str] = Counter()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more could be admitted, besides those that are coming."""
+        return self.open + self.coming < self.most
+
+    def on_room(self, call: Callable[[], None]) -> None:
+        """From now on calls this each time when there is one less."""
+        self._on_room.append(call)
+
+    def arrived(self) -> None:
+        """One of `coming` was admitted or refused, or has ended before that."""
+        self.coming -= 1
+        self._tell_of_room()
 
     def admit(self, address: str) -> bool:
         """Counts a new connection, which `leave` ends; False if it must be closed at once, and is not counted."""
@@ -39,12 +57,17 @@ class Connections:
     def leave(self, address: str) -> None:
         """An admitted connection has ended."""
         self.open -= 1
-        if not address:
-            return
-        self._by_address[address] -= 1
-        # Else every address that ever came would stay in memory.
-        if not self._by_address[address]:
-            del self._by_address[address]
+        if address:
+            self._by_address[address] -= 1
+            # Else every address that ever came would stay in memory.
+            if not self._by_address[address]:
+                del self._by_address[address]
+        self._tell_of_room()
+
+    def _tell_of_room(self) -> None:
+        if self._on_room and self.has_room:
+            for call in self._on_room:
+                call()
 
 
 def peer_address(transport: Any) -> str:

@@ -13,7 +13,7 @@ from tarry.door.certificates import ServerCertificate
 from tarry.door.connections import Connections
 from tarry.door.identity.passwords import open_access
 from tarry.door.service import DoorService, DoorSettings
-from tarry.door.tls_listener import TlsListener
+from tarry.door.socket_listener import LeftToOthers, SocketListener, nothing_to_others
 from tarry.errors import ConfigError
 from tarry.metrics.host_families import HostFigures
 from tarry.server_settings import ServerConfig
@@ -27,6 +27,10 @@ _HANDSHAKES_END = 2.0
 """Seconds that handshakes may still take when the server ends."""
 _SPARE_FILES = 256
 """Descriptors besides those of connections: the store's, logs, pipes."""
+OTHERS_ACCEPT_WITHIN = 1.0
+"""Seconds in which a process that has room accepts a connection that waits. If none does, all are full."""
+GROWS_WITHIN = 15.0
+"""Seconds for which a connection waits for processes that are still to come, as while their number follows the load."""
 
 
 class ServerLoad(Struct, frozen=True):
@@ -38,6 +42,8 @@ class ServerLoad(Struct, frozen=True):
     refused: int
     """Connections and requests that were too many."""
     in_flight: int
+    part: float
+    """Of the connections that its fullest door may have, 0 to 1."""
 
 
 def make_service(app: Any, config: ServerConfig, host: Callable[[], HostFigures | None] = lambda: None) -> DoorService:
@@ -59,8 +65,9 @@ def make_service(app: Any, config: ServerConfig, host: Callable[[], HostFigures 
 class DoorServer:
     """Serves until `drain`. All methods are for the thread of the event loop."""
 
-    def __init__(self, service: DoorService, config: ServerConfig) -> None:
-        """ConfigError, as of `make_service`."""
+    def __init__(self, service: DoorService, config: ServerConfig, count_ready: Callable[[], int] = lambda: 1) -> None:
+        """count_ready: how many server processes accept at these sockets. ConfigError, as of `make_service`."""
+        self._left_to_others = _left_to_others(config.bounds.max, count_ready)
         self._service, self._config = service, config
         self.connections = {
             door: Connections(config.connections_per_process, config.max_connections_per_address)
@@ -74,8 +81,7 @@ class DoorServer:
             _add_figures(service, "tls_handshake", self._handshakes)
         self._http = self._make_http() if config.http else None
         self._beanstalk: BeanstalkListener | None = None
-        self._servers: list[asyncio.AbstractServer] = []
-        self._tls_listeners: list[TlsListener] = []
+        self._listeners: list[SocketListener] = []
         self._certificate_watch: asyncio.Task[None] | None = None
 
     async def start(self, sockets: Mapping[str, Sequence[socket]]) -> None:
@@ -84,13 +90,15 @@ class DoorServer:
         if self._http is not None:
             self._http.start()
             for listener in sockets.get("http", ()):
-                await self._listen(listener)
+                self._listen(listener)
         if "beanstalk" in sockets:
             self._beanstalk = await start_beanstalk(
                 self._service,
                 sockets["beanstalk"],
                 connections=self.connections["beanstalk"],
                 max_job_size=self._config.max_job_size,
+                backlog=self._config.backlog,
+                left_to_others=self._left_to_others,
             )
         if self._certificate is not None:
             self._certificate_watch = asyncio.create_task(self._watch_certificate(self._certificate))
@@ -98,10 +106,8 @@ class DoorServer:
     async def drain(self, seconds: float) -> None:
         """Accepts no more, and ends once all open requests are answered, or after so long."""
         # Other processes have the sockets as well: those who connect from now on are theirs.
-        for server in self._servers:
-            server.close()
-        for tls in self._tls_listeners:
-            tls.close()
+        for listener in self._listeners:
+            listener.close()
         if self._certificate_watch is not None:
             self._certificate_watch.cancel()
         self._service.drain()
@@ -111,7 +117,7 @@ class DoorServer:
         if self._http is not None:
             self._http.drain()
             # Their clients are about to send a request.
-            await asyncio.gather(*(one.finish(min(seconds, _HANDSHAKES_END)) for one in self._tls_listeners))
+            await asyncio.gather(*(one.finish(min(seconds, _HANDSHAKES_END)) for one in self._listeners))
             if cut := await self._http.wait_until_gone(seconds):
                 log.warning("%d requests were not answered within %g s", cut, seconds)
 
@@ -130,6 +136,7 @@ class DoorServer:
             + self._service.ring.busy
             + (0 if http is None else http.shed),
             0 if http is None else http.in_flight,
+            max((each.open / each.most for each in self.connections.values()), default=0.0),
         )
 
     def _make_http(self) -> Any:
@@ -140,23 +147,30 @@ class DoorServer:
         application = create_application(self._service)
         return HttpConnections(application, self.connections["http"], limits, self._config.ring)
 
-    async def _listen(self, listener: socket) -> None:
+    def _listen(self, listener: socket) -> None:
         assert self._http is not None
-        make, backlog = self._http.make_connection, self._config.backlog
+        accepting = SocketListener(listener, self._http.make_connection, self.connections["http"], self._left_to_others)
         # A unix socket does not leave this host.
-        if self._certificate is None or listener.family == AF_UNIX:
-            server = await asyncio.get_running_loop().create_server(make, sock=listener, backlog=backlog)
-            self._servers.append(server)
-            return
-        context, timeout = self._certificate.context, self._config.read_timeout
-        tls = TlsListener(listener, make, context, self._handshakes, timeout)
-        tls.start(backlog)
-        self._tls_listeners.append(tls)
+        if self._certificate is not None and listener.family != AF_UNIX:
+            accepting.use_tls(self._certificate.context, self._handshakes, self._config.read_timeout)
+        accepting.start(self._config.backlog)
+        self._listeners.append(accepting)
 
     async def _watch_certificate(self, certificate: ServerCertificate) -> None:
         while True:
             await asyncio.sleep(CERTIFICATE_EVERY)
             certificate.reload_if_changed()
+
+
+def _left_to_others(processes: int, count_ready: Callable[[], int]) -> LeftToOthers:
+    """processes: the most that there may be."""
+    if processes == 1:
+        return nothing_to_others
+
+    def is_left(waited: float) -> bool:
+        return waited < OTHERS_ACCEPT_WITHIN or (waited < GROWS_WITHIN and count_ready() < processes)
+
+    return is_left
 
 
 def _add_figures(service: DoorService, door: str, connections: Connections) -> None:

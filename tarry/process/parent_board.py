@@ -5,8 +5,8 @@ import os
 
 from tarry.config import Config, Pool
 from tarry.errors import MasterError
-from tarry.runtime.board.layout import QUITTING, STOPPING
-from tarry.runtime.board.reader import Board, ChildStatus, read
+from tarry.runtime.board.layout import QUITTING, READY, STOPPING
+from tarry.runtime.board.reader import SERVER, Board, ChildStatus, read
 from tarry.runtime.board.scoreboard import ASIDE, DRAFT, board_path
 
 # A worker gives a sign every second or two. A lease of 15 s that it prolonged itself runs for at least 6.5 s more.
@@ -15,7 +15,7 @@ UNRESPONSIVE_AFTER = 2.5
 
 
 class ParentBoard:
-    """The board of the parent of this process, which is a keeper or a worker."""
+    """The board of the parent of this process, which is a keeper, a worker or a server."""
 
     def __init__(self, config: Config) -> None:
         self.pid = os.getppid()
@@ -36,6 +36,12 @@ class ParentBoard:
         """True: the master is stopping."""
         board = self.read()
         return board is not None and board.state in (STOPPING, QUITTING)
+
+    def count_servers(self) -> int:
+        """How many server processes accept connections; 0: it is not known."""
+        board = self.read()
+        children = () if board is None else board.children
+        return sum(child.role == SERVER and child.boot == READY for child in children)
 
     def unresponsive_workers(self) -> list[tuple[ChildStatus, Pool]]:
         """Workers without a recent sign of life, with their pools. A pool that a reload added gets the defaults."""

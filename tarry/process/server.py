@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.app import App
 from tarry.errors import ConfigError, TarryError
 from tarry.process.metrics import HostReader
+from tarry.process.parent_board import ParentBoard
 from tarry.runtime.role import ChildContext
 from tarry.server_settings import ServerConfig
 from tarry.tasks.lazy_asyncio import asyncio
@@ -43,7 +44,7 @@ def run_server(child: ChildContext, app: App, config: ServerConfig) -> int:
             from tarry.door.server import make_service  # noqa: PLC0415
 
             service = make_service(app, config, HostReader(app.config).read)
-            thread = ServerThread(service, config)
+            thread = ServerThread(service, config, ParentBoard(app.config).count_servers)
     except TarryError as error:
         return child.report_failure(str(error))
     thread.start(child)
@@ -60,14 +61,14 @@ def run_server(child: ChildContext, app: App, config: ServerConfig) -> int:
 class ServerThread:
     """The event loop with the doors, in a thread: signals and the master's pipe stay with the main thread."""
 
-    def __init__(self, service: "DoorService", config: ServerConfig) -> None:
+    def __init__(self, service: "DoorService", config: ServerConfig, count_ready: Callable[[], int]) -> None:
         from tarry.door.server import DoorServer  # noqa: PLC0415
 
-        self._server, self._service, self._config = DoorServer(service, config), service, config
+        self._server, self._service, self._config = DoorServer(service, config, count_ready), service, config
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ends: asyncio.Event | None = None
-        self._fill = 0.0
+        self._busy = 0.0
         self._measured_at, self._used = time.monotonic(), time.process_time()
         self.status = 0
         """The exit status of the process."""
@@ -85,16 +86,16 @@ class ServerThread:
         """Writes the figures to the scoreboard: requests answered, refused, and how full the process is."""
         load = self._server.load()
         child.slot.count(load.requests, load.refused)
-        self._fill = (self._fill + self._fill_now(load.connections)) / 2
-        child.slot.load(self._fill, load.connections)
+        self._busy = (self._busy + self._busy_now()) / 2
+        # Connections stay, so that no average is needed; more processes must come before clients have waited for long.
+        child.slot.load(min(1.0, max(self._busy, load.part)), load.connections)
 
-    def _fill_now(self, connections: int) -> float:
-        """How full the process is: by its connections, or by the part of a processor that it has used since the last
-        call. One process uses one processor at most."""
+    def _busy_now(self) -> float:
+        """The part of a processor that the process has used since the last call; it uses one at most."""
         now, used = time.monotonic(), time.process_time()
         busy = (used - self._used) / max(now - self._measured_at, 1e-6)
         self._measured_at, self._used = now, used
-        return min(1.0, max(busy, connections / self._config.connections_per_process))
+        return min(1.0, busy)
 
     def end(self) -> None:
         """Ends the doors gracefully, and waits for it."""

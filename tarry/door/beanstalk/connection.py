@@ -9,6 +9,7 @@ from tarry.door.beanstalk.parser import MAX_JOB_SIZE
 from tarry.door.beanstalk.session import Session
 from tarry.door.beanstalk.shared import BeanstalkDoor, Service
 from tarry.door.connections import Connections, peer_address, watch_peer
+from tarry.door.socket_listener import LeftToOthers, SocketListener, nothing_to_others
 from tarry.errors import Busy, Draining, StoreError
 from tarry.tasks.lazy_asyncio import asyncio
 
@@ -113,24 +114,25 @@ class BeanstalkListener:
 
     def __init__(self, door: BeanstalkDoor, connections: Connections) -> None:
         self.door, self.connections = door, connections
-        self._servers: list[asyncio.AbstractServer] = []
+        self._listeners: list[SocketListener] = []
         self._open: set[BeanstalkConnection] = set()
         self._maintenance: asyncio.Task[None] | None = None
         self.is_draining = False
         """Whether connections end as soon as their clients have nothing reserved."""
 
-    async def start(self, sockets: Sequence[socket.socket]) -> None:
-        """Listens on these sockets."""
+    async def start(self, sockets: Sequence[socket.socket], backlog: int, left_to_others: LeftToOthers) -> None:
+        """Accepts at these sockets."""
         await self._maintain()
         self._maintenance = self.door.loop.create_task(self._maintain_all())
         for listening in sockets:
-            server = await self.door.loop.create_server(lambda: BeanstalkConnection(self), sock=listening)
-            self._servers.append(server)
+            listener = SocketListener(listening, lambda: BeanstalkConnection(self), self.connections, left_to_others)
+            listener.start(backlog)
+            self._listeners.append(listener)
 
     def stop_listening(self) -> None:
         """Takes no more connections; those that there are go on."""
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
 
     async def drain(self, seconds: float) -> None:
         """Takes no more connections, and ends each once its client has nothing reserved; all of them after so long."""
@@ -138,6 +140,7 @@ class BeanstalkListener:
         self.is_draining = True
         for connection in list(self._open):
             connection.drain()
+        await asyncio.gather(*(listener.finish(seconds) for listener in self._listeners))
         await self._wait_until_gone(seconds)
         await self.close()
 
@@ -187,10 +190,13 @@ async def start_beanstalk(
     *,
     connections: Connections | None = None,
     max_job_size: int = MAX_JOB_SIZE,
+    backlog: int = MOST_CONNECTIONS,
+    left_to_others: LeftToOthers = nothing_to_others,
 ) -> BeanstalkListener:
-    """Serves the protocol on sockets that listen already; StoreError. max_job_size: bytes of a job's body."""
+    """Serves the protocol on sockets that listen already; StoreError. max_job_size: bytes of a job's body.
+    backlog, left_to_others: of `SocketListener`."""
     await service.start()
     door = BeanstalkDoor(service, asyncio.get_running_loop(), max_job_size=max_job_size)
     listener = BeanstalkListener(door, connections or Connections(MOST_CONNECTIONS))
-    await listener.start(sockets)
+    await listener.start(sockets, backlog, left_to_others)
     return listener
