@@ -154,9 +154,11 @@ class SocketListener:
         """Does the handshake, if there is one, after which the connection is the protocol's."""
         connected.setblocking(False)
         loop = asyncio.get_running_loop()
-        tls = {} if self._context is None else {"ssl": self._context, "ssl_handshake_timeout": self._timeout}
+        context, timeout = self._context, None if self._context is None else self._timeout
         try:
-            await loop.connect_accepted_socket(self._make_protocol, connected, **tls)
+            await loop.connect_accepted_socket(
+                self._make_protocol, connected, ssl=context, ssl_handshake_timeout=timeout
+            )
         except (OSError, asyncio.TimeoutError) as error:
             # It is the client's affair: scanners, and clients without TLS, would fill the log.
             log.debug("no connection with %s: %s", address, error)

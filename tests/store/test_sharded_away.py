@@ -86,7 +86,7 @@ def test_ids_are_drawn_for_all_again_when_it_is_back(monkeypatch: pytest.MonkeyP
 def test_of_a_batch_it_is_told_which_are_not_stored_and_why() -> None:
     store, parts = memories("ab")
     jobs = [on(store, 0), on(store, 1), on(store, 0), on(store, 1)]
-    parts[1].down(after=True)
+    parts[1].down(after=True, only="insert")
     with pytest.raises(PartlyUnavailable, match="memory://b: no answer") as caught:
         store.insert(jobs)
     assert {at: type(error) for at, error in caught.value.missing.items()} == dict.fromkeys((1, 3), StoreUnavailable)

@@ -12,8 +12,9 @@ import pytest
 from tarry import App
 from tarry.client.handle import Handle
 from tarry.errors import StoreUnavailable
-from tarry.store.base import Store
+from tarry.store.base import Query, Store
 from tarry.store.opening import open_store
+from tarry.store.shards import shard
 from tarry.store.shards.mover import Mover
 from tarry.store.shards.sharded import ShardedStore
 from tarry.tasks.running import current
@@ -115,25 +116,78 @@ def test_a_server_that_is_killed_loses_nothing_and_stops_no_producer(redis: Redi
         bench.close()
 
 
-def test_a_server_that_hangs_fails_an_enqueue_in_time(redis: RedisServer, tmp_path: Path) -> None:
-    app = App([f"{redis.url}?timeout=1s", f"sqlite:///{tmp_path}/tarry.db"], closures=True)
+class Producer:
+    """Enqueues on two stores, of which one halts."""
 
-    @app.task
-    def run(number: int) -> int:
-        return number
+    def __init__(self, server: RedisServer, directory: Path) -> None:
+        self.server = server
+        self.app = App([f"{server.url}?timeout=2s", f"sqlite:///{directory}/tarry.db"], closures=True)
+        self.jobs: list[Handle[int]] = []
+        self.errors: list[StoreUnavailable] = []
+        self.run = self.app.task(run)
+        self.enqueue(20)
 
-    for number in range(20):
-        run.enqueue(number)
-    redis.halt()
-    try:
+    def enqueue(self, many: int, key: str | None = None) -> float:
+        """Enqueues so many. Returns the seconds that the slowest took."""
         longest = 0.0
-        for number in range(200):
+        for number in range(many):
             started = time.monotonic()
             try:
-                run.enqueue(number)
-            except StoreUnavailable:
-                longest = max(longest, time.monotonic() - started)
-        assert 0.9 < longest < 8
-    finally:
-        redis.resume()
-        app.close()
+                self.jobs.append(self.run.using(key=key).enqueue(number))
+            except StoreUnavailable as error:
+                self.errors.append(error)
+            longest = max(longest, time.monotonic() - started)
+        return longest
+
+    def stored(self) -> Counter[bytes]:
+        """How often each id is stored, once the server goes on and has done what was sent to it."""
+        self.server.resume()
+        store = self.app.client.store
+        assert isinstance(store, ShardedStore)
+        until(lambda: not store.shards[0].away)
+        return Counter(job.id for shard in store.stores for job in shard.find(Query(limit=1000)))
+
+
+def run(number: int) -> int:
+    return number
+
+
+@pytest.fixture
+def producer(redis: RedisServer, tmp_path: Path) -> Iterator[Producer]:
+    found = Producer(redis, tmp_path)
+    redis.halt()
+    yield found
+    redis.resume()
+    found.app.close()
+
+
+def test_a_server_that_hangs_delays_one_enqueue_by_a_second(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As after a moment without an enqueue.
+    monkeypatch.setattr(shard, "HEARD_LATELY", 0.0)
+    assert 0.9 < producer.enqueue(100) < 2.5
+    assert producer.errors == []
+    assert producer.enqueue(100) < 0.9
+    assert producer.stored() == Counter(job._id for job in producer.jobs), "each once, and under its own id"
+
+
+def test_what_was_sent_to_a_server_that_hangs_goes_to_no_other(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard, "HEARD_LATELY", 60.0)
+    assert 1.4 < producer.enqueue(100) < 8
+    (error,) = producer.errors
+    assert error.stored is None
+    producer.stored()
+    again = error.send_again()
+    assert again._id == error.job._id
+    assert producer.stored() == Counter([again._id, *(job._id for job in producer.jobs)])
+
+
+def test_a_job_whose_shard_is_fixed_waits_for_it(producer: Producer) -> None:
+    store = producer.app.client.store
+    assert isinstance(store, ShardedStore)
+    key = next(f"k{n}" for n in count() if store.home(producer.run.name, f"k{n}") == 0)
+    producer.enqueue(1, key)
+    assert [error.stored for error in producer.errors] == [None]

@@ -71,3 +71,8 @@ class LocatedJobs:
     def forget(self, id: bytes) -> int | None:
         """Forgets where it was seen, and answers that; None: nowhere."""
         return self._seen.pop(id, None)
+
+
+def is_free(job: Job) -> bool:
+    """Whether a new job may go to any shard: it has neither a key nor a lane."""
+    return job.key is None and job.lane is None

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
 from tarry.store.base import Diagnostic, Store
 from tarry.store.shared.backoff import LEASE_GRACE, back_off, jitter
+from tarry.store.shared.deadline import left, until
 from tarry.store.shared.masking import is_astray, mask_password
 from tarry.store.shared.wakeup.sleeper import JoinedWakeup, Wakeup
 
@@ -33,6 +34,10 @@ WHERE = frozenset(
 """Options of a URL that say where jobs are kept. The others say how."""
 REFUSED_FOR = 5.0
 """Seconds for which a store that is full or read-only gets no new jobs."""
+ANSWERS_WITHIN = 1.0
+"""Seconds in which a store has to answer when others could take its new jobs."""
+HEARD_LATELY = 0.1
+"""Seconds after an answer for which a store counts as there without a question."""
 
 
 class Shard:
@@ -55,7 +60,7 @@ class Shard:
         self._away_reason = ""
         self._away_since = self._logged_at = 0.0
         self._failures = 0
-        self._refuses_until = 0.0
+        self._refuses_until = self._heard_at = 0.0
         self._closed = threading.Event()
 
     @classmethod
@@ -119,8 +124,17 @@ class Shard:
         except StoreUnavailable as error:
             self.mark_away(error)
             raise
-        self._failures = 0
+        self._failures, self._heard_at = 0, time.monotonic()
         return answer
+
+    def check_answers(self) -> None:
+        """Marks it away if it does not answer within ANSWERS_WITHIN. An answer of a moment ago is enough."""
+        if self._away_reason or self._store is None or time.monotonic() - self._heard_at < HEARD_LATELY:
+            return
+        # A question, and not the jobs themselves with that limit: a server that stands still has them in its socket,
+        # and stores them when it goes on. By then they would be on another one, too.
+        with until(time.monotonic() + left(ANSWERS_WITHIN)), contextlib.suppress(StoreError):
+            self.ask(lambda store: store.time())
 
     def connect(self) -> None:
         """Opens it now if it can be reached, else in the background. Raises errors that time does not heal."""

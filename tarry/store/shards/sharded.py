@@ -30,7 +30,7 @@ from tarry.store.ids import text, uuid7
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers
 from tarry.store.shards.exchange import Applied, ShardExchange, ShardExchangeRequest, apply_elsewhere
-from tarry.store.shards.location import LocatedJobs, RendezvousHash
+from tarry.store.shards.location import LocatedJobs, RendezvousHash, is_free
 from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.waiting.shards import ShardedWaiting
@@ -83,7 +83,7 @@ class ShardedStore(Store):
         """`new_id`, of the ids that `draw` gives."""
         drawn = draw()
         if key is None and lane is None:
-            takers = [number for number in self._hashing.numbers if self.shards[number].accepts_jobs]
+            takers = self._takers()
             # If none can take it, any id will do: the insert says what is wrong.
             if len(takers) in (0, len(self._hashing.numbers)):
                 return drawn
@@ -94,6 +94,9 @@ class ShardedStore(Store):
             drawn = draw()
         return drawn
 
+    def _takers(self) -> list[int]:
+        return [number for number in self._hashing.numbers if self.shards[number].accepts_jobs]
+
     def home(self, task: str, key: str | None, lane: str | None = None) -> int:
         """The number of the store where jobs of that task and key live."""
         # All jobs of a task with lanes live on one store, which can count them. Their keys must live there, too.
@@ -101,16 +104,15 @@ class ShardedStore(Store):
         return self.shard(blake2b(place.encode(), digest_size=16).digest())
 
     def reroute(self, job: Job) -> bytes | None:
-        takes = any(self.shards[number].accepts_jobs for number in self._hashing.numbers)
-        return self.new_id(job.task) if takes and job.key is None and job.lane is None else None
+        return self.new_id(job.task) if self._takers() and is_free(job) else None
 
     def belongs(self, job: Job) -> bool:
-        return (job.key is None and job.lane is None) or self._hashing.place_of_job(job.id) == self.shard_of(job)
+        return is_free(job) or self._hashing.place_of_job(job.id) == self.shard_of(job)
 
     def shard_of(self, job: Job) -> int:
         """The number of the store where a job belongs: the store of its key or lane, else the one that its id says. A
         flow lives whole on one store, also its nodes with lanes."""
-        if is_node(job.id) or (job.key is None and job.lane is None):
+        if is_node(job.id) or is_free(job):
             return self._hashing.place_of_job(job.id)
         return self.home(job.task, job.key, job.lane)
 
@@ -126,10 +128,7 @@ class ShardedStore(Store):
         """As promised; ValueError, and nothing is stored, if a job with a key or lane has an id that `new_id` did not
         make. PartlyUnavailable has an error for each job that is not stored: with StoreAway, StoreFull and
         StoreReadOnly the job is surely not stored, with other errors it may be."""
-        places = self._places(jobs)
-        answers = self._ask(places, lambda n, store: store.insert(pick(jobs, places[n])))
-        self._rest_full_shards(answers.errors)
-        return assemble(answers, places, [job.id for job in jobs])
+        return self._insert(jobs, lambda number, store, part: store.insert(part))
 
     def _places(self, jobs: Sequence[Job]) -> dict[int, list[int]]:
         """The positions of new jobs by the shard of each; ValueError."""
@@ -142,25 +141,33 @@ class ShardedStore(Store):
             places.setdefault(self._hashing.place_of_job(job.id), []).append(position)
         return places
 
-    def _rest_full_shards(self, errors: Mapping[int, StoreError]) -> None:
-        for number, error in errors.items():
+    def _check_silent(self, jobs: Sequence[Job], places: Mapping[int, Sequence[int]]) -> None:
+        """Marks shards away that do not answer, if others can take some of these jobs."""
+        for number, positions in places.items():
+            if self._takers() not in ([], [number]) and any(is_free(jobs[at]) for at in positions):
+                self.shards[number].check_answers()
+
+    def _insert(self, jobs: Sequence[Job], call: Callable[[int, Store, Sequence[Job]], list[Any]]) -> list[Any]:
+        places = self._places(jobs)
+        self._check_silent(jobs, places)
+        answers = self._ask(places, lambda n, store: call(n, store, pick(jobs, places[n])))
+        for number, error in answers.errors.items():
             # It is up, so nothing else keeps `new_id` from drawing more ids for it.
             if isinstance(error, StoreFull | StoreReadOnly):
                 self.shards[number].pause_inserts()
+        return assemble(answers, places, [job.id for job in jobs])
 
     def insert_bounded(
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
     ) -> list[bytes | QueueFull]:
         """As promised; a bound is shared out: each shard keeps to its part, which is at least one."""
-        places, among = self._places(jobs), len(self._hashing.numbers)
+        among = len(self._hashing.numbers)
         # No job belongs on a shard that is draining, so it gets no part.
         parts = {
             number: {queue: bound.share(place, among) for queue, bound in bounds.items()}
             for place, number in enumerate(self._hashing.numbers)
         }
-        answers = self._ask(places, lambda n, store: store.insert_bounded(pick(jobs, places[n]), parts[n], now, freed))
-        self._rest_full_shards(answers.errors)
-        return assemble(answers, places, [job.id for job in jobs])
+        return self._insert(jobs, lambda number, store, part: store.insert_bounded(part, parts[number], now, freed))
 
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
         answers = self._ask_all(lambda store: store.oldest_waiting(queue, limit))
