@@ -1,6 +1,6 @@
 """`python -m tests.servers.install`: installs what the tests start besides Python, where it may; else says what is
 missing: servers, a browser, shells, Prometheus (19 MB, 96 MB once installed), the languages of the examples (but Go,
-which is large: its example runs where Go is)."""
+which is large: its example runs where Go is), and clients of the beanstalk protocol."""
 
 import os
 import shutil
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.servers import npm
 from tests.servers.postgres import FOLDERS
 from tests.servers.server import Missing, program
 
@@ -29,19 +30,32 @@ PACKAGES = {
     "prometheus": ("promtool",),
 }
 """Debian's package, and the program that it brings, under any of its names."""
+LIBRARIES = {
+    "php-pda-pheanstalk": Path("/usr/share/php/Pheanstalk/autoload.php"),
+    "ruby-beaneater": Path("/usr/lib/ruby/vendor_ruby/beaneater.rb"),
+}
+"""Debian's package, and a file that it brings."""
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def main() -> int:
     """Always 0: without a server its tests are skipped."""
-    missing = [package for package, programs in PACKAGES.items() if not _there(*programs)]
+    missing = _missing()
     if missing and os.getuid() == 0 and shutil.which("apt-get"):
         print(f"installing {', '.join(missing)}: for tests, which start their own", file=sys.stderr)
         install(missing)
-        missing = [package for package, programs in PACKAGES.items() if not _there(*programs)]
+        missing = _missing()
+    npm.install()
+    if not npm.is_installed():
+        missing.append("clients of npm")
     if missing:
         print(f"not installed, so their tests are skipped: {', '.join(missing)}", file=sys.stderr)
     return 0
+
+
+def _missing() -> list[str]:
+    programs = [package for package, names in PACKAGES.items() if not _there(*names)]
+    return programs + [package for package, file in LIBRARIES.items() if not file.exists()]
 
 
 def _there(*programs: str) -> bool:

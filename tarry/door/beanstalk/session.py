@@ -110,7 +110,7 @@ class Session:
             return False
         door.counts["put"] += 1
         self._add_role("producers")
-        job = records.new_job(door.numbers.new_id(), self._tubes.used, command, door.now(), door.client.clock.unsure)
+        job = records.new_job(door.new_id(), self._tubes.used, command, door.now(), door.client.clock.unsure)
         self._puts.append(job)
         return True
 

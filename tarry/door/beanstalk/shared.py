@@ -118,7 +118,7 @@ class BeanstalkDoor:
         self.max_job_size = min(max_job_size, client.factory.max_body)
         self.numbers = JobNumbers(client.store)
         self.tubes, self.pauses = Tubes(client.store), TubePauses(client.store)
-        self.is_draining = False
+        self.is_draining = self._takes_slots = False
         self.held: dict[int, Held] = {}
         """What all connections of this process have reserved, by number."""
         self.uses: Counter[str] = Counter()
@@ -142,9 +142,19 @@ class BeanstalkDoor:
         """To be done every few seconds. StoreError."""
         await self._service.run(self._maintain)
 
+    def new_id(self) -> bytes:
+        """The id of a new job, which has a number. StoreUnavailable while there are no numbers."""
+        if self.numbers.is_short and not self._takes_slots:
+            self._takes_slots = True
+            self.call(self.numbers.take_slots, self._on_slots)
+        return self.numbers.new_id()
+
+    def _on_slots(self, _: object) -> None:
+        self._takes_slots = False
+
     def _maintain(self) -> None:
         if self.numbers.is_due:
-            self.numbers.take_slot()
+            self.numbers.take_slots()
         self.pauses.resume_due(self.now())
 
     def call(self, call: Callable[[], R], reply: Callable[[R | Exception], None]) -> None:

@@ -1,6 +1,7 @@
-"""Clients that others wrote, in their own words."""
+"""Clients that others wrote, in their own words and languages."""
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +14,13 @@ import pytest
 from tarry import App
 from tests.docs.pages import ROOT
 from tests.door.beanstalk.serving import ServedDoor, serving
+from tests.servers import npm
+from tests.servers.install import LIBRARIES
+from tests.servers.server import Missing
 
 PAGE = ROOT / "docs/beanstalk.md"
+FOREIGN = sorted((Path(__file__).parent / "foreign").iterdir())
+LANGUAGES = {".js": "node", ".php": "php", ".rb": "ruby"}
 
 
 @pytest.fixture
@@ -89,3 +95,20 @@ def test_the_example_of_the_page(door: ServedDoor, tmp_path: Path) -> None:
         [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("program", FOREIGN, ids=lambda program: program.name)
+def test_clients_of_other_languages(door: ServedDoor, program: Path) -> None:
+    """Each puts a job, reserves, touches, releases, buries, kicks and deletes it; its numbers are not rounded."""
+    language = LANGUAGES[program.suffix]
+    library = [file for package, file in LIBRARIES.items() if program.stem in package]
+    if not shutil.which(language) or not all(file.exists() for file in library):
+        pytest.skip(f"{language} or its client is not installed: make servers")
+    try:
+        environment = npm.environment() if language == "node" else None
+    except Missing as missing:
+        pytest.skip(str(missing))
+    command = [language, str(program), str(door.port)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert b"current-jobs-ready: 0\n" in door.client().ask("stats\r\n")
