@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tarry.app import App
@@ -119,6 +120,7 @@ def asgi(
     tokens: "str | Path | None" = None,
     passwords: "str | Path | None" = None,
     console: "ConsoleMode" = "on",
+    host_names: "Sequence[str]" = (),
 ) -> "HttpDoor":
     """The app's HTTP API and console as an ASGI application, to serve it or to mount it into another one; needs the
     extra `server`.
@@ -126,7 +128,9 @@ def asgi(
         web.mount("/jobs", tarry.asgi(jobs, tokens="tokens.toml"))
 
     tokens, passwords: the files that `tarry tokens` and `tarry passwords` write; without either, whoever reaches it
-    may do everything. console: `on`, `read-only` or `off`. It opens the store at the first request. Where it is
+    may do everything. console: `on`, `read-only` or `off`. host_names: the names of your site (`*.example.com` for all
+    below one, `*` for any): without tokens and passwords only requests for these, for addresses and for localhost are
+    answered, so that no page of others has its own name lead here. It opens the store at the first request. Where it is
     served, its lifespan ends its threads; where it is mounted, `close()` does.
     """
     # Here, and imported only when it is called: `from tarry import *` must not need the extra.
@@ -135,7 +139,8 @@ def asgi(
     from tarry.door.service import DoorService, DoorSettings  # noqa: PLC0415
 
     access = open_access(tokens, passwords)
-    return create_application(DoorService(app, settings=DoorSettings(console=console), access=access))
+    settings = DoorSettings(console=console, needs_local_host=not access.needs_token, host_names=tuple(host_names))
+    return create_application(DoorService(app, settings=settings, access=access))
 
 
 _HOMES = {

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tarry.kinds import FILE
 from tarry.model.listen_address import ListenAddress
-from tarry.server_settings import ADDRESSES, SOME_TIME, ServerConfig, absolute_paths
+from tarry.server_settings import ADDRESSES, HOST_NAMES, SOME_TIME, ServerConfig, absolute_paths
 from tarry.settings import SettingsSource
 
 
@@ -17,6 +17,8 @@ class MetricsConfig(Struct, frozen=True):
 
     listen: Annotated[tuple[ListenAddress, ...], ADDRESSES] = ()
     """The keeper serves `/metrics` here, to anybody."""
+    host_names: Annotated[tuple[str, ...], HOST_NAMES] = ()
+    """Names by which Prometheus calls it, besides addresses and localhost; a request for another name is refused."""
     textfile: Annotated[Path | None, FILE] = None
     """The keeper writes the figures to this file, for node_exporter."""
     every: Annotated[float, SOME_TIME] = 15.0

@@ -29,6 +29,14 @@ def _some_time(written: float | str) -> float:
     return time
 
 
+def _hosts(written: list[str]) -> tuple[str, ...]:
+    for name in written:
+        if not re.fullmatch(r"\*|(\*\.)?[\w-]+(\.[\w-]+)*", name, re.ASCII) or len(name) > 253:
+            raise ValueError("no name of a host, and no pattern such as *.example.com")
+    return tuple(written)
+
+
+HOST_NAMES = Kind('a list of names of hosts such as ["jobs.example.com", "*.internal"]', list[str], _hosts, parse_list)
 ADDRESSES = Kind(
     'an address such as "127.0.0.1:7800", "[::1]:7800", ":7800" (all) or "unix:/run/tarry.sock", or a list of them',
     str | Annotated[list[str], Meta(min_length=1)],
@@ -77,6 +85,9 @@ class ServerConfig(Struct, frozen=True):
     """The file of tokens; without it and `passwords` anybody who reaches the server may do everything."""
     passwords: Annotated[Path | None, FILE] = None
     """The file of passwords, with which people sign in at the console."""
+    host_names: Annotated[tuple[str, ...], HOST_NAMES] = ()
+    """Names by which clients call the HTTP door while it has neither tokens nor passwords, besides addresses and
+    localhost: what a page has its own name lead here for is refused."""
     certificate: Annotated[Path | None, FILE] = None
     """A file with a certificate (PEM): HTTP over TLS. Read again when it changes."""
     key: Annotated[Path | None, FILE] = None

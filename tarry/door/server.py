@@ -58,6 +58,7 @@ def make_service(app: Any, config: ServerConfig, host: Callable[[], HostFigures 
         path=config.path,
         looks_ahead=config.console != "off",
         needs_local_host=not config.knows_callers,
+        host_names=config.host_names,
     )
     return DoorService(app, settings=settings, access=access, host=host)
 

@@ -71,8 +71,10 @@ class DoorSettings(Struct, frozen=True):
     """Whether the store is looked at once when the server starts, so that the first page about a large store comes as
     soon as any other."""
     needs_local_host: bool = False
-    """Whether only requests to an address or to localhost are answered: the server has no tokens, so that nothing else
-    tells its callers from the pages in their browsers."""
+    """Whether only requests to an address, to localhost or to `host_names` are answered: the server has no tokens,
+    so that nothing else tells its callers from the pages in their browsers."""
+    host_names: tuple[str, ...] = ()
+    """Names of this server; `*.example.com` for all below one, `*` for any."""
 
 
 class DoorService:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
+from tarry.model.listen_address import is_own_host
+
 log = logging.getLogger("tarry.metrics")
 
 Answer = Callable[[str], tuple[bytes, str]]
@@ -25,15 +27,19 @@ MOST_HEAD = 8192
 """Bytes of a request."""
 _ENDS_WITHIN = 2.0
 _COMPRESSED_FROM = 1024
+_FOREIGN_HOST = b"This name is not known here: name it in [metrics] host_names, or use the address.\n"
 _PLAIN = "text/plain; charset=utf-8"
 _REQUEST = re.compile(rb"([A-Z]{1,16}) (\S{1,2048}) HTTP/1\.[01]\r\n")
 
 
 class MetricsListener:
-    """Serves `/metrics` at sockets that listen already, in threads of its own."""
+    """Serves `/metrics` at sockets that listen already, in threads of its own.
 
-    def __init__(self, answer: Answer, sockets: Sequence[socket.socket]) -> None:
-        self._answer, self._sockets = answer, sockets
+    hosts: names by which it is called, besides addresses and localhost; a request for another one is refused.
+    """
+
+    def __init__(self, answer: Answer, sockets: Sequence[socket.socket], hosts: Sequence[str] = ()) -> None:
+        self._answer, self._sockets, self._hosts = answer, sockets, hosts
         self._room = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._closing, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._accept, name="tarry-metrics", daemon=True)
@@ -82,7 +88,8 @@ class MetricsListener:
         try:
             with connection, contextlib.suppress(OSError):
                 head = _read_head(connection)
-                reply = self._reply(head)
+                # A unix socket is reached by no page, and has no name.
+                reply = self._reply(head, (*self._hosts, "*") if connection.family == socket.AF_UNIX else self._hosts)
                 connection.settimeout(SENT_WITHIN)
                 connection.sendall(reply)
                 _finish(connection)
@@ -91,10 +98,13 @@ class MetricsListener:
         finally:
             self._room.release()
 
-    def _reply(self, head: bytes | None) -> bytes:
+    def _reply(self, head: bytes | None, hosts: Sequence[str]) -> bytes:
         request = _REQUEST.match(head or b"")
         if head is None or request is None:
             return _response(HTTPStatus.BAD_REQUEST)
+        host = _header(head, b"host")
+        if host and not is_own_host(host, hosts):
+            return _response(HTTPStatus.MISDIRECTED_REQUEST, _FOREIGN_HOST)
         if request[1] not in (b"GET", b"HEAD"):
             return _response(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": "GET, HEAD"})
         if request[2].partition(b"?")[0] != b"/metrics":

@@ -59,7 +59,7 @@ class KeeperMetrics:
 
         settings = app.config.metrics
         if sockets := child.sockets.get("metrics"):
-            self._listener = MetricsListener(lambda accept: scrape().encode(accept), sockets)
+            self._listener = MetricsListener(lambda accept: scrape().encode(accept), sockets, settings.host_names)
             self._listener.start()
         if settings.textfile is not None:
             # node_exporter has figures of the same names about itself.

@@ -18,6 +18,9 @@ TUBE_MOST = 200
 MAX_JOB_SIZE = 65535
 """Bytes of a body that beanstalkd takes where nothing else is said."""
 
+PAUSE_MOST = 7 * 86400
+"""Seconds for which a tube can be paused; who asks for more gets so many."""
+
 _U32, _U64, _I32 = 2**32 - 1, 2**64 - 1, 2**31 - 1
 _NAME = rb"[A-Za-z0-9+/;.$_()-]"
 _TUBE = re.compile(rb"(?!-)%b{1,%d}" % (_NAME, TUBE_MOST))
@@ -26,6 +29,9 @@ _ONE = re.compile(rb" *([0-9]+)")
 _TWO = re.compile(rb" *([0-9]+) +([0-9]+)")
 _THREE = re.compile(rb" *([0-9]+) +([0-9]+) +([0-9]+)")
 _PAUSE = re.compile(rb" *(%b+) +([0-9]+)" % _NAME)
+# As Redis does, and its reason: a web page can have a browser send lines of its own to any port of this host, and the
+# first ones are these. No command begins so, whatever follows. TLS begins with a record of its handshake.
+_BROWSER = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE|CONNECT) |(?i:host:)|\x16\x03")
 # beanstalkd reads this number alone by `strtoul`, which takes signs, and ignores what follows.
 _BOUND = re.compile(rb"[ \t\n\v\f\r]*([+-]?[0-9]+)")
 
@@ -34,7 +40,8 @@ class Command(Struct, frozen=True, gc=False):
     """One command of a client; only the fields that the verb has are set."""
 
     verb: str
-    """As in the protocol; `refused`: it is no command, and `answer` is to be sent."""
+    """As in the protocol; `refused`: it is no command, and `answer` is to be sent; `browser`: the client speaks HTTP or
+    TLS, and the connection has to end."""
     number: int = 0
     """Of the job; of `kick`: how many at most."""
     priority: int = 0
@@ -84,6 +91,8 @@ class CommandParser:
         if self._skip:
             return self._skipped()
         buffer, start = self._buffer, self._at
+        if not self._is_long_line and _BROWSER.match(buffer, start):
+            return _FROM_BROWSER
         end = buffer.find(b"\r\n", start, start + LINE_MOST)
         if end < 0:
             return self._long_line()
@@ -211,9 +220,10 @@ def _pause_tube(rest: bytes) -> Command | None:
         return None
     if not _TUBE.fullmatch(found[1]):
         return Command("refused", answer=replies.BAD_FORMAT, counted="pause-tube")
-    return Command("pause-tube", seconds=int(found[2]), tube=found[1].decode())
+    return Command("pause-tube", seconds=min(int(found[2]), PAUSE_MOST), tube=found[1].decode())
 
 
+_FROM_BROWSER = Command("browser")
 _BAD_FORMAT = Command("refused", answer=replies.BAD_FORMAT)
 _BAD_PUT = Command("refused", answer=replies.BAD_FORMAT, counted="put")
 _EXPECTED_CRLF = Command("refused", answer=replies.EXPECTED_CRLF, counted="put")

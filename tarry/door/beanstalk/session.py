@@ -17,6 +17,7 @@ from tarry.tasks.options import NO_OPTIONS
 
 PUTS_TOGETHER = 1000
 """Puts of one client that are committed together at most."""
+_NO_COMMANDS = frozenset({"refused", "browser"})
 _WORKER_VERBS = frozenset({"reserve", "reserve-with-timeout", "reserve-job"})
 
 
@@ -38,6 +39,7 @@ class Session:
             "refused": lambda command: talk.write(command.answer),
             "put": lambda command: talk.write(replies.OUT_OF_MEMORY),
             "quit": lambda command: talk.quit(),
+            "browser": lambda command: self._drop_browser(),
             "use": lambda command: talk.write(tubes.use(command.tube)),
             "watch": lambda command: talk.write(tubes.watch(command.tube)),
             "ignore": lambda command: talk.write(tubes.ignore(command.tube)),
@@ -125,7 +127,7 @@ class Session:
     def do(self, command: Command) -> None:
         """See `Commands`."""
         verb = command.verb
-        if counted := command.counted if verb == "refused" else verb:
+        if counted := command.counted if verb in _NO_COMMANDS else verb:
             self._door.counts[counted] += 1
         if verb in _WORKER_VERBS:
             if verb != "reserve-job":
@@ -166,6 +168,10 @@ class Session:
             # It was given a job meanwhile: the connection goes on until that is done.
             self._conversation.is_half_closed = False
         self._conversation.run(self)
+
+    def _drop_browser(self) -> None:
+        self._door.log_browser()
+        self._conversation.quit()
 
     def _add_role(self, role: str) -> None:
         if role not in self._roles:

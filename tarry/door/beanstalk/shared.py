@@ -1,5 +1,6 @@
 """What all connections of the beanstalk door of one process share, and what it needs of the rest of the server."""
 
+import logging
 import math
 import os
 from collections import Counter
@@ -23,6 +24,7 @@ from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Options
 
 R = TypeVar("R")
+log = logging.getLogger("tarry.door")
 
 DEFAULT_TUBE = "default"
 """Which clients use and watch that say nothing else; it is always there."""
@@ -131,6 +133,7 @@ class BeanstalkDoor:
         self.started = loop.time()
         self.instance = os.urandom(8).hex()
         self._service = service
+        self._browser_logged_at = -_LOGGED_EVERY
         self._calls: set[asyncio.Task[None]] = set()
 
     def now(self) -> int:
@@ -202,6 +205,13 @@ class BeanstalkDoor:
         """Looks now for tubes whose pause is over, and for the time when to look again."""
         self.call(lambda: self.pauses.resume_due(self.now()), lambda _: None)
 
+    def log_browser(self) -> None:
+        """A client spoke HTTP or TLS. A page may try it again and again: it is told once a minute."""
+        now = self.loop.time()
+        if now >= self._browser_logged_at + _LOGGED_EVERY:
+            self._browser_logged_at = now
+            log.warning("beanstalk: a client that speaks HTTP or TLS was cut off: was a web page to use this port?")
+
     def rules(self, job: Job) -> Rules:
         """How long the job is kept once it has ended."""
         return self.client.rules(job.task, job.queue)
@@ -260,3 +270,4 @@ def add(counter: Counter[str], name: str, by: int) -> None:
 
 _TUBES_MOST = 10_000
 _AGAIN_AFTER = 1.0
+_LOGGED_EVERY = 60.0

@@ -21,7 +21,7 @@ from tarry.door.console.session import (
     read_secret,
 )
 from tarry.door.http.problem import RequestError
-from tarry.door.http.reading import check_host, header, read_body
+from tarry.door.http.reading import header, read_body
 from tarry.door.http.request_log import write_act
 from tarry.door.identity.access import Caller, Scope
 from tarry.door.service import DoorService
@@ -59,8 +59,6 @@ class SignIn:
     async def caller(self, request: Request, kept_for: float = 0.0) -> Caller:
         """Who asks, and may look; NotAuthenticated if nobody is signed in who has to be, NotAllowed. kept_for: for so
         many seconds a look whether the session was signed out of counts."""
-        if self._service.settings.needs_local_host:
-            check_host(request)
         if self.is_needed:
             session = (await self.sessions()).read(request.cookies.get(COOKIE, ""))
             if session is not None:

@@ -67,8 +67,6 @@ class ApiPath:
 async def answer(method: ApiMethod, service: DoorService, request: Request) -> Response:
     """Calls the method for this request, and returns its answer; TarryError."""
     check_origin(request)
-    if service.settings.needs_local_host:
-        check_host(request)
     address = request.client.host if request.client else ""
     # Before the token is looked at, so that guesses are bounded, too.
     service.address_rates.count(address, time.monotonic_ns() // 1000)
@@ -123,6 +121,14 @@ class HttpDoor:
         """Serves one connection's request, or the lifespan."""
         if self._path and scope["type"] == "http":
             scope = _below(self._path, scope)
+        if scope["type"] == "http" and self._service.settings.needs_local_host:
+            # Here: what is added later to the API or the console is behind it as well.
+            request = Request(scope)
+            try:
+                check_host(request, self._service.settings.host_names)
+            except RequestError as error:
+                await problem_response(error, request)(scope, receive, send)
+                return
         # Nearly all requests are puts, and finding the way to this one path would cost each a tenth of its time.
         if scope["type"] == "http" and scope["path"] == scope.get("root_path", "") + JOBS:
             await self._jobs(scope, receive, send)

@@ -1,15 +1,14 @@
 """What all methods read of a request: where it comes from, the type of its body, and the body."""
 
-import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from starlette.requests import Request
 
 from tarry.door.http.problem import RequestError
+from tarry.model.listen_address import is_own_host
 from tarry.tasks.arguments.json_depth import MOST_DEPTH, is_too_deep
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
-_LOCAL_HOST = re.compile(r"(localhost|[\d.]+|\[[\da-fA-F:.]+\])(:\d+)?")
 
 
 def check_origin(request: Request) -> None:
@@ -22,15 +21,15 @@ def check_origin(request: Request) -> None:
         raise RequestError(f"pages of {origin} may not call this server", "Origin", 403)
 
 
-def check_host(request: Request) -> None:
-    """Refuses a request for a host with a name other than localhost, of a client that came by an address."""
-    # A page could have its own name lead to this machine: for the browser our answers are then that page's own.
+def check_host(request: Request, own: Sequence[str]) -> None:
+    """Refuses a request for a host with a name other than localhost and those of ours, of a client that came by an
+    address."""
     host = header(request, b"host") or ""
-    if request.client is None or not host or _LOCAL_HOST.fullmatch(host):
+    if request.client is None or not host or is_own_host(host, own):
         return
     raise RequestError(
-        f"{host} is a name, and without tokens this server answers only to addresses and to localhost: set [server]"
-        " tokens, or send another Host",
+        f"without tokens this server answers to addresses and to localhost, not to the name {host[:253]}: name it in"
+        " [server] host_names (tarry.asgi: host_names=), or set tokens",
         "Host",
         403,
     )

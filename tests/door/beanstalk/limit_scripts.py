@@ -1,5 +1,6 @@
 """What clients say at and past the limits of the protocol, and what is no command at all."""
 
+from tarry.door.beanstalk.parser import PAUSE_MOST
 from tests.door.beanstalk.talking import CLOSE, Script, steps
 
 LONG = "x" * 200
@@ -106,7 +107,7 @@ LIMITS: dict[str, Script] = {
         _lines("stats-job {2}", "reserve-job {1}", f"release {{1}} {_U32 + 1} 0", f"release {{1}} 0 {_U32 + 1}"),
         _lines(f"bury {{1}} {_U32 + 1}", "release {1} 0 0", "stats-job {1}", "peek-ready", "delete {1}", "delete {2}"),
         _lines(f"put {_U32 + 1} 0 1 1", f"put 0 {_U32 + 1} 1 1", f"put 0 0 {_U32 + 1} 1", f"put 0 0 1 {_U32 + 1}"),
-        _lines(f"pause-tube num {_U32}", "stats-tube num", f"pause-tube num {_U32 + 1}", "pause-tube num 0"),
+        _lines(f"pause-tube num {PAUSE_MOST}", "stats-tube num", f"pause-tube num {_U32 + 1}", "pause-tube num 0"),
         *(
             _lines(
                 *(f"{verb} {number}" for verb in ("delete", "peek", "touch", "kick-job", "stats-job", "reserve-job"))

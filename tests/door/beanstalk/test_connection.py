@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tarry import App
@@ -251,3 +252,40 @@ def test_bodies_are_as_large_as_the_server_says(app: App) -> None:
         assert client.ask("put 0 0 1 11\r\nhello world\r\n") == b"JOB_TOO_BIG\r\n"
         assert client.ask("put 0 0 1 10\r\nhelloworld\r\n").startswith(b"INSERTED")
         assert b"max-job-size: 10\n" in client.ask("stats\r\n")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"%b /path HTTP/1.1\r\nHost: 127.0.0.1:11300\r\n\r\n" % method
+        for method in (b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS", b"DELETE", b"PATCH", b"TRACE", b"CONNECT")
+    ]
+    + [
+        b"POST /" + b"x" * 5000 + b" HTTP/1.1\r\n",
+        # The beginning of a line that is not recognized, and what each browser sends next.
+        b"BREW " + b"x" * 5000 + b" HTTP/1.1\r\nhost: localhost\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+    ids=lambda sent: sent[:12].decode("latin-1"),
+)
+def test_a_web_page_drives_nothing(app: App, door: ServedDoor, caplog: pytest.LogCaptureFixture, sent: bytes) -> None:
+    for _ in range(2):
+        client = door.client()
+        client.send(sent + b"\r\npause-tube default 60\r\nput 0 0 1 1\r\nx\r\n")
+        answers = iter(client.answer, b"")
+        assert set(answers) <= {b"BAD_FORMAT\r\n", b"UNKNOWN_COMMAND\r\n"}
+    assert in_states(app, State.READY) == 0
+    assert app.client.store.queues() == {}
+    said = [record.message for record in caplog.records if "HTTP or TLS" in record.message]
+    assert len(said) == 1
+
+
+def test_a_real_request_of_a_browser_gets_no_answer(door: ServedDoor) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        httpx.post(f"http://127.0.0.1:{door.port}/", content=b"\r\npause-tube default 4000000000\r\n")
+
+
+def test_a_pause_lasts_a_week_at_most(door: ServedDoor) -> None:
+    client = door.client()
+    assert client.ask("pause-tube default 4000000000\r\n") == b"PAUSED\r\n"
+    assert b"\npause: 604800\n" in client.ask("stats-tube default\r\n")

@@ -237,7 +237,7 @@ def test_below_the_path_of_a_proxy(app: App) -> None:
 
 @pytest.mark.parametrize(("console", "status"), [("on", 303), ("read-only", 403), ("off", 404)])
 def test_who_embeds_it_says_how_much_it_may(app: App, console: Any, status: int) -> None:
-    door = tarry.asgi(app, console=console)
+    door = tarry.asgi(app, console=console, host_names=["tarry.test"])
 
     async def story(browser: Visitor) -> None:
         proof = await browser.proof("/queues/mail") if console == "on" else ""
