@@ -31,7 +31,9 @@ def outcome_of(job: Job, on: Collection[str], stuck: Mapping[str, bytes], shared
     notes of those for which the owner was killed; shared: the batch tasks of which it ran several jobs in one call."""
     if owner.is_outside(job.owner):
         # Nobody sees such a program die. A lease that ran out must count, or a job that kills it would come for ever.
-        return TimedOut(outcome_note("LeaseExpired", "who took it neither finished it nor prolonged its lease in time"))
+        # At once: the lease was the time that it had to run, and the rule's delay is for what failed.
+        text = "who took it neither finished it nor prolonged its lease in time"
+        return TimedOut(outcome_note("LeaseExpired", text), after=0)
     if job.task in shared and not job.crashes:
         return Lost(on=True)
     note = stuck.get(job.id.hex())

@@ -160,8 +160,8 @@ def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: i
         case Raised(text, kinds, final, delay, status):
             change = _failed(job, kinds, final, delay, text, rules, now)
             return replace(change, status=status) if status else change
-        case TimedOut(text, kinds):
-            return _failed(job, kinds, False, None, text, rules, now)
+        case TimedOut(text, kinds, delay):
+            return _failed(job, kinds, False, delay, text, rules, now)
         case Lost(on):
             return _lost(job, rules, now) if on else _again(job, now, min(job.due, now), job.note)
         case Released():

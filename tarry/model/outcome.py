@@ -34,6 +34,8 @@ class TimedOut(Struct, frozen=True, gc=False):
     note: bytes
     # The names of TimeoutError's own bases, so that retry rules match a timeout as if the task had raised it.
     kinds: tuple[str, ...] = ("TimeoutError", "OSError", "Exception")
+    after: int | None = None
+    """The delay before the retry (microseconds), instead of the rule's. The rule's limit still applies."""
 
 
 class Lost(Struct, frozen=True, gc=False):

@@ -190,6 +190,10 @@ def test_a_taker_that_dies_is_timed_out_by_the_keeper(app: App) -> None:  # noqa
             (late,) = seen(app, job)
             assert (late.failures, late.crashes) == (1, 0)
             assert json.loads(late.note)["type"] == "LeaseExpired"
+            # The lease was the time to run: no delay of a rule is on top of it.
+            (again,) = await claims.claim(["php"], limit=1, lease=SECOND // 10, wait=0)
+            assert (again.id, again.epoch, again.failures) == (job.id, got.epoch + 1, 1)
+            await claims.settle(again.id, again.epoch, Returned())
             with pytest.raises(NotHeld):
                 await claims.extend(got.id, got.epoch, LEASE)
         keeper.close()

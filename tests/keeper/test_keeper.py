@@ -108,7 +108,7 @@ def test_a_lease_of_a_program_outside_that_ran_out_is_a_time_out(
     taken = claimed(store, clock, owner.outside_name())
     clock.advance(31)
     keeper.rescue_overdue()
-    assert seen(store, taken) == [(State.SCHEDULED, 1, 0)], "by the rule of its task, and with no crash"
+    assert seen(store, taken) == [(State.READY, 1, 0)], "at once whatever its rule's delay is, and with no crash"
     (job,) = store.get([taken[0].id])
     assert job is not None
     assert json.decode(job.note)["type"] == "LeaseExpired"
