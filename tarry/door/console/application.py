@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from tarry import errors
-from tarry.door.console import translation
+from tarry.door.console import times, translation
 from tarry.door.console.act import ConsoleAct, Form, form_values
 from tarry.door.console.answers import (
     FLASH,
@@ -113,6 +113,7 @@ class Console:
             ("POST", SIGN_IN, self._sign_in),
             ("POST", "/sign-out", self._sign_out),
             ("POST", "/language", self._set_language),
+            ("POST", "/zone", self._set_zone),
             ("GET", "/find", self._find),
             ("GET", "/live", self._live),
         )
@@ -235,6 +236,11 @@ class Console:
         code = choose_language(dict(form).get("language"), "").code
         return with_cookie(request, redirect(request, local_path(form)), translation.COOKIE, code, _YEAR)
 
+    async def _set_zone(self, request: Request) -> Response:
+        form = await read_own_form(request)
+        name = times.zone_of(dict(form).get("zone")).name
+        return with_cookie(request, redirect(request, local_path(form)), times.COOKIE, name, _YEAR)
+
     async def _find(self, request: Request) -> Response:
         """Leads to the job or flow with that id; to the jobs with that key, if it is none."""
         text = request.query_params.get("text", "").strip()
@@ -281,6 +287,7 @@ class Console:
             "caller": caller,
             "may": lambda scope: self._door.may(caller, scope),
             "language": language,
+            "zone": times.zone_of(request.cookies.get(times.COOKIE)),
             "languages": LANGUAGES,
             "said": unquote(request.cookies.get(FLASH, "")),
             "csrf": proof,

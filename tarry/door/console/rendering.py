@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from tarry.door.console.assets import asset_path
 from tarry.door.console.charts.drawing import spark
-from tarry.door.console.charts.scale import short_number
+from tarry.door.console.charts.scale import Label, short_number, time_labels
+from tarry.door.console.times import ONLY_UTC, UNKNOWN, Zone
 from tarry.door.console.translation import Language
 from tarry.model.duration import SECOND, format_duration
 from tarry.tasks.arguments.masking import without_secrets
@@ -35,11 +37,42 @@ def environment(language: Language) -> Environment:
     # From the extension, which types do not know.
     install: Callable[..., None] = getattr(found, "install_gettext_callables")  # noqa: B009
     install(language.text, language.plural, newstyle=True)
-    found.filters.update(number=number, iso=iso, span=span, size=size, pretty=pretty, percent=percent, short=short)
-    found.filters.update(minute=minute, spark=spark, about=about, brief=short_number)
-    found.filters.update(moment=partial(moment, language), word=partial(word, language))
+    found.filters.update(number=number, span=span, size=size, pretty=pretty, percent=percent, short=short)
+    found.filters.update(spark=spark, about=about, brief=short_number, word=partial(word, language))
     found.filters["sentence"] = partial(sentence, language)
+    found.filters.update(_time_filters(language))
     return found
+
+
+def _time_filters(language: Language) -> Mapping[str, Callable[..., Any]]:
+    """Filters for times, in the zone of whoever reads the page."""
+
+    @pass_context
+    def in_words(context: Context, seconds: float | None, now: float) -> Markup:
+        return moment(language, seconds, now, _zone(context))
+
+    @pass_context
+    def second(context: Context, seconds: float) -> str:
+        return _zone(context).second(seconds)
+
+    @pass_context
+    def minute(context: Context, seconds: float) -> str:
+        return _zone(context).minute(seconds)
+
+    @pass_context
+    def stamp(context: Context, written: str) -> str:
+        return written_time(written, _zone(context))
+
+    @pass_context
+    def across(context: Context, starts: range) -> list[Label]:
+        return time_labels(starts, _zone(context))
+
+    return {"moment": in_words, "second": second, "minute": minute, "stamp": stamp, "across": across}
+
+
+def _zone(context: Context) -> Zone:
+    zone: Zone = context["zone"]
+    return zone
 
 
 def word(language: Language, value: object) -> str:
@@ -63,31 +96,26 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
-def iso(seconds: float) -> str:
-    """The time in UTC, to the second: `2026-11-24 16:03:31`; `?` for one before the year 1 or after 9999."""
+def written_time(written: str, zone: Zone) -> str:
+    """A time of ISO 8601 in that zone, to the second; any other text as it is."""
     try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        # Some times are written by other programs: none of them may keep a page from being shown.
-        return "?"
+        found = zone.second(datetime.fromisoformat(written).timestamp())
+    except (ValueError, OverflowError):
+        return written
+    return written if found == UNKNOWN else found
 
 
-def minute(seconds: float) -> str:
-    """The time in UTC, to the minute: `2026-11-24 16:03`."""
-    return iso(seconds)[:-3]
-
-
-def moment(language: Language, seconds: float | None, now: float) -> Markup:
+def moment(language: Language, seconds: float | None, now: float, zone: Zone = ONLY_UTC) -> Markup:
     """How far a time is from now, with the time itself as its title; a dash for None. In seconds since the epoch."""
     if seconds is None:
         return Markup("–")
     away = seconds - now
     which = NOW if abs(away) < 1 else PAST if away < 0 else FUTURE
-    written = iso(seconds)
-    if written == "?":
-        return Markup("?")
-    return Markup('<time datetime="{}Z" title="{} UTC">{}</time>').format(
-        written.replace(" ", "T"), written, language.text(which) % {"time": span(abs(away))}
+    at = ONLY_UTC.moment(seconds)
+    if at is None:
+        return Markup(UNKNOWN)
+    return Markup('<time datetime="{}Z" title="{}">{}</time>').format(
+        at.strftime("%Y-%m-%dT%H:%M:%S"), zone.second(seconds), language.text(which) % {"time": span(abs(away))}
     )
 
 

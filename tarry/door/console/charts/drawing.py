@@ -11,7 +11,6 @@ from tarry.door.console.charts.scale import (
     DurationScale,
     Label,
     duration_text,
-    time_labels,
 )
 from tarry.model.duration import SECOND
 from tarry.model.history.buckets import bucket_of, lower_end
@@ -50,8 +49,6 @@ class Chart(Struct, frozen=True):
     series: Sequence[Series]
     starts: range
     shapes: Sequence[Shape]
-    across: Sequence[Label]
-    """Times, from the left."""
     up: Sequence[Label]
     """Values, from below."""
     is_last_open: bool = True
@@ -77,7 +74,7 @@ def count_lines(starts: range, series: Sequence[Series]) -> Chart:
     shapes = [Shape(one.name, "line", line(one.values, scale.place)) for one in series]
     last = series[-1]
     area = Shape(last.name, "area", area_below(last.values, scale.place))
-    return Chart(COUNT, series, starts, [area, *shapes], time_labels(starts), scale.labels())
+    return Chart(COUNT, series, starts, [area, *shapes], scale.labels())
 
 
 def count_bars(starts: range, series: Sequence[Series], is_last_open: bool = True) -> Chart:
@@ -96,7 +93,7 @@ def count_bars(starts: range, series: Sequence[Series], is_last_open: bool = Tru
         )
         below = [so_far + (value or 0) for so_far, value in zip(below, one.values, strict=True)]
         shapes.append(Shape(one.name, "bar", path))
-    return Chart(COUNT, series, starts, shapes, time_labels(starts), scale.labels(), is_last_open)
+    return Chart(COUNT, series, starts, shapes, scale.labels(), is_last_open)
 
 
 def duration_lines(starts: range, series: Sequence[Series]) -> Chart:
@@ -106,11 +103,11 @@ def duration_lines(starts: range, series: Sequence[Series]) -> Chart:
         return _empty(DURATION, series, starts)
     scale = DurationScale.of(values)
     shapes = [Shape(one.name, "line", line(one.values, scale.place)) for one in series]
-    return Chart(DURATION, series, starts, shapes, time_labels(starts), scale.labels())
+    return Chart(DURATION, series, starts, shapes, scale.labels())
 
 
 def _empty(unit: str, series: Sequence[Series], starts: range) -> Chart:
-    return Chart(unit, series, starts, [], [], [])
+    return Chart(unit, series, starts, [], [])
 
 
 class Histogram(Struct, frozen=True):

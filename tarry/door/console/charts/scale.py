@@ -1,11 +1,11 @@
 """Scales: where a value or a time stands in a chart, and which of them are written beside it."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from math import floor, log, log10
 
 from msgspec import Struct
 
+from tarry.door.console.times import ONLY_UTC, UNKNOWN, Zone
 from tarry.model.duration import SECOND, format_duration
 
 DURATIONS = (
@@ -88,20 +88,26 @@ def duration_text(seconds: float) -> str:
     return format_duration(round(seconds * SECOND)).replace(".0ms", "ms")
 
 
-def time_labels(starts: range) -> list[Label]:
-    """The times below a chart whose points begin then, in UTC: of the day, or days where it has several."""
+def time_labels(starts: range, zone: Zone = ONLY_UTC) -> list[Label]:
+    """The times below a chart whose points begin then: of the day, or days where it has several. Where a point is a
+    day, it is one of UTC."""
     length = len(starts) * starts.step
     step = next((each for each in _STEPS if each * MOST_LABELS >= length), _STEPS[-1])
     # Years of points have days of their own, too.
     step = max(step, starts.step)
-    first = -(-starts[0] // step) * step
+    zone = ONLY_UTC if starts.step >= _DAY else zone
+    # Round times of the reader's own clock.
+    ahead = zone.offset(starts[-1])
+    first = -(-(starts[0] + ahead) // step) * step - ahead
     # A label stands at the middle of its point; where points begin at any time, at its own time.
     half = 0 if starts.start % starts.step else starts.step / 2
     return [
-        Label(100 * (at + half - starts[0]) / length, time_text(at, step)) for at in range(first, starts.stop, step)
+        Label(100 * (at + half - starts[0]) / length, time_text(at, step, zone))
+        for at in range(first, starts.stop, step)
     ]
 
 
-def time_text(at: int, step: int) -> str:
+def time_text(at: int, step: int, zone: Zone) -> str:
     """`14:30`; `11-24` where steps are days."""
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M" if step < _DAY else "%m-%d")
+    found = zone.moment(at)
+    return UNKNOWN if found is None else found.strftime("%H:%M" if step < _DAY else "%m-%d")

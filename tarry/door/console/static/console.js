@@ -1,3 +1,11 @@
+// The browser knows the zone of its clock; without this script, local time is that of the server.
+(() => {
+  "use strict";
+  const button = document.getElementById("zone");
+  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (button && name) button.value = name;
+})();
+
 // Refreshes the page when the server says that something changed; pauses while nobody looks.
 (() => {
   "use strict";
