@@ -13,6 +13,7 @@ from tarry.model import lifecycle
 from tarry.model.attempts import KEPT_FROM_START
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import HELD, UNFINISHED, Job
+from tarry.model.quantity import over_max_body
 from tarry.store.base import Store
 from tarry.tasks.call import AnyCall, arguments_of
 from tarry.tasks.definition import TaskDefinition
@@ -142,12 +143,13 @@ class JobFactory:
             return time.time_ns() // 1000
 
     def _body_too_large(self, task: str, body: bytes) -> BodyTooLarge:
-        return BodyTooLarge(f"{task}: the arguments take {len(body)} bytes; max_body is {self.max_body}")
+        return BodyTooLarge(over_max_body(f"{task}: the arguments take", len(body), self.max_body))
 
 
 def encode_call(
     task: TaskDefinition[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[bytes, str | None]:
     """The body and the lane of a call; ArgumentError. Runs the user's code (limit_by=, encoders): not in `shielded`."""
-    lane = task.lane and task.lane(args, kwargs)
-    return task.codec.encode(args, kwargs), lane
+    # Encoded first: limit_by= is not to be asked about arguments that do not fit.
+    body = task.codec.encode(args, kwargs)
+    return body, task.lane and task.lane(args, kwargs)

@@ -36,6 +36,11 @@ def shorten(value: object, most: int = MAX_SHORT) -> str:
     return shown if is_whole else f"{shown[:most]}..."
 
 
+def over_max_body(what: str, size: int, most: int) -> str:
+    """The error for data of a job that is too large: `mail: the arguments take 101 bytes; max_body is 100: ...`."""
+    return f"{what} {size} bytes; max_body is {most}: store the data elsewhere and pass its id, or raise max_body"
+
+
 def octets(size: Size) -> int:
     """A number of bytes, or text such as `"64KB"` (of 1000) and `"1MiB"` (of 1024); ValueError for all else."""
     # A bool is an int, yet True is no size.

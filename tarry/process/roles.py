@@ -115,7 +115,7 @@ def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext)
         if body is not _run_canary:
             app.declare_limits(store)
     except (TarryError, OSError) as error:
-        return child.report_failure(str(error))
+        return child.report_failure(error)
     status = body(child, app, store)
     app.close()
     store.close()
@@ -219,7 +219,7 @@ def _run_canary(child: ChildContext, app: App, store: Store) -> int | None:
         if app.config.server.is_on:
             check_server(app, app.config.server)
     except TarryError as error:
-        return child.report_failure(str(error))
+        return child.report_failure(error)
     child.report_ready()
     return None
 

@@ -46,7 +46,7 @@ def run_server(child: ChildContext, app: App, config: ServerConfig) -> int:
             service = make_service(app, config, HostReader(app.config).read)
             thread = ServerThread(service, config, ParentBoard(app.config).count_servers)
     except TarryError as error:
-        return child.report_failure(str(error))
+        return child.report_failure(error)
     thread.start(child)
     while not child.should_exit() and thread.is_alive():
         child.receive()
@@ -112,7 +112,7 @@ class ServerThread:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(self._serve(child))
         except TarryError as error:
-            self.status = child.report_failure(str(error))
+            self.status = child.report_failure(error)
         except BaseException:
             log.exception("the server failed")
             self.status = 1

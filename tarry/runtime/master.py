@@ -183,7 +183,7 @@ class Master:
             if message.get("ready"):
                 self._on_ready(child)
             elif "failed" in message:
-                self._on_boot_failure(child, str(message["failed"]))
+                self._on_boot_failure(child, str(message["failed"]), bool(message.get("setting")))
             elif "returned" in message:
                 self._deaths.confirm(str(message["returned"]))
             elif "away" in message:
@@ -203,9 +203,9 @@ class Master:
         if child.is_keeper:
             self._deaths.resend([child])
 
-    def _on_boot_failure(self, child: ChildProcess, text: str) -> None:
-        _log.error("%s could not start: %s", child.name, text)
-        child.start_error = f"{child.name} could not start: {text}"
+    def _on_boot_failure(self, child: ChildProcess, text: str, is_setting: bool) -> None:
+        child.start_error = text if is_setting else f"{child.name} could not start: {text}"
+        _log.error("%s", child.start_error)
         self._give_up(child.start_error)
         if child is self._processes.canary:
             self._reloads.fail(child.start_error)

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
+from tarry.errors import ConfigError
 from tarry.runtime.autoscaler import Range
 from tarry.runtime.board.layout import READY
 from tarry.runtime.board.reader import process_name
@@ -104,9 +105,10 @@ class ChildContext:
         self.slot.set_boot_state(READY)
         self.send({"ready": True})
 
-    def report_failure(self, text: str) -> int:
+    def report_failure(self, why: str | Exception) -> int:
         """Tells the master why the start failed (a traceback may follow). Returns the exit status for `run`: 3."""
-        self.send({"failed": text[:_MAX_FAILURE]})
+        # What is wrong with a setting is not the matter of the process that found it.
+        self.send({"failed": str(why)[:_MAX_FAILURE], "setting": isinstance(why, ConfigError)})
         return BOOT_FAILED
 
     def send(self, message: Message) -> None:

@@ -26,7 +26,10 @@ def encode_headers(task: str, headers: Mapping[str, str]) -> bytes:
             raise ArgumentError(f"{task}: header {name!r} is {type(value).__name__}; names and values must be text")
     body = msgspec.json.encode(headers)
     if len(body) > MAX_BYTES:
-        raise BodyTooLarge(f"{task}: the headers take {len(body)} bytes; at most {MAX_BYTES}")
+        why = (
+            f"{task}: the headers take {len(body)} bytes; at most {MAX_BYTES}: store the data elsewhere and pass its id"
+        )
+        raise BodyTooLarge(why)
     return body
 
 

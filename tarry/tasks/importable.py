@@ -67,6 +67,11 @@ def _why_not_importable(fn: Any) -> str:
             f"{name} is a closure: it uses {_free_variables(fn)} from the code around it. {_ELSEWHERE}does not run "
             f"that code with the same values. Move it to module level, and pass what it needs as an argument" + _HERE
         )
+    if "<locals>" in getattr(fn, "__qualname__", ""):
+        return (
+            f"{name} is a nested function: there is none until the code around it runs. {_ELSEWHERE}does not run that "
+            f"code. Move it to module level" + _HERE
+        )
     return ""
 
 

@@ -123,6 +123,8 @@ class Options(Struct, frozen=True):
 
 
 NO_OPTIONS = Options()
+CALL_OPTIONS = tuple(name for name in Options.__struct_fields__ if name != "keeps_attempts")
+"""The names that `task.using(...)` takes."""
 
 
 def with_overrides(task: str, headers: bytes, options: Options) -> bytes:

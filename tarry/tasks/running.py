@@ -50,6 +50,7 @@ class Running:
         "coroutine",
         "given_up",
         "handle",
+        "held_loop",
         "inputs",
         "interrupt",
         "job",
@@ -90,6 +91,8 @@ class Running:
         """The coroutine that a loop runs for it now."""
         self.given_up = False
         """It went on after it was cancelled: its coroutine must not run any further."""
+        self.held_loop = False
+        """It was logged that it held up its event loop."""
         self.stopping = False
         self.status = 0
         """The HTTP status that answered it; 0: none."""

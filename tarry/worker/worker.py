@@ -287,6 +287,7 @@ class Worker:
         if now - self._beat_at >= BEAT_EVERY:
             self._beat_at = now
             self._reporter.beat(resident_bytes())
+            self._loop.check_responsive(now)
 
     def is_finished(self, seconds: float) -> bool:
         """Whether the loop ends. seconds: as `Pump.step` returned."""

@@ -27,18 +27,18 @@ def test_an_unknown_name_is_told_with_the_known_ones(app: App) -> None:
     with pytest.raises(UnknownTask, match=r"no task 'xyz' in this app; it has: shop.pay"):
         app.enqueue("xyz")
     with pytest.raises(LookupError, match="it has: none"):
-        asyncio.run(App(MemoryStore()).aenqueue("x"))
+        asyncio.run(App(MemoryStore(), closures=True).aenqueue("x"))
 
 
 def test_a_body_over_the_limit_is_refused_with_both_sizes(tmp_path: Path) -> None:
     (tmp_path / "tarry.toml").write_text('max_body = "100B"\nstore = "memory://"\n')
-    app = App()
+    app = App(closures=True)
     app.configure(load(tmp_path / "tarry.toml"))
 
     @app.task(name="keep")
     def keep(text: str) -> None: ...
 
-    refusal = "keep: the arguments take 101 bytes; max_body is 100"
+    refusal = "keep: the arguments take 101 bytes; max_body is 100: store the data elsewhere and pass its id, or raise"
     for enqueue in (keep.enqueue, lambda text: keep.enqueue_many([(text,)])):
         with pytest.raises(BodyTooLarge, match=refusal):
             enqueue("x" * 97)
@@ -123,7 +123,7 @@ def test_the_state_can_be_awaited(app: App) -> None:
 
 
 def test_nothing_is_opened_before_the_first_call(tmp_path: Path) -> None:
-    app = App("sqlite:///missing/dir/tarry.db")
+    app = App("sqlite:///missing/dir/tarry.db", closures=True)
 
     @app.task(name="pay")
     def pay() -> None: ...
@@ -150,7 +150,7 @@ def test_files_that_an_app_names_begin_where_its_settings_are(tmp_path: Path, mo
 
 def test_the_store_is_what_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARRY_STORE", f"sqlite:///{tmp_path}/elsewhere.db")
-    app = App()
+    app = App(closures=True)
 
     @app.task(name="pay")
     def pay() -> None: ...
@@ -199,7 +199,7 @@ def test_parent_and_forked_child_both_enqueue(app: App) -> None:
 
 def test_a_forked_child_opens_a_store_of_its_own_where_an_open_one_was_given(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "given.db")
-    app = App(store)
+    app = App(store, closures=True)
 
     @app.task(name="pay")
     def pay(n: int) -> None: ...
@@ -220,7 +220,7 @@ def test_a_forked_child_opens_a_given_store_with_its_password(tmp_path: Path, mo
         return store
 
     monkeypatch.setitem(KINDS, "guarded://", opened)
-    app = App(open_store("guarded://:secret@here"))
+    app = App(open_store("guarded://:secret@here"), closures=True)
 
     @app.task(name="pay")
     def pay(n: int) -> None: ...

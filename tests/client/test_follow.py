@@ -171,7 +171,7 @@ def test_who_follows_for_too_long_is_told_so(app: App) -> None:
 
 @ways
 def test_a_job_that_is_forgotten_is_not_found(way: Way) -> None:
-    app = App(MemoryStore())
+    app = App(MemoryStore(), closures=True)
     app.rules = lambda task, queue: Rules(keep_done=0)  # type: ignore[method-assign]
 
     @app.task
@@ -248,7 +248,7 @@ class Counted(MemoryStore):
 
 def test_however_often_it_rings_followers_look_every_50_ms_at_most() -> None:
     store = Counted()
-    app = App(store)
+    app = App(store, closures=True)
 
     @app.task
     def one() -> None: ...

@@ -190,7 +190,7 @@ def test_a_cancelled_job_says_why(app: App) -> None:
 
 
 def test_a_job_that_is_forgotten_is_not_found() -> None:
-    app = App(MemoryStore())
+    app = App(MemoryStore(), closures=True)
     app.rules = lambda task, queue: Rules(keep_done=0)  # type: ignore[method-assign]
 
     @app.task

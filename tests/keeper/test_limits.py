@@ -126,7 +126,7 @@ def test_async_tasks_are_limited_alike(bench: Bench) -> None:
 
 def test_a_queue_is_limited_by_configuration(tmp_path: Path) -> None:
     (tmp_path / "tarry.toml").write_text('[queues.mail]\nlimit = 7\nrate = "100/s"\n')
-    app = App(f"sqlite:///{tmp_path}/q.db")
+    app = App(f"sqlite:///{tmp_path}/q.db", closures=True)
     app.configure(load(directory=tmp_path, environ={}))
     with_store = app.client.store
     app.declare_limits(with_store)
@@ -135,7 +135,7 @@ def test_a_queue_is_limited_by_configuration(tmp_path: Path) -> None:
 
 
 def test_the_keys_share_what_the_task_may() -> None:
-    app = App(MemoryStore())
+    app = App(MemoryStore(), closures=True)
 
     @app.task(limit=1, limit_by=lambda account: account, limit_all=10, rate_all="5/m")
     def bill(account: str) -> None: ...
@@ -147,7 +147,7 @@ def test_the_keys_share_what_the_task_may() -> None:
 
 
 def test_turns_without_any_limit() -> None:
-    app = App(MemoryStore())
+    app = App(MemoryStore(), closures=True)
 
     @app.task(limit_by=lambda account: account)
     def bill(account: str) -> None: ...
@@ -170,7 +170,7 @@ def test_what_cannot_be_is_told_at_once(settings: dict[str, Any], told: str) -> 
     def bill(account: str) -> None: ...
 
     with pytest.raises((ValueError, TypeError), match=told):
-        App(MemoryStore()).task(**settings)(bill)
+        App(MemoryStore(), closures=True).task(**settings)(bill)
 
 
 def bill(account: int, /, amount: int = 3, *more: int, note: str = "") -> None: ...
@@ -194,7 +194,7 @@ def test_a_key_is_made_of_the_arguments(by: Any, lane: str | None) -> None:
 
 
 def test_a_key_that_is_none_is_told_at_enqueue() -> None:
-    app = App(MemoryStore())
+    app = App(MemoryStore(), closures=True)
 
     @app.task(limit_by=lambda account: [account])
     def bill(account: str) -> None: ...
@@ -204,7 +204,7 @@ def test_a_key_that_is_none_is_told_at_enqueue() -> None:
 
 
 def test_a_job_enqueued_by_name_waits_in_the_same_lane() -> None:
-    app = App(MemoryStore())
+    app = App(MemoryStore(), closures=True)
 
     @app.task(limit_by=lambda account: account)
     def bill(account: str) -> None: ...

@@ -164,7 +164,7 @@ class TestRequests:
 _PLAIN = """
 import sys
 from tarry import App
-app = App("memory://")
+app = App("memory://", closures=True)
 app.http.load()
 app.client
 print([name for name in sys.modules if name.startswith(("tarry.push.log", "tarry.push.journal.append_file"))])

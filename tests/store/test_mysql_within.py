@@ -229,7 +229,7 @@ def test_django(mariadb_url: str) -> None:
 
 def test_enqueued_within_a_session(mariadb_url: str) -> None:
     """As a program does it, and what came of the call is known after the commit."""
-    app = App(mariadb_url)
+    app = App(mariadb_url, closures=True)
 
     @app.task(name="tests.within")
     def task(n: int) -> None: ...

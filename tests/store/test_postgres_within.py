@@ -276,7 +276,7 @@ def test_sqlalchemy_on_another_database(store: PostgresStore) -> None:
 
 
 def test_enqueued_within_a_transaction(postgres_url: str, engine: sqlalchemy.Engine) -> None:
-    app = App(postgres_url)
+    app = App(postgres_url, closures=True)
 
     @app.task(name="tests.within")
     def task(n: int) -> None: ...
@@ -289,7 +289,7 @@ def test_enqueued_within_a_transaction(postgres_url: str, engine: sqlalchemy.Eng
 
 
 def test_enqueued_within_an_asynchronous_session(postgres_url: str, postgres_server: PostgresServer) -> None:
-    app = App(postgres_url)
+    app = App(postgres_url, closures=True)
 
     @app.task(name="tests.within")
     def task(n: int) -> None: ...

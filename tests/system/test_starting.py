@@ -109,3 +109,19 @@ def test_jobs_of_a_release_to_come_wait_for_it(scene: Scene) -> None:
     until(lambda: scene.job(id).state == "done")
     assert (scene.job(id).note, scene.job(id).attempt) == (b"7", 1)
     assert "All is well." in scene.said("check")
+
+
+@pytest.mark.parametrize("words", WAYS)
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [('retry_when = "res.code =="', r"\.retry_when, at \d+: .*"), ("limit = 3", r"\.limit; known: .*")],
+)
+def test_a_wrong_setting_stands_alone_with_its_place(
+    scene: Scene, words: tuple[str, ...], setting: str, why: str
+) -> None:
+    scene.settings(f'[tasks."order"]\nurl = "https://shop.example/"\n{setting}\n')
+    ran = scene.tarry(*words)
+    assert ran.status == 1
+    last = ran.err.splitlines()[-1]
+    assert re.fullmatch(rf"tarry: tarry\.toml:\d+: (unknown setting )?tasks\.order{why}", last), last
+    assert "could not start" not in ran.err

@@ -1,5 +1,6 @@
 import enum
 import functools
+import inspect
 import math
 import uuid
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
+from tarry import Task
 from tarry.errors import ArgumentError
 from tarry.tasks.arguments.codec import Codec
 
@@ -263,6 +265,37 @@ CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], Kwargs, str]] = [
     (rest_and_keyword, (1, 2, "x"), {"k": 1}, "shop.task: argument *numbers[1]: Expected int, got str"),
     (further, (1,), {"x": "no"}, "shop.task: argument x: Expected int, got str"),
 ]
+
+
+def mail(to: str, name: str = "", order: int = 1) -> None: ...
+
+
+def mail_to_all(*to: str, name: str = "") -> None: ...
+
+
+@pytest.mark.parametrize("fn", [mail, mail_to_all])
+@pytest.mark.parametrize("option", list(inspect.signature(Task.using).parameters)[1:])
+def test_an_option_among_the_arguments_is_told_with_where_it_belongs(fn: Callable[..., Any], option: str) -> None:
+    way_out = f"that is an option of the call: write .using({option}=...).enqueue(...)"
+    assert refused(fn, "x", **{option: 5}) == f"shop.task: got an unexpected keyword argument '{option}': {way_out}"
+
+
+@pytest.mark.parametrize("fn", [mail, mail_to_all])
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("nme", "; did you mean name?"),
+        ("Name", "; did you mean name?"),
+        ("dealy", "; did you mean the option .using(delay=...)?"),
+        ("priorty", "; did you mean the option .using(priority=...)?"),
+        ("qqqqq", ""),
+    ],
+)
+def test_a_misspelt_argument_names_the_nearest(fn: Callable[..., Any], written: str, meant: str) -> None:
+    assert refused(fn, "x", **{written: 5}) == f"shop.task: got an unexpected keyword argument '{written}'{meant}"
+    if fn is mail:
+        # Also where another one is missing, as `to` is if its own name is misspelt.
+        assert refused(fn, **{written: 5}).endswith(f"'{written}'{meant}")
 
 
 @pytest.mark.parametrize(("fn", "args", "kwargs", "message"), CALLS)

@@ -80,6 +80,13 @@ def closure() -> Callable[[], Any]:
     return connect
 
 
+def nested() -> Callable[[], Any]:
+    def uses_nothing_around_it() -> int:
+        return 1
+
+    return uses_nothing_around_it
+
+
 HERE = "tests.tasks.test_importable."
 LOCAL: list[tuple[Callable[..., Any], str]] = [
     (Mailer().send, HERE + "Mailer.send is a method bound to an object (Mailer). A worker in another process imports"),
@@ -90,6 +97,8 @@ LOCAL: list[tuple[Callable[..., Any], str]] = [
     (closure(), HERE + "closure.<locals>.connect is a closure: it uses 'host' and 'port' from the code around it."),
     (unnamed(module_level), HERE + "unnamed.<locals>.inner is a closure: it uses 'fn' from the code around it."),
     (functools.partial(closure()), HERE + "closure.<locals>.connect is a closure"),
+    (nested(), HERE + "nested.<locals>.uses_nothing_around_it is a nested function"),
+    (functools.partial(nested()), HERE + "nested.<locals>.uses_nothing_around_it is a nested function"),
 ]
 
 
@@ -105,7 +114,7 @@ def test_what_lives_in_this_process_only_is_refused(strict: App, fn: Callable[..
     assert strict.tasks == {}
 
 
-@pytest.mark.parametrize("fn", [Mailer().send, lambda: 1, closure(), unnamed(module_level)])
+@pytest.mark.parametrize("fn", [Mailer().send, lambda: 1, closure(), nested(), unnamed(module_level)])
 def test_it_may_be_a_task_where_all_workers_are_of_this_process(fn: Callable[..., Any]) -> None:
     app = App(MemoryStore(), closures=True)
     assert app.task(name="own")(fn).fn == fn
@@ -142,19 +151,18 @@ def test_a_method_in_the_making_is_refused(strict: App) -> None:
 
 
 def test_what_stands_at_module_level_is_taken(strict: App) -> None:
-    def uses_nothing_around_it(a: int) -> int:
-        return a
-
-    for fn in (module_level, decorated, Mailer.plain, uses_nothing_around_it, os.getpid):
+    for fn in (module_level, decorated, Mailer.plain, os.getpid):
         assert strict.task(fn).fn is fn
     partial = functools.partial(module_level, b=1)
     assert strict.task(name="partial")(partial)(1) == 2
 
 
-def test_a_static_method_is_a_task_below_its_decorator(strict: App) -> None:
+def test_a_static_method_is_a_task_below_its_decorator() -> None:
+    app = App(MemoryStore(), closures=True)
+
     class Shop:
         @staticmethod
-        @strict.task
+        @app.task
         def pay(amount: int) -> int:
             return amount
 

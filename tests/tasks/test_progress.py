@@ -246,7 +246,7 @@ def test_saying_it_is_cheap(make: MakePump) -> None:
 
 @pytest.mark.parametrize("foreign", [b"nonsense", b"{}", b"[1]", b'["x","y"]'])
 def test_what_others_wrote_there_is_none(foreign: bytes) -> None:
-    app = App(MemoryStore())
+    app = App(MemoryStore(), closures=True)
 
     @app.task
     def pay() -> None: ...

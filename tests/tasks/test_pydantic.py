@@ -231,7 +231,7 @@ from tarry.store.memory import MemoryStore
 class Order:
     number: int
 
-app = App(MemoryStore())
+app = App(MemoryStore(), closures=True)
 
 @app.task(name="send")
 def send(to: str, order: Order | int | None = None) -> list[Order]: ...

@@ -140,17 +140,17 @@ def test_the_rule_is_the_tasks_else_the_apps_else_that_of_the_settings() -> None
     def limit(app: App, name: str) -> int | None:
         return app.rules(name, "default").retry.limit
 
-    plain, own = App(), App(retry=7)
+    plain, own = App(closures=True), App(retry=7, closures=True)
     for app in (plain, own):
         app.task(name="plain")(module_task)
         app.task(name="own", retry=1)(module_task)
     assert (limit(plain, "plain"), limit(plain, "own")) == (12, 1)
     assert (limit(own, "plain"), limit(own, "own")) == (7, 1)
-    configured = App()
+    configured = App(closures=True)
     configured.task(name="plain")(module_task)
     configured.configure(Config(defaults=Defaults(DefaultRetry(max=3))))
     assert limit(configured, "plain") == 3
-    assert App(retry=None).retry is NEVER
+    assert App(retry=None, closures=True).retry is NEVER
 
 
 @pytest.mark.parametrize("wrong", ["often", True, 1.5, [1]])
@@ -158,7 +158,7 @@ def test_a_rule_that_is_none_is_refused(app: App, wrong: Any) -> None:
     with pytest.raises(TypeError, match="how many times to try again, a Retry"):
         app.task(retry=wrong)(module_task)
     with pytest.raises(TypeError, match="how many times to try again"):
-        App(retry=wrong)
+        App(retry=wrong, closures=True)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ LINKS = 20
 
 
 def app_on(manual: ManualPump) -> App:
-    app = App(manual.store)
+    app = App(manual.store, closures=True)
 
     @app.task(name="sync")
     def sync(before: int) -> int:

@@ -89,6 +89,7 @@ class MysqlStore(ScanningSqlStore):
             if isinstance(error, Denied):
                 raise errors.ConfigError(str(error)) from None
             raise
+        calls.is_open = True
 
     def _ready(self, link: MysqlConnection) -> bool:
         MysqlSchema(link).ensure()

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from tarry.errors import ArgumentError
-from tarry.model.nearest import did_you_mean
+from tarry.model.nearest import MAX_NAME, nearest
 from tarry.tasks.arguments import json_values
 from tarry.tasks.arguments.signature import TaskSignature
+from tarry.tasks.options import CALL_OPTIONS
 
 # RecursionError: the value contains itself. OverflowError: an integer beyond 64 bits.
 CAUSES = (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError)
@@ -35,6 +36,8 @@ def call_error(
     signature: TaskSignature, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> ArgumentError:
     """The error for a call: Python's own message if it cannot be bound, else the value that cannot be JSON."""
+    if unknown := signature.unknown_names(kwargs):
+        return ArgumentError(f"{signature.task}: {_unknown_text(signature, unknown[0])}")
     try:
         content = signature.bind_by_name(args, kwargs)
     except TypeError as why:
@@ -77,9 +80,19 @@ def _count_message(signature: TaskSignature, message: str) -> str:
     if missing := _MISSING.fullmatch(message):
         return f"missing a required argument: '{missing[1]}'"
     if unknown := _UNKNOWN.fullmatch(message):
-        names = [parameter.name for parameter in signature.parameters]
-        return f"got an unexpected keyword argument '{unknown[1]}'{did_you_mean(unknown[1], names)}"
+        return _unknown_text(signature, unknown[1])
     return ""
+
+
+def _unknown_text(signature: TaskSignature, name: str) -> str:
+    """What is wrong with an argument by a name that the task does not have, and what the caller may have meant."""
+    what = f"got an unexpected keyword argument '{name[:MAX_NAME]}'"
+    if name in CALL_OPTIONS:
+        return f"{what}: that is an option of the call: write .using({name}=...).enqueue(...)"
+    if parameter := nearest(name, signature.names):
+        return f"{what}; did you mean {parameter}?"
+    option = nearest(name, CALL_OPTIONS)
+    return f"{what}; did you mean the option .using({option}=...)?" if option else what
 
 
 def value_error(signature: TaskSignature, error: msgspec.ValidationError, name: str) -> ArgumentError:

@@ -5,7 +5,7 @@ import inspect
 import operator
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from inspect import Parameter
 from typing import Any
@@ -17,6 +17,7 @@ from tarry.model.verdict import Verdict
 from tarry.tasks.arguments import json_values
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _SPECIAL = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _UNSET = frozenset({msgspec.UnsetType})
 
@@ -39,6 +40,8 @@ class TaskSignature:
         """Every parameter can be given by name, and there is no `*` or `**`."""
         self.positional = self.of_kind(*_POSITIONAL)
         self.keyword_only = self.of_kind(Parameter.KEYWORD_ONLY)
+        self.names = [p.name for p in self.parameters if p.kind in _BY_NAME]
+        """The names that a call may use."""
         self.takes_any_name = bool(self.of_kind(Parameter.VAR_KEYWORD))
         self.has_defaults = any(parameter.default is not Parameter.empty for parameter in self.positional)
         self.rest_name = "".join(f"*{parameter.name}" for parameter in self.of_kind(Parameter.VAR_POSITIONAL))
@@ -106,6 +109,14 @@ class TaskSignature:
             for p in self.parameters
         }
         return [kinds[name] for name in self.object_type.__struct_fields__]
+
+    def unknown_names(self, given: Iterable[str]) -> list[str]:
+        """Those of these names that the function takes nothing by."""
+        return (
+            []
+            if self.takes_any_name
+            else [name for name in given if isinstance(name, str) and name not in self.signature.parameters]
+        )
 
     def bind_by_name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call as they are in a JSON object; Python's TypeError if they do not fit."""

@@ -15,6 +15,7 @@ from tarry.worker.run import attempt
 from tarry.worker.run.base import OutcomeQueue, Runner
 from tarry.worker.run.cancel_escalation import CancelEscalation
 from tarry.worker.run.context import ContextAt
+from tarry.worker.run.loop_watch import LoopWatch
 
 CANCEL_WITHIN = 2.0
 """Seconds that asyncio tasks which a job has left behind have to end when they are cancelled."""
@@ -33,6 +34,7 @@ class LoopRunner(Runner):
         self._uvloop = uvloop
         self._context = context_at(cell)
         self._escalation = CancelEscalation(self._context, cell + 1, self._soon)
+        self._watch = LoopWatch(self._context, self._soon)
         self._line: deque[Running] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -68,6 +70,10 @@ class LoopRunner(Runner):
 
     def next_escalation(self) -> float | None:
         return self._escalation.next_step()
+
+    def check_responsive(self, now: float) -> None:
+        """Logs which job holds up the loop, if one does. Called by the pump's thread, once a second."""
+        self._watch.check(now, self._thread and self._thread.ident)
 
     def stop(self) -> None:
         if self._loop is not None:

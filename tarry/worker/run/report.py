@@ -13,6 +13,7 @@ from tarry.model import outcome
 from tarry.model.flow.slept import kept_slept
 from tarry.model.killing import ENDED
 from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut
+from tarry.model.quantity import over_max_body
 from tarry.model.retry import qualified_name
 from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
 from tarry.store import ids
@@ -48,7 +49,7 @@ def outcome_of_value(running: Running, value: Any, most: int) -> Outcome:
         why = f"{running.job.task} returned {type(value).__name__}, which cannot be kept as JSON: {message(error)}"
         return Raised(outcome.outcome_note("ResultError", why), final=True)
     if len(encoded) > most:
-        why = f"{running.job.task} returned a result of {len(encoded)} bytes; max_body is {most}"
+        why = over_max_body(f"{running.job.task} returned a result of", len(encoded), most)
         return Raised(outcome.outcome_note("ResultError", why), final=True)
     return Returned(encoded)
 

@@ -33,6 +33,16 @@ def format_threads() -> str:
     return "\n".join(_format_thread(ident, frame) for ident, frame in sys._current_frames().items())
 
 
+def innermost_line(thread: int, file: str) -> str:
+    """Where a thread is, as `shop/mail.py:12 in send`: its innermost call in this file, or else of all."""
+    frame = sys._current_frames().get(thread)
+    calls = [] if frame is None else list(islice(traceback.walk_stack(frame), MOST_FRAMES))
+    own = [call for call in calls if call[0].f_code.co_filename == file]
+    for each, line in (own or calls)[:1]:
+        return f"{each.f_code.co_filename}:{line} in {each.f_code.co_name}"
+    return "an unknown line"
+
+
 def _format_thread(ident: int, frame: FrameType) -> str:
     calls = "".join(
         f'  File "{each.f_code.co_filename}", line {line} in {each.f_code.co_name}\n'

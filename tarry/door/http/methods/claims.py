@@ -21,7 +21,7 @@ from tarry.model.duration import DAY, SECOND, Span, microseconds
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job, State
 from tarry.model.outcome import Outcome, Raised, Released, Returned, Snoozed, outcome_note
-from tarry.model.quantity import Short
+from tarry.model.quantity import Short, over_max_body
 from tarry.store import ids
 from tarry.tasks.options import Name
 from tarry.tasks.progress import MAX_MESSAGE, Progress
@@ -313,7 +313,7 @@ def _outcome(call: ApiCall, order: FinishOrder | FailOrder | ReleaseOrder) -> Ou
         result = b"null" if order.result is UNSET else bytes(order.result)
         most = call.service.app.config.max_body
         if len(result) > most:
-            raise errors.BodyTooLarge(f"the result takes {len(result)} bytes; max_body is {most}")
+            raise errors.BodyTooLarge(over_max_body("the result takes", len(result), most))
         _check_json(result)
         return Returned(result)
     if isinstance(order, ReleaseOrder):

@@ -13,7 +13,7 @@ from tarry.door.http.reading import check_depth
 from tarry.errors import ArgumentError, BodyTooLarge, TarryError
 from tarry.model.duration import Span
 from tarry.model.job import Job
-from tarry.model.quantity import Short
+from tarry.model.quantity import Short, over_max_body
 from tarry.model.retry import Retry
 from tarry.tasks.options import INTERNAL, NO_OPTIONS, UNFIT, Options
 
@@ -124,7 +124,7 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
     def _checked(self, text: bytes | Raw, field: str, most: int) -> bytes:
         # The size first, since it costs nothing to know.
         if len(bytes(text)) > most:
-            raise BodyTooLarge(f"{self.task}: {field} takes {len(bytes(text))} bytes; max_body is {most}")
+            raise BodyTooLarge(over_max_body(f"{self.task}: {field} takes", len(bytes(text)), most))
         check_depth(bytes(text), field)
         return bytes(text)
 

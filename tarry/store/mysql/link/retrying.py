@@ -8,7 +8,7 @@ from typing import TypeVar
 from tarry import errors
 from tarry.store.mysql.link.address import Address
 from tarry.store.mysql.link.connection import COMMIT, MysqlConnection, MysqlPool
-from tarry.store.mysql.link.errors import Conflict, DuplicateKey, NotAsSeen, StaleSettings
+from tarry.store.mysql.link.errors import Conflict, Denied, DuplicateKey, NotAsSeen, StaleSettings
 from tarry.store.mysql.settings import SettingsCache
 from tarry.store.shared.uncertain import uncertain
 
@@ -25,6 +25,8 @@ class Calls:
         self._address, self._known = address, known
         self._links = MysqlPool(address, address.connections, address.timeout)
         self._slow = MysqlPool(address, 2, max(PEOPLE, address.timeout))
+        self.is_open = False
+        """Once the store is open, a login that is refused is an outage as any other."""
 
     def call(self, work: Callable[[MysqlConnection], A], slow: bool = False, repeatable: bool = False) -> A:
         """Does the work on a connection; again after a conflict, or if a connection had died while it was idle.
@@ -50,7 +52,8 @@ class Calls:
                 links.drop_idle()
                 again = lent is not None and lent.used and (repeatable or not lent.decided)
                 if not again or time.monotonic() - start > 1:
-                    raise (uncertain(error) if sent else error) from None
+                    away = errors.StoreAway(str(error)) if self.is_open and isinstance(error, Denied) else error
+                    raise (uncertain(away) if sent else away) from None
                 sent = sent or (lent is not None and lent.decided)
             except errors.StoreError as error:
                 raise (uncertain(error) if sent else error) from None

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from tarry.errors import ConfigError, StoreError
+from tarry.errors import ConfigError, StoreAway, StoreError
 from tarry.store.redis.link.base import Word
-from tarry.store.redis.link.errors import ErrorReply, NothingSent, ReplyLost, error_of
+from tarry.store.redis.link.errors import ErrorReply, ReplyLost, error_of
 
 MIN_VERSION = 7
 """The oldest major version of the server."""
@@ -50,7 +50,7 @@ Ask: TypeAlias = Callable[[Sequence[Sequence[Word]], float], list[Any]]
 
 
 def open_socket(address: ServerAddress, access: Access, deadline: float) -> socket.socket:
-    """A connected socket; nothing was sent yet. ConfigError: no TLS with these settings; else NothingSent."""
+    """A connected socket; nothing was sent yet. ConfigError: no TLS with these settings; else StoreAway."""
     plain: socket.socket | None = None
     try:
         plain = _open_plain(address, max(deadline - time.monotonic(), 0.001))
@@ -89,8 +89,8 @@ def _connect_error(address: ServerAddress, error: OSError) -> Exception:
         case ssl.SSLError():
             return ConfigError(f"{address}: no TLS with it ({error.reason or error}); redis:// goes without")
         case TimeoutError():
-            return NothingSent(f"{address}: no answer in time; is it up?")
-    return NothingSent(f"{address}: cannot connect: {error.strerror or error}")
+            return StoreAway(f"{address}: no answer in time; is it up?")
+    return StoreAway(f"{address}: cannot connect: {error.strerror or error}")
 
 
 def sign_in(ask: Ask, address: ServerAddress, access: Access, deadline: float) -> str:
@@ -105,9 +105,9 @@ def sign_in(ask: Ask, address: ServerAddress, access: Access, deadline: float) -
     try:
         replies = ask(commands, deadline)
     except ReplyLost as error:
-        # NothingSent: the caller's own commands come only after signing in. A server that hangs up may want TLS.
+        # StoreAway: the caller's own commands come only after signing in. A server that hangs up may want TLS.
         tls = "" if access.tls or error.silent else "; if it wants TLS, begin the URL with rediss://"
-        raise NothingSent(f"{error}{tls}") from None
+        raise StoreAway(f"{error}{tls}") from None
     for reply in replies:
         if isinstance(reply, ErrorReply):
             raise _sign_in_error(reply, address)

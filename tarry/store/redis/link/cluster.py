@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from tarry.errors import ConfigError, StoreError, StoreUnavailable
+from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
 from tarry.store.redis.link.access import Access, ServerAddress
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, NothingSent, ReplyLost, error_of
+from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, ReplyLost, error_of
 from tarry.store.redis.link.pool import RedisPool
 from tarry.store.redis.link.replicas import Quorum
 from tarry.store.redis.link.request import Request, RetryingLink, send_requests
@@ -66,7 +66,7 @@ class ClusterNodes:
         self.pool_for_slot(0, time.monotonic() + self.access.timeout)
 
     def pool_for_slot(self, slot: int, deadline: float) -> RedisPool:
-        """Connections to the node that has the slot. NothingSent: no node answers, or none has the slot."""
+        """Connections to the node that has the slot. StoreAway: no node answers, or none has the slot."""
         with self._lock:
             if self._is_doubtful:
                 self._refresh(deadline)
@@ -107,7 +107,7 @@ class ClusterNodes:
             if first <= slot <= last:
                 return address
         self._is_doubtful = True
-        raise NothingSent(f"{self.url}: no node serves slot {slot}; CLUSTER INFO tells more")
+        raise StoreAway(f"{self.url}: no node serves slot {slot}; CLUSTER INFO tells more")
 
     def _refresh(self, deadline: float) -> None:
         """Asks the nodes, one after the other, which node has which slots."""
@@ -121,7 +121,7 @@ class ClusterNodes:
                 continue
             self._learn(address, slots)
             return
-        raise NothingSent(f"no node of the cluster answers: {'; '.join(troubles)}")
+        raise StoreAway(f"no node of the cluster answers: {'; '.join(troubles)}")
 
     def _ask_slots(self, address: ServerAddress, deadline: float) -> list[Any]:
         pool = self._pools.setdefault(address, RedisPool(address, self.access))
@@ -137,7 +137,7 @@ class ClusterNodes:
     def _learn(self, source: ServerAddress, slots: Sequence[Any]) -> None:
         ranges = [(first, last, [_node_address(node, source) for node in nodes]) for first, last, *nodes in slots]
         if not ranges:
-            raise NothingSent(f"{source} knows of no slots; CLUSTER INFO tells more")
+            raise StoreAway(f"{source} knows of no slots; CLUSTER INFO tells more")
         self._ranges = [(first, last, nodes[0]) for first, last, nodes in ranges]
         self._moved.clear()
         now = {address for _, _, nodes in ranges for address in nodes}
@@ -203,7 +203,7 @@ class ClusterPartLink(RetryingLink):
                 answers = send_requests(connection, requests, deadline)
             finally:
                 pool.give_back(connection)
-        except (NothingSent, ReplyLost):
+        except (StoreAway, ReplyLost):
             self.cluster.doubt()
             raise
         self._note_moves(answers, pool.address)

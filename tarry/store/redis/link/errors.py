@@ -2,7 +2,6 @@
 
 from tarry.errors import (
     ConfigError,
-    StoreAway,
     StoreError,
     StoreForeign,
     StoreFull,
@@ -12,10 +11,6 @@ from tarry.errors import (
 )
 
 
-class NothingSent(StoreAway):
-    """Nothing was sent, so it was certainly not done."""
-
-
 class ReplyLost(StoreUnavailable):
     """It was sent and its answer did not come, so it may have been done. silent: no answer came in time, but the
     connection did not break."""
@@ -23,6 +18,10 @@ class ReplyLost(StoreUnavailable):
     def __init__(self, message: str, silent: bool = False) -> None:
         super().__init__(message)
         self.silent = silent
+
+    def as_public(self) -> StoreUnavailable:
+        """The same for callers outside of this folder, who know only `tarry.errors`."""
+        return StoreUnavailable(str(self))
 
 
 class ErrorReply(Exception):

@@ -2,10 +2,9 @@
 
 import time
 
-from tarry.errors import ConfigError, StoreUnavailable
+from tarry.errors import ConfigError, StoreAway, StoreUnavailable
 from tarry.store.redis.link.access import Access, ServerAddress
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import NothingSent
 from tarry.store.shared.pool import ConnectionPool
 
 MOST = 8
@@ -20,16 +19,16 @@ class RedisPool(ConnectionPool[RedisConnection]):
         self._has_connected = False
 
     def borrow(self, deadline: float) -> RedisConnection:
-        """A connection that looks sound. NothingSent if there is none in time."""
+        """A connection that looks sound. StoreAway if there is none in time."""
         # By a list, so that the connection is not lost if an exception comes between two steps (`ConnectionPool.take`).
         taken: list[RedisConnection] = []
         self.take(taken, deadline - time.monotonic())
         return taken[0]
 
     def borrow_this(self, connection: RedisConnection, deadline: float) -> None:
-        """Borrows this very connection, once no other thread uses it. NothingSent if it is gone."""
+        """Borrows this very connection, once no other thread uses it. StoreAway if it is gone."""
         if not self.take_this(connection, deadline - time.monotonic()):
-            raise NothingSent(f"{self.address}: the connection broke")
+            raise StoreAway(f"{self.address}: the connection broke")
 
     def close(self) -> None:
         """Closes the connections; the pool may be used again."""
@@ -57,4 +56,4 @@ class RedisPool(ConnectionPool[RedisConnection]):
         connection.close()
 
     def _busy_error(self) -> Exception:
-        return NothingSent(f"{self.address}: all {self._most} connections are in use; send it again")
+        return StoreAway(f"{self.address}: all {self._most} connections are in use; send it again")

@@ -3,10 +3,10 @@
 import time
 from typing import NamedTuple
 
-from tarry.errors import StoreError, StoreUnavailable, TarryError
+from tarry.errors import StoreAway, StoreError, StoreUnavailable, TarryError
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, NothingSent, ReplyLost, error_of
+from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, ReplyLost, error_of
 from tarry.store.redis.link.pool import RedisPool
 
 GRACE = 1.0
@@ -41,7 +41,7 @@ def wait_for_replicas(used: tuple[RedisPool, RedisConnection] | None, quorum: Qu
             (answer,) = connection.ask([(*words, max(1, round(seconds * 1000)))], deadline + GRACE)
         finally:
             pool.give_back(connection)
-    except (NothingSent, ReplyLost) as error:
+    except (StoreAway, ReplyLost) as error:
         raise StoreUnavailable(f"stored, but not confirmed by a replica: {error}") from None
     if isinstance(answer, ErrorReply):
         raise _wait_error(answer, str(pool.address))

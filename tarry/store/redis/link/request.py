@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tarry.errors import ConfigError, StoreUnavailable, TarryError
+from tarry.errors import ConfigError, StoreAway, StoreUnavailable, TarryError
 from tarry.store.redis.link import functions
 from tarry.store.redis.link.base import Script, ScriptCall, Word
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, NothingSent, ReplyLost, error_of
+from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, ReplyLost, error_of
 from tarry.store.redis.link.replicas import Quorum, wait_for_replicas
 from tarry.store.shared.deadline import left
 from tarry.store.shared.uncertain import uncertain
@@ -132,7 +132,7 @@ class OutageBudget:
 
 
 SendOnce = Callable[[Sequence[Request], float], list[Any]]
-"""Sends requests and returns the answers, error replies among them; NothingSent, ReplyLost."""
+"""Sends requests and returns the answers, error replies among them; StoreAway, ReplyLost."""
 
 
 def call_with_retries(
@@ -146,12 +146,13 @@ def call_with_retries(
     for pause in _pauses():
         try:
             got = send_once([requests[n] for n in todo], deadline)
-        except (NothingSent, ReplyLost) as error:
+        except (StoreAway, ReplyLost) as error:
             # It may have been done: a claim that is sent twice would claim jobs that nobody knows of.
-            if isinstance(error, ReplyLost) and not all(requests[n].repeatable for n in todo):
-                raise
-            perhaps = perhaps or isinstance(error, ReplyLost)
-            trouble: TarryError = error
+            is_lost = isinstance(error, ReplyLost)
+            trouble: TarryError = error.as_public() if isinstance(error, ReplyLost) else error
+            if is_lost and not all(requests[n].repeatable for n in todo):
+                raise trouble from error.__cause__
+            perhaps = perhaps or is_lost
         else:
             # The usual case, and the quickest.
             if len(todo) == len(requests) and not _has_error(got):

@@ -4,10 +4,10 @@ import threading
 import time
 from collections.abc import Sequence
 
-from tarry.errors import ConfigError, StoreError
+from tarry.errors import ConfigError, StoreAway, StoreError
 from tarry.store.redis.link.access import Access, ServerAddress
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import ErrorReply, NothingSent, error_of
+from tarry.store.redis.link.errors import ErrorReply, error_of
 
 SENTINEL_TIMEOUT = 1.0
 """Seconds for one sentinel to answer; then the next is asked."""
@@ -58,7 +58,7 @@ class Sentinels:
             raise ConfigError(
                 f"sentinel {without_service[0]} watches no service {self._service!r}: SENTINEL MASTERS lists them"
             )
-        raise NothingSent(f"no sentinel answers: {'; '.join(map(str, errors))}")
+        raise StoreAway(f"no sentinel answers: {'; '.join(map(str, errors))}")
 
     def _ask_sentinel(self, address: ServerAddress, deadline: float) -> list[bytes] | None:
         connection = RedisConnection(address, self._access, deadline)

@@ -5,10 +5,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from tarry.errors import StoreAway
 from tarry.store.redis.line_wakeup import LineWakeup
 from tarry.store.redis.link.access import Access, ServerAddress
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import ErrorReply, NothingSent, ReplyLost
+from tarry.store.redis.link.errors import ErrorReply, ReplyLost
 from tarry.store.redis.link.pool import RedisPool
 from tarry.store.redis.link.replicas import Quorum
 from tarry.store.redis.link.request import Request, RetryingLink, send_requests
@@ -24,7 +25,7 @@ class ServerFinder(Protocol):
     """Whether the server may be elsewhere tomorrow. Then a server that is a replica is not the one."""
 
     def find(self, deadline: float) -> ServerAddress:
-        """Where it is. NothingSent: no sentinel can say."""
+        """Where it is. StoreAway: no sentinel can say."""
 
     def doubt(self, address: ServerAddress) -> None:
         """Notes that the server was not at this address."""
@@ -88,7 +89,7 @@ class ServerLink(RetryingLink):
                 return self._check_master(pool, send_requests(connection, requests, deadline))
             finally:
                 pool.give_back(connection)
-        except (NothingSent, ReplyLost):
+        except (StoreAway, ReplyLost):
             self._finder.doubt(pool.address)
             raise
 
@@ -108,7 +109,7 @@ class ServerLink(RetryingLink):
     def _require_master(self, connection: RedisConnection) -> None:
         if self._finder.moves and connection.role != "master":
             connection.close()
-            raise NothingSent(f"{connection.address} is a replica now; send it again")
+            raise StoreAway(f"{connection.address} is a replica now; send it again")
 
     def _check_master(self, pool: RedisPool, answers: list[Any]) -> list[Any]:
         """The answers of a master. READONLY becomes an error that is retried."""
@@ -128,7 +129,7 @@ class ServerLink(RetryingLink):
             connection = RedisConnection(address, self._access, deadline)
             self._require_master(connection)
             return connection
-        except NothingSent:
+        except StoreAway:
             self._finder.doubt(address)
             raise
 
