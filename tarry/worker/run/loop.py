@@ -73,7 +73,7 @@ class LoopRunner(Runner):
 
     def check_responsive(self, now: float) -> None:
         """Logs which job holds up the loop, if one does. Called by the pump's thread, once a second."""
-        self._watch.check(now, self._thread and self._thread.ident)
+        self._watch.check(now, None if self._thread is None else self._thread.ident)
 
     def stop(self) -> None:
         if self._loop is not None:
