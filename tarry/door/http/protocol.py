@@ -35,6 +35,8 @@ then told to use another connection for the next."""
 PUTS = b"/v1/jobs"
 _PUT_LINE = b"POST /v1/jobs HTTP/1.1\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.IGNORECASE)
+_CLOSES = re.compile(rb"\r\nconnection:[^\r\n]*close", re.IGNORECASE)
+_BUSY = Busy("this server has as many puts as it can store: try again")
 _NEVER = float("inf")
 
 log = logging.getLogger("tarry.server")
@@ -57,7 +59,7 @@ class HttpConnections:
         self.connections, self.limits, self.most_puts = connections, limits, most_puts
         self.puts = self.shed = 0
         """Puts under way, and those that were told that the server is busy, before anything else was done for them."""
-        self.busy_answer = _response(Busy("this server has as many puts as it can store: try again"), "keep-alive")
+        self.busy_answer, self.last_busy_answer = _response(_BUSY, "keep-alive"), _response(_BUSY)
         self.config = Config(
             application,
             http=HttpConnection,
@@ -140,7 +142,7 @@ class HttpConnection(HttpToolsProtocol):
         self.logger = log
         self._address = ""
         self._is_admitted = self._is_refused = self._is_in_head = False
-        self._is_shed, self._is_between = False, True
+        self._is_shed, self._is_between, self._is_last = False, True, False
         self._head = self._progress = 0
         self._deadline = _NEVER
         self._are_puts: deque[bool] = deque()
@@ -229,6 +231,7 @@ class HttpConnection(HttpToolsProtocol):
         is_put = self.url == PUTS and self.parser.get_method() == b"POST"
         if is_put and door.puts >= door.most_puts and not self.is_busy and not self.expect_100_continue:
             self._is_shed = True
+            self._is_last = self.parser.get_http_version() == "1.0" or not self.parser.should_keep_alive()
             return
         door.puts += is_put
         self._are_puts.append(is_put)
@@ -267,6 +270,11 @@ class HttpConnection(HttpToolsProtocol):
         # of what is held.
         self._is_shed = False
         self._door.shed += 1
+        if self._is_last or self._door.is_draining:
+            # Its client reads to the end of the connection, or is to come again through another process.
+            self.transport.write(self._door.last_busy_answer)
+            self.transport.close()
+            return
         self.transport.write(self._door.busy_answer)
         self._deadline = self.loop.time() + self._door.limits.keep_alive
 
@@ -324,7 +332,9 @@ def _is_one_put(data: bytes) -> bool:
     if not data.startswith(_PUT_LINE):
         return False
     head = data.find(b"\r\n\r\n")
-    length = _LENGTH.search(data, 0, head + 2) if head >= 0 else None
+    if head < 0 or _CLOSES.search(data, 0, head):
+        return False
+    length = _LENGTH.search(data, 0, head + 2)
     return length is not None and len(data) == head + 4 + int(length[1])
 
 
