@@ -15,9 +15,10 @@ from functools import partial
 from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.door.claim_requests import ClaimRequest, give_back
 from tarry.door.claim_settling import PreparedChange, Replies, Settler
+from tarry.door.external_marks import ExternalMarks
 from tarry.door.gathering import GATHER_FROM, Gathering
 from tarry.door.given_jobs import GivenJobs
-from tarry.door.held_jobs import LEASE, ExternalMarks, HeldJobs, OutsideOwners
+from tarry.door.held_jobs import LEASE, HeldJobs, OutsideOwners
 from tarry.door.takers import MOST_CLAIMS, Answer, Takers, Ticket, TicketClaim, TicketGroup, share_out
 from tarry.errors import Draining, StoreError
 from tarry.keeper.death_hooks import DeathHooks
@@ -311,6 +312,7 @@ class ClaimLoop:
         self._look_at = min(self._look_at, time.monotonic() + pause)
 
     def _hand_out(self, claim: TicketClaim, name: str, answer: Exchange, now: int) -> None:
+        self._marks.note_used({job.queue for job in answer.jobs})
         jobs, others = self._given.choose(answer.jobs, now)
         claim.group.plan.record(claim.wants, answer.jobs)
         if claim.lease is None:

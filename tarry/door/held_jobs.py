@@ -1,23 +1,20 @@
 """The owners of jobs that this process took for other programs."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tarry.client.clock import elapsed
 from tarry.model.duration import SECOND
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
 from tarry.store import owner
 from tarry.store.base import Store
 from tarry.store.shared.partial_result import partial_result
-from tarry.worker.external_queues import RENEWED_EVERY, mark_external
 
 LEASE = 15 * SECOND
 EXTEND_EVERY = 1.0
 """Seconds."""
-_MARKS = 10_000
 _LOOK_EVERY = 30.0
 """Seconds between two looks for owners whose jobs have all ended elsewhere."""
 
@@ -114,27 +111,3 @@ class OutsideOwners:
             self.note_claim(name, self._used.pop(name)[0], 0)
         # After a burst of claims, not all names are needed again.
         self._free = {lease: free[-1000:] for lease, free in list(self._free.items())[-100:] if free}
-
-
-class ExternalMarks:
-    """Marks the queues that programs outside ask for. app_queues: those of the app's own tasks, which stay unmarked:
-    programs and Python workers then serve them side by side."""
-
-    def __init__(self, app_queues: Callable[[], Collection[str]]) -> None:
-        self._app_queues = app_queues
-        self._due: dict[str, int] = {}
-        """When each mark has to be renewed, by `elapsed`."""
-
-    def mark(self, store: Store, queues: Sequence[str], moment: int) -> None:
-        """Marks these queues, if that was not done lately. StoreError."""
-        now = elapsed()
-        due = [queue for queue in queues if self._due.get(queue, 0) <= now]
-        if not due:
-            return
-        if len(self._due) > _MARKS:
-            self._due.clear()
-        own = self._app_queues()
-        for queue in due:
-            if queue not in own:
-                mark_external(store, queue, moment)
-            self._due[queue] = now + RENEWED_EVERY

@@ -1,8 +1,8 @@
 """Which queues are served by programs that are not tarry's workers.
 
 Their jobs may be of tasks that no Python worker knows. So workers that serve "*" leave these queues out. A cell in the
-store marks each of them. The mark lapses when no such program has asked for jobs for a week: then the workers serve the
-queue again.
+store marks each of them. The mark lapses when no such program has asked for jobs for a week, or for two hours where
+none has ever got one: then the workers serve the queue again.
 """
 
 from tarry.model.checks.unreadable import stored_number
@@ -11,16 +11,21 @@ from tarry.store.base import Store
 from tarry.store.shared.partial_result import reachable_part
 
 PREFIX = "external/"
-MARKED_FOR = 7 * DAY
+MARKED_FOR, TRIED_FOR = 7 * DAY, 2 * HOUR
+"""Microseconds: of a queue from which programs took jobs, or into which they put some; of one that they asked for."""
 RENEWED_EVERY = HOUR
 """Microseconds between two marks of a queue that is asked for all the time."""
 
 
-def mark_external(store: Store, queue: str, now: int) -> None:
-    """Marks a queue: workers that serve "*" leave it out from now on. StoreError."""
+def mark_external(store: Store, queue: str, now: int, lasts: int = MARKED_FOR) -> None:
+    """Marks a queue: workers that serve "*" leave it out from now on. lasts: microseconds; a longer mark stays.
+    StoreError."""
     name = f"{PREFIX}{queue}"
+    until, was = now + lasts, store.kv_get(name)
+    if was is not None and was.isdigit() and int(was) >= until:
+        return
     # If another process writes it at the same moment, its mark is as good as this one.
-    store.kv_cas(name, b"%d" % (now + MARKED_FOR), store.kv_get(name))
+    store.kv_cas(name, b"%d" % until, was)
 
 
 def is_external(store: Store, queue: str, now: int) -> bool:

@@ -464,3 +464,17 @@ def test_a_job_is_suspect_when_its_next_death_is_poison() -> None:
         lifecycle.is_near_poison(job_in(State.RUNNING, crashes=losses)) for losses in range(lifecycle.MAX_CRASHES)
     ]
     assert suspects == [False, False, True]
+
+
+def test_a_job_of_an_unknown_task_is_claimed_about_once_a_minute() -> None:
+    # The cost of a worker that serves a queue of another app: it is bounded, and no attempt of the job counts.
+    job, now, claims = Job(b"\1" * 16, "other", b"[]"), 0, 0
+    while now < 3600 * SECOND:
+        claims += 1
+        job = replace(job, state=State.RUNNING, epoch=claims)
+        change = lifecycle.after(job, outcome.Unknown(), Rules(), now)
+        assert (change.to, change.failures) == (State.SCHEDULED, 0)
+        assert change.due is not None
+        assert 1 * SECOND <= change.due - now <= 60 * SECOND
+        now = change.due
+    assert claims <= 66

@@ -121,8 +121,12 @@ class Session:
         jobs, self._puts = self._puts, []
         if jobs:
             self._conversation.begin()
-            self._door.ring.put(jobs, [NO_OPTIONS] * len(jobs), self._on_put)
+            # Before the jobs are there: else a worker of "*" could take them, and put them off.
+            self._door.mark_tube(self._tubes.used, lambda: self._put_all(jobs))
         return bool(jobs)
+
+    def _put_all(self, jobs: list[Job]) -> None:
+        self._door.ring.put(jobs, [NO_OPTIONS] * len(jobs), self._on_put)
 
     def do(self, command: Command) -> None:
         """See `Commands`."""

@@ -16,6 +16,7 @@ from tarry.door.beanstalk.parser import MAX_JOB_SIZE
 from tarry.door.beanstalk.pauses import TubePauses
 from tarry.door.beanstalk.records import Rule, by_holder, ttr_of
 from tarry.door.beanstalk.tubes import Tubes
+from tarry.door.external_marks import ExternalMarks
 from tarry.errors import Busy, Draining, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
@@ -132,6 +133,7 @@ class BeanstalkDoor:
         self.by_tube: dict[str, TubeCounts] = {}
         self.started = loop.time()
         self.instance = os.urandom(8).hex()
+        self._marks = ExternalMarks(lambda: {task.queue for task in client.tasks.values()})
         self._service = service
         self._browser_logged_at = -_LOGGED_EVERY
         self._calls: set[asyncio.Task[None]] = set()
@@ -144,6 +146,15 @@ class BeanstalkDoor:
     async def maintain(self) -> None:
         """To be done every few seconds. StoreError."""
         await self._service.run(self._maintain)
+
+    def mark_tube(self, tube: str, then: Callable[[], None]) -> None:
+        """Calls `then` once workers that serve "*" leave out the tube, into which somebody is about to put."""
+        self._marks.note_used((tube,))
+        if not self._marks.due((tube,)):
+            then()
+            return
+        # If the mark fails, so does the put, or the next one marks.
+        self.call(lambda: self._marks.mark(self.client.store, (tube,), self.now()), lambda _: then())
 
     def new_id(self) -> bytes:
         """The id of a new job, which has a number. StoreUnavailable while there are no numbers."""
