@@ -1,6 +1,7 @@
 """What commands ask of masters on any host, through the store: they make the request and wait for its outcome."""
 
 import argparse
+import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -11,7 +12,9 @@ from tarry.client.client import Client
 from tarry.errors import HostNotFound, ResultTimeout, TarryError
 from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState, new_request, why_none
 from tarry.keeper.records import RequestRecord, request_record
+from tarry.model.duration import format_duration
 from tarry.model.job import Job, State
+from tarry.runtime.wait_notes import WaitNotes
 from tarry.store import ids
 from tarry.store.hosts import Host, host_of_worker
 from tarry.terminal import say
@@ -34,17 +37,31 @@ def make_request(client: Client, host: Host, act: HostAct, job: Job | None = Non
     return new_request(act, command_actor().name, client.clock.now(), job)
 
 
-def ask_master(client: Client, host: Host, request: HostRequest, timeout: float) -> HostRequest:
-    """Makes the request and waits for its outcome; ResultTimeout."""
+def ask_master(client: Client, host: Host, request: HostRequest, timeout: float, what: str = "") -> HostRequest:
+    """Makes the request and waits for its outcome; ResultTimeout. what: the job that it is about, in words."""
     requests = HostRequests(client.store, host.instance)
     requests.put(request)
     end = time.monotonic() + timeout
+    notes = WaitNotes(
+        _print_note, "its master tries on: Ctrl-C or --timeout 20 end the wait, `tarry status --all` shows what it does"
+    )
     while time.monotonic() < end:
         found = next((one for one in requests.known(client.clock.now()) if one.id == request.id), request)
         if found.state not in _UNDER_WAY:
             return found
+        notes.note(lambda: [_awaited(host, found, what)])  # noqa: B023 - called at once
         time.sleep(_POLL)
     raise ResultTimeout(f"no outcome within {timeout:g} s: `GET /v1/hosts/{host.name}` and the console show it")
+
+
+def _print_note(line: str) -> None:
+    # Not on stdout, which has only the result.
+    say(line, file=sys.stderr)
+
+
+def _awaited(host: Host, request: HostRequest, what: str) -> str:
+    has = "has taken it" if request.state is RequestState.TAKEN else "has not taken it yet"
+    return f"waiting for {host.name}: {request.act}{what and f' job {what}'}; its master {has}"
 
 
 def check_outcome(outcome: HostRequest) -> None:
@@ -61,7 +78,9 @@ def kill_jobs(client: Client, jobs: Sequence[Job], args: argparse.Namespace) -> 
     for job, host, request in asked:
         if args.outcome == "cancelled":
             HostRequests(client.store, host.instance).cancel_first(partial(client.cancel, job.id), client.clock.now())
-        outcome = ask_master(client, host, request, TIMEOUT if args.timeout is None else args.timeout)
+        timeout = TIMEOUT if args.timeout is None else args.timeout
+        ran = format_duration(max(0, client.clock.now() - job.state_since))
+        outcome = ask_master(client, host, request, timeout, f"{request.job} ({job.task}), which has run for {ran},")
         answers[request.job] = request_record(outcome)
         if not args.json:
             check_outcome(outcome)

@@ -86,14 +86,16 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     whole.add_argument("-c", "--config", metavar="FILE", help="settings (tarry.toml, or pyproject.toml, if there)")
     whole.add_argument("-a", "--app", metavar="MODULE:APP", help="the app; else what the settings say")
     whole.add_argument("--json", action="store_true", help="print facts as JSON")
+    whole.add_argument("--utc", action="store_true", help="print times in UTC, and not in the local zone")
     whole.add_argument("--version", action=_ShowVersion, nargs=0, help="show program's version number and exit")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
     for home, names in COMMAND_MODULES.items():
         if only is None or only in names:
             importlib.import_module(home).add(commands)
     for command in commands.choices.values():
-        # --json may also follow the command. SUPPRESS: leaving it out there does not undo one before the command.
+        # Both may also follow the command. SUPPRESS: leaving one out there does not undo one before the command.
         command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print facts as JSON")
+        command.add_argument("--utc", action="store_true", default=argparse.SUPPRESS, help="print times in UTC")
     return whole
 
 
@@ -140,13 +142,22 @@ def _call(args: argparse.Namespace, creates: bool) -> int:
     reading = creation.only_existing(stands_in=args.command != "top", on_servers=args.command not in CHECKING)
     try:
         with contextlib.nullcontext() if creates else reading:
-            status: int = args.run(args)
+            status: int = _in_zone(args)
     finally:
         for place in creation.created:
             say(f"tarry: new store at {place}", file=sys.stderr)
         for place in creation.missing if args.command not in CHECKING else ():
             say(f"tarry: no store at {place} yet: the first `tarry start` or enqueue makes it", file=sys.stderr)
     return status
+
+
+def _in_zone(args: argparse.Namespace) -> int:
+    if not args.utc:
+        return int(args.run(args))
+    from tarry.cli.printing import in_utc  # noqa: PLC0415 - many commands print no time
+
+    with in_utc():
+        return int(args.run(args))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,5 +1,6 @@
 """Prints facts: as tables, as JSON, and progress bars for long work."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,6 +81,33 @@ def format_ago(moment: int, now: int) -> str:
     return f"{format_duration(now - moment)} ago" if moment <= now else f"in {format_duration(moment - now)}"
 
 
+_split_time: Callable[[float], time.struct_time] = time.localtime
+"""From seconds since the epoch to the parts of a time, in the zone of all that is printed."""
+
+
+@contextlib.contextmanager
+def in_utc() -> Iterator[None]:
+    """Inside, all times are printed in UTC; else in the local zone."""
+    global _split_time
+    _split_time = time.gmtime
+    try:
+        yield
+    finally:
+        _split_time = time.localtime
+
+
 def format_clock(moment: int) -> str:
-    """The time in the local zone, to the second."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment / SECOND)) if moment else "-"
+    """The time to the second, with its zone: `2026-11-27 20:37:02 +09:00`, `2026-11-27 11:37:02 UTC`; 0: `-`."""
+    return f"{format_moment(moment / SECOND, '%Y-%m-%d %H:%M:%S')} {zone_at(moment / SECOND)}" if moment else "-"
+
+
+def format_moment(seconds: float, form: str) -> str:
+    """The time in a form of strftime, for where the zone is named elsewhere."""
+    return time.strftime(form, _split_time(seconds))
+
+
+def zone_at(seconds: float) -> str:
+    """The zone of printed times at that moment: `+09:00`, or `UTC`."""
+    # No abbreviation: CST is a zone of China, and one of America.
+    offset = time.strftime("%z", _split_time(seconds))
+    return "UTC" if offset in ("+0000", "-0000") else f"{offset[:3]}:{offset[3:]}"

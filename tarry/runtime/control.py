@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -17,13 +17,15 @@ from tarry.runtime.pidfile import holder
 from tarry.runtime.report import waiting_lines
 from tarry.runtime.scale_request import write_request
 from tarry.runtime.upgrade import upgrades
+from tarry.runtime.wait_notes import Tell, WaitNotes
 
 # Seconds.
 _POLL = 0.05
-_TELL_EVERY = 1.0
 _ANSWER_TIMEOUT = 5.0
 
-Tell = Callable[[str], None]
+_STOP_NOW = "`tarry quit` ends it now, and what runs is run again; with --timeout 30s only the wait ends"
+_GOES_ON = "it goes on without this command: Ctrl-C or --timeout 60s end the wait, `tarry status` shows how far it is"
+_UPGRADES = "Ctrl-C ends the wait, `tarry status` shows whether the old master still serves; its log says more"
 
 
 def status(pid_file: Path) -> Board | None:
@@ -40,7 +42,7 @@ def stop(pid_file: Path, timeout: float | None, tell: Tell) -> None:
     MasterError: no master runs, or it still runs after the timeout. If it is stopping already, this only waits.
     """
     pid = request_stop(pid_file)
-    if not _wait_for_exit(pid_file, pid, timeout, tell, lambda: None):
+    if not _wait_for_exit(pid_file, pid, timeout, WaitNotes(tell, _STOP_NOW), lambda: None):
         raise MasterError(f"still running after {timeout:g} s; `tarry quit` ends it now")
 
 
@@ -54,7 +56,10 @@ def quit(pid_file: Path, timeout: float | None, tell: Tell) -> None:
         if board is not None and board.pid == pid and board.state != QUITTING:
             _signal(pid_file, pid, signal.SIGINT)
 
-    if not _wait_for_exit(pid_file, pid, timeout, tell, insist):
+    notes = WaitNotes(
+        tell, f"if it does not answer: `kill -9 {pid}` ends the master, and its processes end by themselves"
+    )
+    if not _wait_for_exit(pid_file, pid, timeout, notes, insist):
         raise MasterError(f"still running after {timeout:g} s: the master, pid {pid}, does not answer; `kill -9` it")
 
 
@@ -66,7 +71,7 @@ def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
     # Read before the signal: only a reload with a higher number serves this request.
     before = _board(pid_file).notice.asked
     pid = request_reload(pid_file)
-    began = told = monotonic()
+    began, notes = monotonic(), WaitNotes(tell, _GOES_ON)
     while (board := _board(pid_file)).pid == pid and board.notice.done <= before:
         now = monotonic()
         if board.state in (STOPPING, QUITTING):
@@ -74,9 +79,7 @@ def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
             raise MasterError(f"the master is {board.state}: nothing is reloaded any more")
         if timeout is not None and now - began >= timeout:
             raise MasterError(f"not done after {timeout:g} s; it goes on, see `tarry status`")
-        if now - told >= _TELL_EVERY:
-            told = now
-            tell(f"reloading: {board.notice.reloading or 'waiting its turn'}")
+        notes.note(lambda: [f"reloading: {board.notice.reloading or 'waiting its turn'}"])
         sleep(_POLL)
     if board.pid != pid:
         # An upgrade: the master that serves now may have read its settings before this was asked.
@@ -111,7 +114,7 @@ def upgrade(pid_file: Path, tell: Tell) -> int:
     before = _board(pid_file)
     request = upgrades.write_request(pid_file)
     pid = _signal_master(pid_file, signal.SIGHUP)
-    told = monotonic()
+    notes = WaitNotes(tell, _UPGRADES)
     try:
         while (board := status(pid_file)) is None or board.pid == pid or not board.alive:
             # Each look at the board may be between two masters, and then it is nobody's.
@@ -119,9 +122,7 @@ def upgrade(pid_file: Path, tell: Tell) -> int:
                 _check_upgrade(board)
             if holder(pid_file) is None:
                 raise MasterError(f"no master is running any more ({pid_file}): its log may say why")
-            if monotonic() - told >= _TELL_EVERY:
-                told = monotonic()
-                tell("waiting for the new master to serve")
+            notes.note(lambda: ["waiting for the new master to serve"])
             sleep(_POLL)
     finally:
         # Else a later reload would be an upgrade.
@@ -173,25 +174,24 @@ def _board(pid_file: Path) -> Board:
     return board
 
 
-def _wait_for_exit(pid_file: Path, pid: int, timeout: float | None, tell: Tell, insist: Callable[[], None]) -> bool:
+def _wait_for_exit(
+    pid_file: Path, pid: int, timeout: float | None, notes: WaitNotes, insist: Callable[[], None]
+) -> bool:
     """True: in time, the master has ended or another one holds the lock."""
-    began = told = monotonic()
+    began = monotonic()
     while holder(pid_file) == pid:
         now = monotonic()
         if timeout is not None and now - began >= timeout:
             return False
-        if now - told >= _TELL_EVERY:
-            told = now
-            _tell_waiting(pid_file, tell)
+        notes.note(lambda: _awaited(pid_file))
         sleep(_POLL)
         insist()
     return True
 
 
-def _tell_waiting(pid_file: Path, tell: Tell) -> None:
-    if board := read(board_path(pid_file)):
-        for line in waiting_lines(board) or ["the master"]:
-            tell(f"waiting for {line}")
+def _awaited(pid_file: Path) -> Iterable[str]:
+    board = read(board_path(pid_file))
+    return () if board is None else [f"waiting for {line}" for line in waiting_lines(board) or ["the master"]]
 
 
 def _signal_master(pid_file: Path, number: int) -> int:

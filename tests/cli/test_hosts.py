@@ -8,10 +8,11 @@ import pytest
 from tarry import App
 from tarry.cli.host_requests import kill_jobs
 from tarry.cli.hosts import _request
-from tarry.errors import TooManyRequests
+from tarry.errors import ResultTimeout, TooManyRequests
 from tarry.keeper.host_requests import MOST_OPEN, HostAct, HostRequest, HostRequests
 from tarry.keeper.hosts import HostEntry
 from tarry.model.job import State
+from tarry.runtime import wait_notes
 from tarry.store.base import Query, Want
 from tarry.store.hosts import Host, WorkerFigures
 from tarry.store.memory import MemoryStore
@@ -47,3 +48,24 @@ def test_a_job_of_a_host_that_is_asked_for_too_much_stays_as_it_is() -> None:
     with pytest.raises(TooManyRequests):
         kill_jobs(app.client, jobs, argparse.Namespace(outcome="cancelled", timeout=0.1, json=False))
     assert [job.state for job in store.find(Query())] == [State.RUNNING]
+
+
+def test_a_wait_for_a_master_names_the_job_and_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = App(MemoryStore(), closures=True)
+
+    @app.task(name="mail")
+    def mail() -> None: ...
+
+    id = mail.enqueue().id
+    store = app.client.store
+    HostEntry(store, lambda: HOST).register_host()
+    jobs = store.claim([Want("default", 0, 1)], 1, OWNER, 10**12, store.time())
+    monkeypatch.setattr(wait_notes, "TELL_EVERY", 0.0)
+    monkeypatch.setattr(wait_notes, "WAY_OUT_AFTER", 0.0)
+    with pytest.raises(ResultTimeout):
+        kill_jobs(app.client, jobs, argparse.Namespace(outcome="failed", timeout=0.1, json=False))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"waiting for web-1: kill job {id} (mail), which has run for ")
+    assert "--timeout 20" in second

@@ -106,7 +106,7 @@ def test_the_last_runs_of_one_are_shown(project: Project) -> None:
     lines = project.said("schedules", "show", "often").splitlines()
     assert lines[0].split() == ["name", "often"]
     at = [line.split() for line in lines].index(["tick", "state", "delay", "took", "job"])
-    assert [line.split()[2:] for line in lines[at + 1 :]] == [
+    assert [line.split()[3:] for line in lines[at + 1 :]] == [
         ["left", "out", "(3", "ticks)", "-", "-", "-"],
         ["dead", "1s", "59s", "0" * 32],
         ["no", "longer", "kept", "-", "-", "1" * 32],

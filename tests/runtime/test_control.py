@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tarry.errors import MasterError
-from tarry.runtime import control
+from tarry.runtime import control, wait_notes
 from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 from tests.runtime.scripted_roles import FIRST
 
@@ -40,6 +40,59 @@ def test_stop_tells_whom_it_waits_for_and_gives_up_in_time(harness: MasterHarnes
     assert alive(pid)
 
 
+class Heard(Exception):
+    """What was waited for, up to the way out."""
+
+
+@pytest.mark.parametrize(
+    ("command", "awaited", "way_out"),
+    [
+        (control.stop, ["worker default.1 pid {pid}; runs shop.first {job} for "], ["`tarry quit`", "--timeout 30s"]),
+        (control.quit, ["worker default.1 pid {pid}"], ["kill -9"]),
+        (control.reload, ["reloading: "], ["--timeout 60s", "`tarry status`"]),
+        (lambda path, _, tell: control.upgrade(path, tell), ["the new master"], ["Ctrl-C", "`tarry status`"]),
+    ],
+    ids=["stop", "quit", "reload", "upgrade"],
+)
+def test_each_wait_tells_what_for_and_later_how_to_end_it(
+    harness: MasterHarness,
+    monkeypatch: pytest.MonkeyPatch,
+    command: Callable[[Path, float | None, wait_notes.Tell], object],
+    awaited: list[str],
+    way_out: list[str],
+) -> None:
+    assert wait_notes.WAY_OUT_AFTER == 10
+    monkeypatch.setattr(wait_notes, "TELL_EVERY", 0.1)
+    monkeypatch.setattr(wait_notes, "WAY_OUT_AFTER", 0.25)
+    master = harness.serve(STUBBORN, KEEPER)
+    (pid,) = harness.ready()
+    master.send_signal(signal.SIGSTOP)
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if all(text in line for text in way_out):
+            raise Heard
+
+    with pytest.raises(Heard):
+        command(harness.pid_file, None, tell)
+    master.send_signal(signal.SIGCONT)
+    for text in awaited:
+        assert any(text.format(pid=pid, job=UUID(bytes=FIRST)) in line for line in told[:-1]), told
+
+
+def test_the_way_out_is_told_once_after_ten_seconds() -> None:
+    told: list[str] = []
+    now = 0.0
+    notes = wait_notes.WaitNotes(told.append, "go away", lambda: now)
+    for tenth in range(250):
+        now = tenth / 10
+        notes.note(lambda: [f"{now:g}"])  # noqa: B023 - called at once
+    assert told.count("go away") == 1
+    assert told[told.index("go away") - 1] == "10"
+    assert len(told) == 25
+
+
 def test_a_second_stop_does_not_force_and_quit_then_does(harness: MasterHarness) -> None:
     master = harness.serve(STUBBORN, KEEPER)
     (pid,) = harness.ready()
@@ -58,7 +111,9 @@ def test_quit_forces_at_once(harness: MasterHarness) -> None:
     (pid,) = harness.ready()
     control.quit(harness.pid_file, 20, silence)
     assert harness.wait_for_exit(master) == (0, "")
-    assert harness.deaths_told() == [{"gone": f"owner-{pid}", "on": [], "stuck": [], "why": "signal 9"}]
+    assert harness.deaths_told() == [
+        {"gone": f"owner-{pid}", "on": [], "stuck": [], "why": "killed by the master: it ends at once"}
+    ]
 
 
 def test_stop_waits_while_a_quit_overtakes_it(harness: MasterHarness) -> None:
@@ -72,7 +127,7 @@ def test_stop_waits_while_a_quit_overtakes_it(harness: MasterHarness) -> None:
 
 
 @pytest.mark.parametrize("command", [control.stop, control.quit])
-def test_where_none_runs_it_says_so(tmp_path: Path, command: Callable[[Path, float, control.Tell], None]) -> None:
+def test_where_none_runs_it_says_so(tmp_path: Path, command: Callable[[Path, float, wait_notes.Tell], None]) -> None:
     path = tmp_path / "tarry.pid"
     with pytest.raises(MasterError, match=r"no master is running .*: `tarry start` starts one"):
         command(path, 1, silence)

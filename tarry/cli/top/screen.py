@@ -1,11 +1,11 @@
 """Draws the dashboard as styled lines: exactly as many as the terminal has, and none wider."""
 
 from collections.abc import Callable, Sequence
-from time import localtime, strftime
 from typing import Any
 
 from msgspec import Struct
 
+from tarry.cli.printing import format_moment, zone_at
 from tarry.cli.top.layout import GAP, fit_columns
 from tarry.cli.top.tables import Table
 from tarry.cli.top.text import fit, make_printable
@@ -55,7 +55,7 @@ def draw(head: Header, view: ViewState, width: int, height: int, now: float, cel
         text = f"{LEAST_WIDTH} x {LEAST_HEIGHT} at least; q quits"
         return [[("", fit(text, width, False, cells))]] + [[("", "")]] * (height - 1)
     writer = LineWriter(width, cells)
-    clock = strftime("%H:%M:%S", localtime(now))
+    clock = f"{format_moment(now, '%H:%M:%S')} {zone_at(now)}"
     top = [writer.ends("class:title", head.left, clock), *(writer.line(*line) for line in head.lines)]
     if width >= CHART_WIDTH and height >= CHART_HEIGHT:
         top += [writer.line(*line) for line in head.charts]

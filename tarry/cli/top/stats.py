@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from tarry.cli.printing import partial_answer, print_json, print_table
+from tarry.cli.printing import format_moment, partial_answer, print_json, print_table, zone_at
 from tarry.cli.top.text import sparkline
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND, format_duration
@@ -106,8 +106,8 @@ def _print_rows(tasks: Sequence[TaskFigures]) -> None:
 
 
 def _print_points(found: HistoryView, form: str) -> None:
-    rows = [(time.strftime(form, time.localtime(one.start)), *_cells(one), *_sample(one)) for one in found.points]
-    print_table(("from", *_HEADS, "ready", "oldest"), rows)
+    rows = [(format_moment(one.start, form), *_cells(one), *_sample(one)) for one in found.points]
+    print_table((f"from ({zone_at(found.points[-1].start if found.points else 0)})", *_HEADS, "ready", "oldest"), rows)
     _print_lines(found)
 
 
