@@ -163,19 +163,20 @@ class Keeper:
         stacks: Mapping[str, str] = MappingProxyType({}),
         epochs: Mapping[str, int] = MappingProxyType({}),
         ended: Collection[str] = (),
+        why: str = "",
     ) -> None:
         """Recovers all jobs of an owner that is known to be dead.
 
         on: ids (hex) of the jobs that were executing when it died; for them the crash counts. stuck: ids of the jobs
         that did not end after their timeout, so that the owner was killed. epochs, stacks: the attempt and the stack
-        of each stuck job, by id. ended: those of the stuck jobs that an operator ended. One job of a batch task stands
-        for its whole call.
+        of each stuck job, by id. ended: those of the stuck jobs that an operator ended. why: how the owner died. One
+        job of a batch task stands for its whole call.
         """
         # Asked before the recovery, which ends the attempts.
         overdue = self._find_still_running(gone, stuck, epochs)
         shared = self._find_shared_batches({*on, *overdue})
         where = {id: stuck_note(stacks.get(id, ""), id in ended) for id in overdue}
-        self._recover(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, where, shared)
+        self._recover(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, where, shared, why)
 
     def rescue_overdue(self) -> None:
         """Recovers the jobs of owners whose lease ran out."""
@@ -294,6 +295,7 @@ class Keeper:
         on: Collection[str] | None,
         stuck: Mapping[str, bytes] = MappingProxyType({}),
         shared: Collection[str] = (),
+        why: str = "",
     ) -> None:
         for _ in range(100):
             jobs, away = partial_result(find)
@@ -306,7 +308,7 @@ class Keeper:
             now, unsure = self._clock.now(), self._clock.unsure
             changes = [
                 lifecycle.after(
-                    job, outcome_of(job, blamed, stuck, shared), self._rules(job.task, job.queue), now, unsure
+                    job, outcome_of(job, blamed, stuck, shared, why), self._rules(job.task, job.queue), now, unsure
                 )
                 for job in jobs
             ]
@@ -326,13 +328,14 @@ class Keeper:
         or the message is a different one.
 
         The message: `{"gone": owner, "on": [...], "stuck": [...], "stacks": {id: text}, "epochs": {id: number},
-        "ended": [...]}`.
+        "ended": [...], "why": text}`.
         """
         if "gone" not in line or self._store_backoff.left(time.monotonic()):
             return None
         try:
             stuck, stacks, epochs = line.get("stuck", ()), line.get("stacks", {}), line.get("epochs", {})
-            self.rescue(line["gone"], line.get("on", ()), stuck, stacks, epochs, line.get("ended", ()))
+            ended, why = line.get("ended", ()), line.get("why", "")
+            self.rescue(line["gone"], line.get("on", ()), stuck, stacks, epochs, ended, why)
         except StoreError as error:
             self._log_delay(error, line["gone"])
             return None

@@ -26,18 +26,21 @@ def _is_one_call(jobs: list[Job], batch_tasks: Collection[str]) -> bool:
     return len(jobs) == 1 or (task in batch_tasks and all(job.task == task and not job.crashes for job in jobs))
 
 
-def outcome_of(job: Job, on: Collection[str], stuck: Mapping[str, bytes], shared: Collection[str]) -> Outcome:
+def outcome_of(
+    job: Job, on: Collection[str], stuck: Mapping[str, bytes], shared: Collection[str], why: str = ""
+) -> Outcome:
     """What became of the attempt at a job whose owner is gone. on: ids of the jobs that count the crash; stuck: the
-    notes of those for which the owner was killed; shared: the batch tasks of which it ran several jobs in one call."""
+    notes of those for which the owner was killed; shared: the batch tasks of which it ran several jobs in one call; why:
+    how it died."""
     if owner.is_outside(job.owner):
         # Nobody sees such a program die. A lease that ran out must count, or a job that kills it would come for ever.
         # At once: the lease was the time that it had to run, and the rule's delay is for what failed.
         text = "who took it neither finished it nor prolonged its lease in time"
         return TimedOut(outcome_note("LeaseExpired", text), after=0)
     if job.task in shared and not job.crashes:
-        return Lost(on=True)
+        return Lost(on=True, why=why)
     note = stuck.get(job.id.hex())
-    return Lost(job.id.hex() in on) if note is None else TimedOut(note)
+    return Lost(job.id.hex() in on, why) if note is None else TimedOut(note)
 
 
 def stuck_note(stack: str, is_ended: bool) -> bytes:

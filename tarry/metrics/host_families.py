@@ -62,7 +62,7 @@ def _pool_families(pools: Sequence[PoolFigures]) -> Iterator[Metric]:
 
 def _reasons(pool: PoolFigures) -> dict[str, int]:
     # There from the start, so that the first crash is an increase, too.
-    return {"crash": 0, "hang": 0, **pool.replaced}
+    return {"crash": 0, "killed": 0, "hang": 0, **pool.replaced}
 
 
 def _process_families(processes: Sequence[ProcessFigures]) -> Iterator[Metric]:

@@ -81,7 +81,7 @@ HOST: Mapping[str, Metric] = {
     "tarry_workers_memory_bytes": _host("gauge", "Memory of the workers that are ready", "pool"),
     "tarry_workers_replaced_total": _host(
         "counter",
-        "Workers that were replaced since the master began, by the reason: jobs, age, memory, hang, crash",
+        "Workers replaced since the master began, by the reason: jobs, age, memory, hang, crash, killed, signal",
         "pool",
         "reason",
     ),

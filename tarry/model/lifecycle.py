@@ -162,8 +162,8 @@ def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: i
             return replace(change, status=status) if status else change
         case TimedOut(text, kinds, delay):
             return _failed(job, kinds, False, delay, text, rules, now)
-        case Lost(on):
-            return _lost(job, rules, now) if on else _again(job, now, min(job.due, now), job.note)
+        case Lost(on, why):
+            return _lost(job, rules, now, why) if on else _again(job, now, min(job.due, now), job.note)
         case Released():
             # It was due when it was claimed. If its due time is later than now, the clock was set back since.
             return _again(job, now, min(job.due, now), job.note)
@@ -374,14 +374,15 @@ def _failure(job: Job, now: int, due: int, text: bytes, **numbers: int) -> Chang
     return _change(job, initial_state(due, now), now, due=due, note=text, counts=counted_as.FAILED, **numbers)
 
 
-def _lost(job: Job, rules: Rules, now: int) -> Change:
-    """For a job that was running when its worker died."""
+def _lost(job: Job, rules: Rules, now: int, why: str) -> Change:
+    """For a job that was running when its worker died. why: how it died; empty: nobody knows."""
     # The job may be the cause of the crash, so the number of crashes decides, and not the task's retry rules.
     failures, crashes = one_more(job.failures), one_more(job.crashes)
+    died = "died while this job was on" + (f": {why}" if why else "")
     if crashes >= MAX_CRASHES:
-        text = outcome_note("Poison", f"{crashes} workers died while this job was on; it is not tried again by itself")
+        text = outcome_note("Poison", f"{crashes} workers {died}; it is not tried again by itself")
         return _finished(job, State.DEAD, rules, now, text, failures, crashes)
-    text = outcome_note("WorkerDied", f"worker {job.owner} died while this job was on")
+    text = outcome_note("WorkerDied", f"worker {job.owner} {died}")
     # After the second crash the job is suspect: without a pause it would kill one worker right after the other.
     due = now if crashes == 1 else now + _SECOND_CRASH_DELAY
     return _failure(job, now, due, text, failures=failures, crashes=crashes)

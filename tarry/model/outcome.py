@@ -39,9 +39,10 @@ class TimedOut(Struct, frozen=True, gc=False):
 
 
 class Lost(Struct, frozen=True, gc=False):
-    """The worker died, or its lease ran out. on: this job was running at that moment."""
+    """The worker died, or its lease ran out. on: this job was running at that moment. why: how the worker died."""
 
     on: bool = False
+    why: str = ""
 
 
 class Released(Struct, frozen=True, gc=False):

@@ -16,17 +16,13 @@ from tarry.model.quantity import quantity
 from tarry.runtime.board.layout import STOPPING, JobCell
 from tarry.runtime.board.slot import BoardSlot
 from tarry.runtime.pipe import Message, MessagePipe
-from tarry.runtime.role import CUT_OFF, KEEPER, Inherit, Role, run_child
+from tarry.runtime.process_end import AGE, HANG, JOBS, LATE, MEMORY, OVER_MEMORY, OVERDUE, ProcessEnd, read_end
+from tarry.runtime.role import KEEPER, Inherit, Role, run_child
 from tarry.runtime.signals import block_signals
 from tarry.runtime.stacks import dump
 from tarry.runtime.stacks.dump import StackDump
 
 log = logging.getLogger("tarry.master")
-
-QUIT, OVERDUE, OVER_MEMORY, LATE = "quit", "overdue", "memory", "late"
-
-JOBS, AGE, MEMORY, HANG, CRASH = "jobs", "age", "memory", "hang", "crash"
-"""Why a process ended although it was still wanted: a limit of its pool, a job that did not end, its death."""
 
 _KILL = "before the kill"
 """In the place of a request's id: the master itself asks for the stacks."""
@@ -261,43 +257,36 @@ class ChildProcess:
         found = {id.hex(): dump.find_stack(threads, thread) for (id, _), thread in self._stuck.items() if thread}
         return {id: stack for id, stack in found.items() if stack}
 
-    def record_exit(self, why: str) -> Message:
+    def read_end(self, status: int) -> ProcessEnd:
+        """How the process ended. status: as os.waitpid."""
+        return read_end(status, self.kill_reason, bool(self.stopping_since), bool(self.slot.cells()))
+
+    def record_exit(self, end: ProcessEnd) -> Message:
         """The process and its group are dead. Returns the message for the keeper; no owner: it claimed nothing."""
         cells = self.slot.cells()
         stuck = [id.hex() for id, _ in self._stuck]
         # If the master killed it, none of its jobs is the cause, unless it used too much memory. Status 0 counts too: a
         # task may have called exit. Jobs that a worker gave back before its end are not in its cells any more.
         on = [cell.id.hex() for cell in cells] if self.kill_reason in ("", OVER_MEMORY) else []
-        message: Message = {"gone": self.slot.owner(), "on": on, "stuck": stuck, "why": why}
+        message: Message = {"gone": self.slot.owner(), "on": on, "stuck": stuck, "why": end.text}
         if self._stuck:
             message |= {"stacks": self._stacks(), "epochs": {id.hex(): epoch for id, epoch in self._stuck}}
             message |= {"ended": self._ended} if self._ended else {}
-        self.slot.mark_exited(why)
-        self._count_end()
+        self.slot.mark_exited(end.text)
+        self._count_end(end)
         if self.pipe is not None:
             self.pipe.close()
         self.pid, self.pipe, self.is_ready, self._dump = 0, None, False, None
         return message
 
-    def _count_end(self) -> None:
+    def _count_end(self, end: ProcessEnd) -> None:
         if self.kill_reason in (OVERDUE, OVER_MEMORY):
             self._ends[HANG if self.kill_reason == OVERDUE else MEMORY] += 1
         elif self.stopping_since:
             # Without a limit that it reached, a reload or a smaller pool has ended it.
             self._ends.update([self._reached] if self._reached else [])
         elif not self.kill_reason:
-            self._ends[CRASH] += 1
-
-
-def exit_reason(status: int) -> str:
-    """`status 1` or `signal 9`, from a wait status. Death by the stack signal counts as SIGKILL."""
-    code = os.waitstatus_to_exitcode(status)
-    # Both signals mean the same: the master killed an overdue process.
-    if code == -dump.SIGNAL:
-        code = -signal.SIGKILL
-    if code == CUT_OFF:
-        return f"status {code}: a job closed its descriptors"
-    return f"signal {-code}" if code < 0 else f"status {code}"
+            self._ends[end.counts_as] += 1
 
 
 def kill_pgrp(pid: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tarry.runtime.board.layout import QUITTING
-from tarry.runtime.child_process import QUIT
+from tarry.runtime.process_end import QUIT
 from tarry.runtime.processes import DeathReports, Processes
 from tarry.runtime.role import KEEPER
 

@@ -11,12 +11,13 @@ from time import monotonic
 
 from tarry.runtime.board.layout import QUITTING, RESTING, SERVING, STARTING, STOPPING
 from tarry.runtime.board.scoreboard import Scoreboard
-from tarry.runtime.child_process import ChildProcess, exit_reason, reap_children
+from tarry.runtime.child_process import ChildProcess, reap_children
 from tarry.runtime.ending import Ending
 from tarry.runtime.logs import handlers
 from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.notify import Notifier
 from tarry.runtime.pidfile import PidFile, holder
+from tarry.runtime.process_end import ProcessEnd
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
 from tarry.runtime.processes import DeathReports, Processes
 from tarry.runtime.reload import Reloads
@@ -216,18 +217,18 @@ class Master:
             self._upgrades.on_exit(pid)
             if child := ours.get(pid):
                 self._receive(child)  # its last messages may explain its end
-                self._handle_exit(child, exit_reason(status), now)
+                self._handle_exit(child, child.read_end(status), now)
 
-    def _handle_exit(self, child: ChildProcess, why: str, now: float) -> None:
-        pid, expected = child.pid, bool(child.stopping_since) or why == exit_reason(0)
-        was_ready, message = child.is_ready, child.record_exit(why)
+    def _handle_exit(self, child: ChildProcess, end: ProcessEnd, now: float) -> None:
+        pid, why, expected = child.pid, end.text, bool(child.stopping_since) or end.is_graceful
+        was_ready, message = child.is_ready, child.record_exit(end)
         delay = child.back_off(now)
         again = f"; another in {delay:.1f} s" if self._will_restart(child, now) else ""
         level = logging.INFO if expected else logging.WARNING
         _log.log(level, "%s ended, pid %d: %s, at %d jobs%s", child.name, pid, why, len(message["on"]), again)
-        start_error = child.start_error or f"{child.name} ended with {why} before it was ready; the log may say more"
+        start_error = child.start_error or f"{child.name} ended before it was ready: {why}; the log may say more"
         if not child.stopping_since:
-            self._give_up(f"{child.name} ended with {why} before the start was complete; the log may say more")
+            self._give_up(f"{child.name} ended before the start was complete: {why}; the log may say more")
         if child is self._processes.canary:
             # `record_exit` has cleared it, and the reload asks whether the canary was ready.
             child.is_ready = was_ready

@@ -13,9 +13,10 @@ from msgspec import Struct
 
 from tarry.errors import TarryError
 from tarry.runtime.board.scoreboard import Scoreboard
-from tarry.runtime.child_process import LATE, ChildProcess
+from tarry.runtime.child_process import ChildProcess
 from tarry.runtime.master_status import MasterStatus, PoolStatus
 from tarry.runtime.notify import Notifier
+from tarry.runtime.process_end import LATE
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
 from tarry.runtime.processes import Processes
 from tarry.runtime.role import Inherit, Plan, Role
@@ -89,7 +90,7 @@ class Reload:
         """The reload fails if the canary was not ready before."""
         assert self.canary is not None
         if not self.canary.is_ready:
-            self.fail(f"the canary ended with {why} before it was ready; the log may say more")
+            self.fail(f"the canary ended before it was ready: {why}; the log may say more")
 
     def check_canary(self, now: float) -> bool:
         """True: the canary was ready, and the processes may be replaced."""

@@ -33,8 +33,12 @@ BOOT_FAILED = 3
 CUT_OFF = 4
 """Exit status after `ChildContext.cut_off`."""
 
+ASKED_FROM = 128
+"""With the number of a signal added: the exit status of a process that has ended gracefully since that signal came."""
+
 # HUP is only recorded: one that is sent to the whole group, though meant for the master, must kill no child.
 _WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+_ENDING = {signal.SIGINT, signal.SIGTERM}
 _FLUSH_TIMEOUT = 2.0
 # Characters. The pipe drops a line of more than a million bytes.
 _MAX_FAILURE = 65536
@@ -54,6 +58,8 @@ class ChildContext:
         """Installed: INT (finish and exit), TERM (give jobs back and exit), USR1 (report). Wait on its fileno()."""
         self.is_orphaned = False
         """True: the master is gone, so exit. Set by `receive`."""
+        self.asked_by = 0
+        """The signal that asked it to end, INT or TERM; 0: none has come."""
         self._pipe, self._lock = pipe, threading.Lock()
         self._descriptors = _identity(pipe.fileno()), _identity(signals.fileno())
 
@@ -87,11 +93,12 @@ class ChildContext:
         came = self.signals.take()
         if signal.SIGHUP in came:
             handlers.reopen()
+        self.asked_by = next((number for number in came if number in _ENDING), self.asked_by)
         return came
 
     def should_exit(self) -> bool:
         """True: INT or TERM came, or the master is gone. For roles that treat these alike."""
-        return not {signal.SIGINT, signal.SIGTERM}.isdisjoint(self.take_signals()) or self.is_orphaned
+        return not _ENDING.isdisjoint(self.take_signals()) or self.is_orphaned
 
     def sleep(self, seconds: float) -> None:
         """Waits for a message or a signal; at most so long."""
@@ -225,7 +232,9 @@ def _identity(fd: int) -> tuple[int, int]:
 
 def _run_role(role: Role, child: ChildContext) -> int:
     try:
-        return role.run(child)
+        status = role.run(child)
+        # Only the process itself knows that a signal was the reason: the master may not have sent it.
+        return ASKED_FROM + child.asked_by if child.asked_by and not status else status
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:

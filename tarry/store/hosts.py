@@ -50,7 +50,8 @@ class PoolFigures(Struct, frozen=True):
     """Why its processes cannot start; empty: they can."""
     replaced: dict[str, StoredCount] = {}
     """How many of its processes had to be replaced, by the reason: `jobs`, `age` or `memory` (a limit of the pool),
-    `hang` (a job that did not end), `crash`."""
+    `hang` (a job that did not end), `crash` (an error of its own, as SIGSEGV), `killed` (SIGKILL from outside, often
+    for want of memory), `signal` (another one from outside, as SIGTERM)."""
 
 
 class WorkerFigures(Struct, frozen=True):

@@ -183,9 +183,9 @@ def test_each_job_of_a_worker_has_a_line() -> None:
 
 
 def test_how_the_last_one_ended_is_shown_where_nothing_runs() -> None:
-    gone = child(1, boot="gone", last_exit="signal 9")
+    gone = child(1, boot="gone", last_exit="crashed (SIGSEGV)")
     assert any(
-        "gone" in line and "after signal 9" in line
+        "gone" in line and "crashed (SIG" in line
         for line in lines(make_view(workers=[WorkerLine(gone, None, True, None)]))
     )
 

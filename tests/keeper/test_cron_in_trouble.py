@@ -168,8 +168,10 @@ def test_arguments_too_long_for_the_store_do_not_stop_other_schedules(
     assert one.tick() == 60.0
     assert [job.body for job in one.jobs()] == [b"[]"]
     assert [record.getMessage() for record in caplog.records] == [
-        ("schedule report: report: the arguments take 104 bytes; max_body is 50: store the data elsewhere and pass its"
-        " id, or raise max_body")
+        (
+            "schedule report: report: the arguments take 104 bytes; max_body is 50: store the data elsewhere and pass its"
+            " id, or raise max_body"
+        )
     ]
 
 

@@ -173,7 +173,12 @@ def test_the_master_and_its_processes() -> None:
     processes = [ProcessFigures("worker mail.1", 9.0, 70, 10.0), ProcessFigures("worker mail.1", 1.0, 50, 20.0)]
     found = scraped(MemoryStore(), host=HostFigures(5.0, True, False, [pool], processes))
     assert found["tarry_workers"] == {("mail", "busy"): 1, ("mail", "idle"): 3}
-    assert found["tarry_workers_replaced_total"] == {("mail", "age"): 2, ("mail", "crash"): 1, ("mail", "hang"): 0}
+    assert found["tarry_workers_replaced_total"] == {
+        ("mail", "age"): 2,
+        ("mail", "crash"): 1,
+        ("mail", "hang"): 0,
+        ("mail", "killed"): 0,
+    }
     assert (found["tarry_pool_failed"]["mail",], found["tarry_workers_wanted"]["mail",]) == (1, 5)
     # The one that took the place of the other.
     assert found["tarry_process_cpu_seconds_total"] == {("worker mail.1",): 1}

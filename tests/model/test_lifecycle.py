@@ -267,6 +267,8 @@ def test_after_a_death_at_once_then_after_five_seconds() -> None:
     assert (first.to, first.due) == (State.READY, NOW)
     assert (second.to, second.due) == (State.SCHEDULED, NOW + 5 * SECOND)
     assert message(first) == ("WorkerDied", "worker worker-1 died while this job was on")
+    known = ended(job_in(State.RUNNING), outcome.Lost(on=True, why="crashed (SIGSEGV)"), Rules())
+    assert message(known) == ("WorkerDied", "worker worker-1 died while this job was on: crashed (SIGSEGV)")
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def wait_for_signals(child: ChildContext, limit: int | None = None) -> list[int]
     sleeper.register(child.signals, select.POLLIN)
     sleeper.register(child.parent_fd, select.POLLIN)
     sleeper.poll(limit)
-    return child.signals.take()
+    return child.take_signals()
 
 
 def run_until_stopped(notes: Notes, child: ChildContext) -> int:

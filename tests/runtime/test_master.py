@@ -20,9 +20,9 @@ def test_a_killed_worker_is_replaced_at_once(harness: MasterHarness) -> None:
     until(lambda: len(harness.ready()) == 2 and first not in harness.ready())
     assert second in harness.ready()
     (again,) = [child for child in harness.children() if child.pid != second]
-    assert again.last_exit == "signal 9"
+    assert again.last_exit == "killed (SIGKILL, perhaps out of memory)"
     assert again.name in ("worker default.1", "worker default.2")
-    assert f"ended, pid {first}: signal 9" in harness.log()
+    assert f"ended, pid {first}: killed (SIGKILL, perhaps out of memory)" in harness.log()
 
 
 def test_the_keeper_learns_who_is_gone_and_what_it_was_at(harness: MasterHarness) -> None:
@@ -30,7 +30,33 @@ def test_the_keeper_learns_who_is_gone_and_what_it_was_at(harness: MasterHarness
     (pid,) = harness.ready()
     os.kill(pid, signal.SIGKILL)
     until(harness.deaths_told)
-    assert harness.deaths_told() == [{"gone": f"owner-{pid}", "on": BOTH, "stuck": [], "why": "signal 9"}]
+    assert harness.deaths_told() == [
+        {"gone": f"owner-{pid}", "on": BOTH, "stuck": [], "why": "killed (SIGKILL, perhaps out of memory)"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "why", "counts_as"),
+    [
+        (signal.SIGKILL, "killed (SIGKILL, perhaps out of memory)", "killed"),
+        (signal.SIGSEGV, "crashed (SIGSEGV)", "crash"),
+        (signal.SIGABRT, "crashed (SIGABRT)", "crash"),
+        (signal.SIGALRM, "ended by SIGALRM from outside", "signal"),
+        (signal.SIGTERM, "ended by SIGTERM from outside", "signal"),
+        (signal.SIGINT, "ended by SIGINT from outside", "signal"),
+    ],
+)
+def test_how_a_process_ended_is_told_apart(
+    harness: MasterHarness, number: signal.Signals, why: str, counts_as: str
+) -> None:
+    harness.serve(("worker", "default", 1, "plain"), KEEPER)
+    (pid,) = harness.ready()
+    os.kill(pid, number)
+    until(lambda: harness.ready() not in ([], [pid]))
+    assert f"ended, pid {pid}: {why}, at 0 jobs" in harness.log()
+    assert [line["why"] for line in until(harness.deaths_told)] == [why]
+    assert [child.last_exit for child in harness.children()] == [why]
+    until(lambda: [pool.ended for pool in harness.board().notice.pools if pool.name] == [{counts_as: 1}])
 
 
 def test_an_exit_with_0_is_no_excuse_for_what_it_was_at(harness: MasterHarness) -> None:
@@ -38,7 +64,7 @@ def test_an_exit_with_0_is_no_excuse_for_what_it_was_at(harness: MasterHarness) 
     (pid,) = harness.ready()
     os.kill(pid, signal.SIGTERM)
     until(harness.deaths_told)
-    assert harness.deaths_told() == [{"gone": f"owner-{pid}", "on": BOTH, "stuck": [], "why": "status 0"}]
+    assert harness.deaths_told() == [{"gone": f"owner-{pid}", "on": BOTH, "stuck": [], "why": "status 143"}]
 
 
 def test_a_role_that_crashes_is_logged_with_its_traceback(harness: MasterHarness) -> None:
@@ -103,7 +129,9 @@ def test_the_second_one_kills_and_blames_no_job(harness: MasterHarness, number: 
     assert alive(pid)
     master.send_signal(number)
     assert harness.wait_for_exit(master) == (0, "")
-    assert harness.deaths_told() == [{"gone": f"owner-{pid}", "on": [], "stuck": [], "why": "signal 9"}]
+    assert harness.deaths_told() == [
+        {"gone": f"owner-{pid}", "on": [], "stuck": [], "why": "killed by the master: it ends at once"}
+    ]
 
 
 @pytest.mark.parametrize("grace", [0.0, 0.5])
@@ -140,7 +168,7 @@ def test_a_child_that_cannot_boot_ends_the_first_start(harness: MasterHarness, e
     master = harness.start(TWO, ("worker", "slow", 1, ending), KEEPER)
     status, said = harness.wait_for_exit(master)
     assert status == 1
-    reason = {"cannot_boot": "could not start: no module named shop\n", "exits_at_boot": "ended with status 7"}[ending]
+    reason = {"cannot_boot": "could not start: no module named shop\n", "exits_at_boot": "ended before "}[ending]
     assert said.startswith(f"worker slow.1 {reason}")
     assert not harness.facts("serving")
     assert not harness.pid_file.exists()
@@ -182,7 +210,7 @@ def test_a_process_that_is_killed_for_a_job_tells_first_where_its_threads_are(ha
     harness.serve(("worker", "default", 1, "overdue_and_tells"), KEEPER)
     (line,) = until(harness.deaths_told)
     told = 'Stack when it was killed (most recent call last):\n  File "shop.py", line 7 in first'
-    assert (line["stacks"], line["why"]) == ({FIRST.hex(): told}, "signal 9")
+    assert (line["stacks"], line["why"]) == ({FIRST.hex(): told}, "killed by the master: a job did not end")
 
 
 def test_a_job_past_its_time_is_killed_and_its_neighbours_are_not_blamed(harness: MasterHarness) -> None:
@@ -191,7 +219,12 @@ def test_a_job_past_its_time_is_killed_and_its_neighbours_are_not_blamed(harness
     (line,) = harness.deaths_told()
     assert line.pop("stacks") == {}, "it did not say which thread it was"
     assert line.pop("epochs") == {FIRST.hex(): 3}
-    assert line == {"gone": line["gone"], "on": [], "stuck": [FIRST.hex()], "why": "signal 9"}
+    assert line == {
+        "gone": line["gone"],
+        "on": [],
+        "stuck": [FIRST.hex()],
+        "why": "killed by the master: a job did not end",
+    }
     until(harness.ready)
     assert f"job {UUID(bytes=FIRST)} (shop.first) still ran" in harness.log()
     assert " s after its start, past its timeout" in harness.log()

@@ -243,7 +243,11 @@ TABLE: Mapping[Callable[[MasterHarness], Process], Mapping[str, Up | Gone]] = {
     | dict.fromkeys(FORCED, AT_ONCE),
     trying: stops(WAITS)
     | goes_on(2)
-    | {"canary killed": Up("serving", 1, 2, trouble="the canary ended with signal 9 before it was ready")},
+    | {
+        "canary killed": Up(
+            "serving", 1, 2, trouble="the canary ended before it was ready: killed (SIGKILL, perhaps out of memory)"
+        )
+    },
     turning: stops(WAITS) | goes_on(2),
     recycling: stops(WAITS) | goes_on(1),
     leaving: stops(WAITS)

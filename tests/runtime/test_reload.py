@@ -72,7 +72,7 @@ def test_reload_timeout_ends_what_takes_too_long(harness: MasterHarness) -> None
     ("canary", "why"),
     [
         ("canary_fails", "canary could not start: no module named shop"),
-        ("canary_exits", "the canary ended with status 7 before it was ready"),
+        ("canary_exits", "the canary ended before it was ready: status 7"),
         ("canary_never_ready", "the canary was not ready within 0.5 s"),
     ],
 )
@@ -224,7 +224,10 @@ def test_who_takes_too_much_memory_is_killed_and_the_jobs_that_were_on_count_it(
     harness.serve(("worker", "default", 1, "busy"), KEEPER, limits=Limits(kill_memory=12_000_000))
     until(harness.deaths_told)
     assert harness.deaths_told()[0]["on"] == [FIRST.hex(), SECOND.hex()]
-    assert (harness.deaths_told()[0]["stuck"], harness.deaths_told()[0]["why"]) == ([], "signal 9")
+    assert (harness.deaths_told()[0]["stuck"], harness.deaths_told()[0]["why"]) == (
+        [],
+        "killed by the master: it took more memory than kill_memory",
+    )
     named = f"{UUID(bytes=FIRST)} (shop.first), {UUID(bytes=SECOND)} (shop.zweites·)"
     assert f"12 MB of memory, more than kill_memory; jobs on, each counts a death: {named}\n" in harness.log()
 

@@ -81,7 +81,7 @@ def test_a_reload_at_its_end_and_all_serve_as_it_says(harness: MasterHarness, ch
     until(lambda: {child.generation for child in harness.board().children} == {harness.board().notice.generation})
     board = harness.board()
     assert (board.state, board.notice.trouble, len(harness.ready("keeper"))) == ("serving", "", 1)
-    print(f"generation {board.notice.generation}, {wanted} workers, {harness.log().count('signal 9')} killed")
+    print(f"generation {board.notice.generation}, {wanted} workers, {harness.log().count('killed (SIGKILL')} killed")
     master.send_signal(signal.SIGINT)
     check_ended(harness, master)
 

@@ -171,7 +171,7 @@ def _doing(line: WorkerLine) -> str:
         return line.job.task
     if line.child.role == SERVER:
         return quantity(line.child.held, "connection")
-    return f"after {line.child.last_exit}" if line.child.last_exit else "·"
+    return line.child.last_exit or "·"
 
 
 def _worker_name(line: WorkerLine) -> str:

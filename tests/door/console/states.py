@@ -17,4 +17,4 @@ VIAS = ("http", "console", "command", "operation", "program")
 WORKER_STATES = ("starting", "stopping", "gone")
 PHASES = ("storing", "cancelling", "undoing")
 """Of a flow, where its state does not say it."""
-REPLACED = ("jobs", "age", "memory", "hang", "crash")
+REPLACED = ("jobs", "age", "memory", "hang", "crash", "killed", "signal")
