@@ -292,7 +292,9 @@ class Client:
     async def await_finished(self, id: bytes, timeout: float | None) -> Job | None:
         """The same, awaited."""
         is_over, job = await asyncio.to_thread(self._fetch_finished, id)
-        return job if is_over else self._check_finished(*await self.await_end(id, timeout), id, timeout)
+        if not is_over:
+            is_over, job = await self.await_end(id, timeout)
+        return job if is_over else await asyncio.to_thread(self._check_finished, False, None, id, timeout)
 
     async def await_end(self, id: bytes, timeout: float | None) -> tuple[bool, Job | None]:
         """Waits up to `timeout` seconds for the end of a job that had not finished when it was read last: (True, the
@@ -322,9 +324,7 @@ class Client:
 
     def _check_finished(self, is_finished: bool, job: Job | None, id: bytes, timeout: float | None) -> Job | None:
         if not is_finished:
-            why = self._waiting.trouble
-            unasked = f"; the store cannot be asked: {why}" if why else ""
-            raise ResultTimeout(f"job {ids.text(id)} has not finished after {timeout:g} s{unasked}")
+            raise ResultTimeout(self._waiting.timeout_text(id, timeout or 0.0))
         return job
 
     # Change

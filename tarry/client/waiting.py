@@ -9,13 +9,19 @@ from typing import Any
 
 from tarry.errors import StoreError
 from tarry.model.job import Job
+from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.shared.backoff import Backoff
 from tarry.store.shared.partial_result import partial_result
 from tarry.store.shared.wakeup.sleeper import FOLLOW, RESULT, Wakeup
+from tarry.store.waiting.unfinished import why_unfinished
 from tarry.tasks import progress, shield
 from tarry.tasks.lazy_asyncio import asyncio
 
+_log = logging.getLogger("tarry.client")
+
+HINT_AFTER = 5.0
+"""Seconds after which a wait without end logs what the job waits for, if that is known."""
 # Wake-ups may get lost.
 POLL_INTERVAL = 1.0
 """Seconds between two reads of the jobs if no wake-up comes."""
@@ -79,7 +85,10 @@ class Waiting:
         waiter = Waiter(notify)
         try:
             self.add(id, waiter)
-            shield.wait(ended.wait, timeout)
+            if timeout is not None or not shield.wait(ended.wait, HINT_AFTER):
+                if timeout is None:
+                    self._log_hint(id)
+                shield.wait(ended.wait, timeout)
         finally:
             self.remove(id, waiter)
         return (True, found[0]) if found else (False, None)
@@ -96,12 +105,25 @@ class Waiting:
 
         waiter = Waiter(notify)
         self.add(id, waiter)
+        # In a thread: it asks the store.
+        hint = loop.call_later(HINT_AFTER, loop.run_in_executor, None, self._log_hint, id) if timeout is None else None
         try:
             return True, await asyncio.wait_for(future, timeout)
         except TimeoutError:
             return False, None
         finally:
+            if hint is not None:
+                hint.cancel()
             self.remove(id, waiter)
+
+    def timeout_text(self, id: bytes, timeout: float) -> str:
+        """What to tell whoever has waited so long in vain. Reads the store."""
+        why = f"the store cannot be asked: {self.trouble}" if self.trouble else why_unfinished(self._store, id)
+        return f"job {ids.text(id)} has not finished after {timeout:g} s" + (f"; {why}" if why else "")
+
+    def _log_hint(self, id: bytes) -> None:
+        if why := "" if self.trouble else why_unfinished(self._store, id):
+            _log.warning("job %s waits: %s", ids.text(id), why)
 
     def add(self, id: bytes, waiter: Waiter) -> None:
         """Notifies this waiter from now on, in the thread that reads the jobs. One that follows is notified at once."""
@@ -156,7 +178,7 @@ class Waiting:
         except StoreError as error:
             self.trouble = str(error)
             if self._backoff.fail(time.monotonic()):
-                logging.getLogger("tarry.client").warning("waiting for jobs: %s", error)
+                _log.warning("waiting for jobs: %s", error)
             return False
         self.trouble = ""
         self._backoff.succeed()

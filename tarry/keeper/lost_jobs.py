@@ -30,8 +30,8 @@ def outcome_of(
     job: Job, on: Collection[str], stuck: Mapping[str, bytes], shared: Collection[str], why: str = ""
 ) -> Outcome:
     """What became of the attempt at a job whose owner is gone. on: ids of the jobs that count the crash; stuck: the
-    notes of those for which the owner was killed; shared: the batch tasks of which it ran several jobs in one call; why:
-    how it died."""
+    notes of those for which the owner was killed; shared: the batch tasks of which it ran several jobs in one call;
+    why: how it died."""
     if owner.is_outside(job.owner):
         # Nobody sees such a program die. A lease that ran out must count, or a job that kills it would come for ever.
         # At once: the lease was the time that it had to run, and the rule's delay is for what failed.

@@ -11,7 +11,7 @@ from tarry.model.flow.own_queues import is_own_queue, owner_of
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_near_poison
 from tarry.model.limit import EACH, TASK, Level, Limit
-from tarry.store.hosts import Host, PoolFigures
+from tarry.store.hosts import Host, PoolFigures, serving_pools
 from tarry.store.waiting.counts import CappedCount
 
 EVERY_QUEUE = "*"
@@ -195,14 +195,6 @@ def _serving(hosts: Sequence[Host], queue: str) -> Sequence[PoolFigures] | None:
 def _has(host: Host, name: str) -> bool:
     """Whether this is the name of the master or of one of its workers."""
     return name in (host.instance, *host.more_workers, *(worker.owner for worker in host.workers))
-
-
-def serving_pools(pools: Sequence[PoolFigures], queue: str) -> list[PoolFigures] | None:
-    """Those of the pools that serve the queue; None: one of them does not say what it serves."""
-    # A master of an earlier version does not tell.
-    if any(pool.queues is None for pool in pools):
-        return None
-    return [pool for pool in pools if {queue, EVERY_QUEUE} & set(pool.queues or ())]
 
 
 def _passing(facts: WaitingFacts) -> Iterator[WaitingReason]:

@@ -1,7 +1,7 @@
 """Which masters there are, on all hosts: each writes its own cell (`keeper/hosts.py`), and anyone can read them."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -122,6 +122,14 @@ class Host(Struct, frozen=True):
     def is_local(self) -> bool:
         """The master runs on this machine; in a container, in this container."""
         return owner.is_local(self.instance)
+
+
+def serving_pools(pools: Sequence[PoolFigures], queue: str) -> list[PoolFigures] | None:
+    """Those of the pools that serve the queue; None: one of them does not say what it serves."""
+    # A master of an earlier version does not tell.
+    if any(pool.queues is None for pool in pools):
+        return None
+    return [pool for pool in pools if {queue, "*"} & set(pool.queues or ())]
 
 
 def list_hosts(store: Store, now: int | None = None) -> list[Host]:

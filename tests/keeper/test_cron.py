@@ -373,6 +373,8 @@ def test_a_task_that_is_declared_again_keeps_its_schedule(clock: FakeClock) -> N
 def test_it_logs_nothing_on_a_good_day(host: Hosts, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     one = host()
+    # That its store is new is told.
+    caplog.clear()
     for _ in range(5):
         one.tick()
         clock.advance(DAY / SECOND / 1440)

@@ -31,6 +31,9 @@ class StaleCells(MemoryStore):
         return super().kv_list(prefix) if self.stale is None else self.stale
 
 
+WAY_OUT = "store the data elsewhere and pass its id, or raise max_body"
+
+
 def test_a_host_that_was_held_up_in_the_middle_does_not_run_it_again(clock: FakeClock) -> None:
     store = StaleCells(clock.now)
     quick, slow = (TickingHost(store, clock, shop(cron="@daily")) for _ in range(2))
@@ -168,10 +171,7 @@ def test_arguments_too_long_for_the_store_do_not_stop_other_schedules(
     assert one.tick() == 60.0
     assert [job.body for job in one.jobs()] == [b"[]"]
     assert [record.getMessage() for record in caplog.records] == [
-        (
-            "schedule report: report: the arguments take 104 bytes; max_body is 50: store the data elsewhere and pass its"
-            " id, or raise max_body"
-        )
+        "schedule report: report: the arguments take 104 bytes; max_body is 50: " + WAY_OUT
     ]
 
 

@@ -5,20 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tarry.keeper.waiting_reasons import (
-    MOST_COUNTED,
-    SENTENCES,
-    EndpointState,
-    LimitUse,
-    WaitingFacts,
-    serving_pools,
-    waiting_reasons,
-)
+from tarry.keeper.waiting_reasons import MOST_COUNTED, SENTENCES, EndpointState, LimitUse, WaitingFacts, waiting_reasons
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.flow.node_ids import flow_id, node_id
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
-from tarry.store.hosts import LOST, Host, PoolFigures, WorkerFigures
+from tarry.store.hosts import LOST, Host, PoolFigures, WorkerFigures, serving_pools
 from tarry.store.ids import uuid7
 from tarry.store.waiting.counts import CappedCount
 

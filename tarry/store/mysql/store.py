@@ -299,11 +299,8 @@ class MysqlStore(ScanningSqlStore):
 
     def _ready_queues(self) -> list[str]:
         walks = [DistinctScan(table, "queue", "1", 10**6) for table in ("tarry_ready", "tarry_laned")]
-        return [
-            queue.decode("utf-8", "replace")
-            for queues in self._call(lambda link: scan_distinct(link, walks))
-            for queue in queues
-        ]
+        found = self._call(lambda link: scan_distinct(link, walks))
+        return [queue.decode("utf-8", "replace") for queues in found for queue in queues]
 
     def _ready_dues(self, queue: str, most: int) -> list[int]:
         where = f"FORCE INDEX (PRIMARY) WHERE queue = {text(queue)}"

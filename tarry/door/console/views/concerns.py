@@ -9,11 +9,10 @@ from tarry.client.queue_records import QueueRecord
 from tarry.door.http.methods.hosts import StoreRecord
 from tarry.keeper.records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
-from tarry.keeper.waiting_reasons import serving_pools
 from tarry.model.duration import SECOND
 from tarry.push.health import CLOSED
 from tarry.push.task_records import TaskRecord
-from tarry.store.hosts import PoolFigures
+from tarry.store.hosts import PoolFigures, serving_pools
 from tarry.worker.external_queues import is_external
 
 LATE = 60.0

@@ -15,12 +15,11 @@ from tarry.door.http.methods.limits import EVERY_QUEUE, list_limits
 from tarry.door.http.methods.queues import QueuePath, get_queue, list_queues, pause_queue, purge_queue, resume_queue
 from tarry.keeper.records import LimitRecord
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
-from tarry.keeper.waiting_reasons import serving_pools
 from tarry.metrics.store_look import StoreLook
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.limit import QUEUE
-from tarry.store.hosts import PoolFigures
+from tarry.store.hosts import PoolFigures, serving_pools
 from tarry.worker.external_queues import is_external
 
 _SHOWN = 20
