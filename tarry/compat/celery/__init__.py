@@ -14,6 +14,7 @@ from tarry.compat.celery.app import Celery, shared_task
 from tarry.compat.celery.canvas import Signature, chain, chord, group, signature
 from tarry.compat.celery.differences import CeleryDifference, CeleryNotSupported
 from tarry.compat.celery.result import AsyncResult
+from tarry.compat.celery.sending.routes import KombuExchange, KombuQueue
 from tarry.compat.celery.task import CeleryTask
 
 Task = CeleryTask
@@ -57,6 +58,7 @@ def _add_module(path: str, **names: Any) -> None:
 _add_module("utils")
 _add_module("utils.log", get_task_logger=get_task_logger, get_logger=get_task_logger)
 _add_module("app.task", Task=CeleryTask)
+_add_module("kombu", Queue=KombuQueue, Exchange=KombuExchange)
 _add_module("contrib")
 _add_module("contrib.django")
 _add_module("contrib.django.task", DjangoTask=CeleryTask)

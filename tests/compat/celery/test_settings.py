@@ -1,5 +1,6 @@
 """Settings: where they come from, what they do, and what is said of those that do nothing."""
 
+import importlib
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,7 @@ import pytest
 from tarry.compat.celery import Celery, CeleryDifference, crontab
 from tarry.compat.celery.differences import CeleryNotSupported, forget_warnings
 from tarry.compat.celery.schedules import as_cron, schedule
+from tarry.compat.celery.sending.routes import find_route
 from tarry.compat.celery.settings import CelerySettings
 
 
@@ -258,3 +260,12 @@ def test_tasks_of_djangos_apps_are_found_and_django_is_set_up_for_them(tmp_path:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert (ran.stdout, ran.stderr) == ("contenttypes.ContentType site ['Asia/Tokyo']\n", "")
+
+
+def test_a_queue_of_kombu_in_the_settings_leads_by_its_routing_key() -> None:
+    kombu = importlib.import_module("tarry.compat.celery.kombu")
+    app, exchange = Celery("shop", store="memory://"), kombu.Exchange("shop", type="direct")
+    with pytest.warns(CeleryDifference, match="task_queues"):
+        app.conf.task_queues = (kombu.Queue("mail", exchange, routing_key="shop.mail", durable=True),)
+    app.conf.task_routes = {"shop.send": {"routing_key": "shop.mail"}}
+    assert find_route(app.conf, "shop.send") == {"routing_key": "shop.mail", "queue": "mail"}

@@ -14,6 +14,20 @@ def name_of_queue(queue: Any) -> str | None:
     return None if queue is None else str(getattr(queue, "name", queue))
 
 
+class KombuExchange:
+    """`kombu.Exchange`, by its name; it has no effect."""
+
+    def __init__(self, name: str = "", type: str = "", **arguments: Any) -> None:
+        self.name, self.type, self.arguments = name, type, arguments
+
+
+class KombuQueue:
+    """`kombu.Queue`, as one of `task_queues`: a route with its routing key leads to it. All else has no effect."""
+
+    def __init__(self, name: str = "", exchange: Any = None, routing_key: str = "", **arguments: Any) -> None:
+        self.name, self.exchange, self.routing_key, self.arguments = name, exchange, routing_key, arguments
+
+
 def find_route(conf: Any, task: str) -> Mapping[str, Any]:
     """The route of a task by `task_routes`; its queue also by the routing key that one of `task_queues` has."""
     route = route_of(conf.task_routes, task)
