@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from tarry.kinds import DURATION, FILE, FROM_0, FROM_1, RATE, SECONDS, SOME_SIZE, parse_list, parse_table
+from tarry.kinds import DURATION, FILE, FLAG, FROM_0, FROM_1, RATE, SECONDS, SOME_SIZE, parse_list, parse_table
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.listen_address import ListenAddress, listen_address
 from tarry.settings import Kind, SettingsSource
@@ -81,6 +81,8 @@ class ServerConfig(Struct, frozen=True):
 
     http: Annotated[tuple[ListenAddress, ...], ADDRESSES] = ()
     beanstalk: Annotated[tuple[ListenAddress, ...], ADDRESSES] = ()
+    beanstalk_auth: Annotated[bool, FLAG] = False
+    """Whether clients of beanstalk have to send `auth TOKEN` first, an extension of its protocol."""
     tokens: Annotated[Path | None, FILE] = None
     """The file of tokens; without it and `passwords` anybody who reaches the server may do everything."""
     passwords: Annotated[Path | None, FILE] = None
@@ -164,6 +166,8 @@ def check_server(config: ServerConfig, source: SettingsSource) -> None:
     for name in ("key", "client_ca"):
         if getattr(config, name) is not None and config.certificate is None:
             raise source.wrong(("server", name), "a certificate as well", str(getattr(config, name)))
+    if config.beanstalk_auth and config.tokens is None:
+        raise source.wrong(("server", "beanstalk_auth"), "server.tokens as well", True)
     seen: set[ListenAddress] = set()
     for door, addresses in config.addresses.items():
         for address in addresses:

@@ -100,6 +100,7 @@ class DoorServer:
                 max_job_size=self._config.max_job_size,
                 backlog=self._config.backlog,
                 left_to_others=self._left_to_others,
+                access=self._service.access if self._config.beanstalk_auth else None,
             )
         if self._certificate is not None:
             self._certificate_watch = asyncio.create_task(self._watch_certificate(self._certificate))

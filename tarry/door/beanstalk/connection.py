@@ -9,6 +9,7 @@ from tarry.door.beanstalk.parser import MAX_JOB_SIZE
 from tarry.door.beanstalk.session import Session
 from tarry.door.beanstalk.shared import BeanstalkDoor, Service
 from tarry.door.connections import Connections, peer_address, watch_peer
+from tarry.door.identity.access import DoorAccess
 from tarry.door.socket_listener import LeftToOthers, SocketListener, nothing_to_others
 from tarry.errors import Busy, Draining, StoreError
 from tarry.tasks.lazy_asyncio import asyncio
@@ -47,7 +48,7 @@ class BeanstalkConnection(asyncio.Protocol):
         self._listener.opened(self)
         watch_peer(stream)
         stream.set_write_buffer_limits(WRITE_AHEAD)
-        self._session = Session(self._door, self._write, stream.close)
+        self._session = Session(self._door, self._write, stream.close, self._address)
         if self._listener.is_draining:
             # It was accepted just before: without this it would take jobs until it is cut off amid one.
             self._session.drain()
@@ -192,11 +193,15 @@ async def start_beanstalk(
     max_job_size: int = MAX_JOB_SIZE,
     backlog: int = MOST_CONNECTIONS,
     left_to_others: LeftToOthers = nothing_to_others,
+    access: DoorAccess | None = None,
 ) -> BeanstalkListener:
-    """Serves the protocol on sockets that listen already; StoreError. max_job_size: bytes of a job's body.
-    backlog, left_to_others: of `SocketListener`."""
+    """Serves the protocol on sockets that listen already; StoreError.
+
+    max_job_size: bytes of a job's body. backlog, left_to_others: of `SocketListener`. access: knows the tokens that
+    clients have to send; None: they need none.
+    """
     await service.start()
-    door = BeanstalkDoor(service, asyncio.get_running_loop(), max_job_size=max_job_size)
+    door = BeanstalkDoor(service, asyncio.get_running_loop(), max_job_size=max_job_size, access=access)
     listener = BeanstalkListener(door, connections or Connections(MOST_CONNECTIONS))
     await listener.start(sockets, backlog, left_to_others)
     return listener

@@ -7,6 +7,7 @@ from tarry.door.beanstalk import records, replies, stats
 from tarry.door.beanstalk.parser import Command
 from tarry.door.beanstalk.shared import DEFAULT_TUBE, BeanstalkDoor
 from tarry.door.beanstalk.tube_choice import TubeChoice
+from tarry.door.identity.access import Scope
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
 
@@ -55,14 +56,14 @@ class Looking:
         return self._look(command.number, lambda job: stats.job_stats(door, command.number, job, door.now()))
 
     def _look(self, number: int, make_reply: Callable[[Job], bytes]) -> StoreCall | bytes:
-        door = self._door
+        door, rights = self._door, self._tubes.rights
         id = door.numbers.id(number)
         if id is None:
             return replies.NOT_FOUND
 
         def reply(jobs: list[Job | None]) -> bytes:
             job = jobs[0]
-            if job is None or records.state_of(job, door.now()) is None:
+            if job is None or records.state_of(job, door.now()) is None or not rights.allows(Scope.READ, job.queue):
                 return replies.NOT_FOUND
             return make_reply(job)
 
@@ -104,10 +105,11 @@ class Looking:
 
     def list_tubes(self, command: Command) -> StoreCall:
         """All that have jobs, or that connections of this process use or watch."""
-        door = self._door
+        door, rights = self._door, self._tubes.rights
 
         def reply(names: set[str]) -> bytes:
-            return replies.names([DEFAULT_TUBE, *sorted((names | door.used_tubes()) - {DEFAULT_TUBE})])
+            found = [DEFAULT_TUBE, *sorted((names | door.used_tubes()) - {DEFAULT_TUBE})]
+            return replies.names([tube for tube in found if rights.allows(Scope.READ, tube)])
 
         return StoreCall(door.tubes.names, reply)
 

@@ -254,4 +254,5 @@ _READERS: tuple[tuple[bytes, Reader], ...] = (
     (b"list-tubes", _alone("list-tubes")),
     (b"quit", lambda rest: Command("quit")),
     (b"pause-tube", _pause_tube),
+    (b"auth ", lambda rest: Command("auth", body=rest)),
 )

@@ -19,6 +19,9 @@ TOUCHED = b"TOUCHED\r\n"
 KICKED = b"KICKED\r\n"
 NOT_IGNORED = b"NOT_IGNORED\r\n"
 PAUSED = b"PAUSED\r\n"
+AUTHORIZED = b"AUTHORIZED\r\n"
+NOT_AUTHORIZED = b"NOT_AUTHORIZED\r\n"
+"""Of the extension `auth`; clients take what they do not know for an error."""
 
 
 def inserted(number: int) -> bytes:

@@ -1,5 +1,7 @@
 """`reserve-job`: takes one job by its id, in one call of the store."""
 
+from collections.abc import Callable
+
 from tarry.door.beanstalk import records
 from tarry.door.beanstalk.shared import BeanstalkDoor
 from tarry.door.given_jobs import GivenJobs
@@ -13,14 +15,15 @@ from tarry.store.shards.sharded import ShardedStore
 LEASE = 15 * SECOND
 
 
-def reserve_job(door: BeanstalkDoor, id: bytes, owner: str) -> Job | None:
-    """The job, which `owner` holds from now on; None if it is reserved already or there is none. Blocks. StoreError.
+def reserve_job(door: BeanstalkDoor, id: bytes, owner: str, allows: Callable[[str], bool]) -> Job | None:
+    """The job, which `owner` holds from now on; None if it is reserved already, there is none, or its tube is not
+    allowed. Blocks. StoreError.
 
     A store gives no job by its id. So one call makes this job the first of its tube and takes the first.
     """
     store, job = _find(door.client.store, id)
     # A paused tube gives nothing, and its job would be left at the front.
-    if job is None or store.queues().get(job.queue, False):
+    if job is None or not allows(job.queue) or store.queues().get(job.queue, False):
         return None
     now = door.now()
     try:

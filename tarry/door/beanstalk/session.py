@@ -27,10 +27,12 @@ class Session:
     All is called on the event loop's thread.
     """
 
-    def __init__(self, door: BeanstalkDoor, write: Callable[[bytes], None], close: Callable[[], None]) -> None:
+    def __init__(
+        self, door: BeanstalkDoor, write: Callable[[bytes], None], close: Callable[[], None], address: str = ""
+    ) -> None:
         self._door = door
         self._conversation = talk = Conversation(door, write, close)
-        self._tubes = tubes = TubeChoice(door)
+        self._tubes = tubes = TubeChoice(door, address)
         self._taking = taking = Taking(talk, tubes, self._reply)
         self._puts: list[Job] = []
         self._roles: set[str] = set()
@@ -39,6 +41,7 @@ class Session:
             "refused": lambda command: talk.write(command.answer),
             "put": lambda command: talk.write(replies.OUT_OF_MEMORY),
             "quit": lambda command: talk.quit(),
+            "auth": lambda command: talk.write(tubes.rights.authenticate(command.body)),
             "browser": lambda command: self._drop_browser(),
             "use": lambda command: talk.write(tubes.use(command.tube)),
             "watch": lambda command: talk.write(tubes.watch(command.tube)),
@@ -108,7 +111,7 @@ class Session:
     def put(self, command: Command) -> bool:
         """See `Commands`. Without numbers for new jobs it is answered as any other command."""
         door = self._door
-        if len(self._puts) >= PUTS_TOGETHER or not door.numbers.is_ready:
+        if len(self._puts) >= PUTS_TOGETHER or not door.numbers.is_ready or self._tubes.refusal(command):
             return False
         door.counts["put"] += 1
         self._add_role("producers")
@@ -133,6 +136,9 @@ class Session:
         verb = command.verb
         if counted := command.counted if verb in _NO_COMMANDS else verb:
             self._door.counts[counted] += 1
+        if refusal := self._tubes.refusal(command):
+            self._conversation.write(refusal)
+            return
         if verb in _WORKER_VERBS:
             if verb != "reserve-job":
                 self._add_role("workers")

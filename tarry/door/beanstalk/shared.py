@@ -17,6 +17,7 @@ from tarry.door.beanstalk.pauses import TubePauses
 from tarry.door.beanstalk.records import Rule, by_holder, ttr_of
 from tarry.door.beanstalk.tubes import Tubes
 from tarry.door.external_marks import ExternalMarks
+from tarry.door.identity.access import DoorAccess
 from tarry.errors import Busy, Draining, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
@@ -115,7 +116,16 @@ class TubeCounts(Struct):
 class BeanstalkDoor:
     """Numbers, counters and the store's time, for all connections."""
 
-    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop, *, max_job_size: int = MAX_JOB_SIZE) -> None:
+    def __init__(
+        self,
+        service: Service,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        max_job_size: int = MAX_JOB_SIZE,
+        access: DoorAccess | None = None,
+    ) -> None:
+        """access: knows the tokens that clients have to send; None: they need none."""
+        self.access = access
         client = service.client
         self.ring, self.claims, self.client, self.loop = service.ring, service.claims, client, loop
         self.max_job_size = min(max_job_size, client.factory.max_body)

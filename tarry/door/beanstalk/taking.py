@@ -11,6 +11,7 @@ from tarry.door.beanstalk.reservations import Reservations
 from tarry.door.beanstalk.reserve_job import reserve_job
 from tarry.door.beanstalk.shared import TakeTicket, add
 from tarry.door.beanstalk.tube_choice import TubeChoice
+from tarry.door.identity.access import Scope
 from tarry.errors import Busy, Draining, StoreError
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
@@ -49,7 +50,7 @@ class Taking:
         self._begin_wait()
         self._reservations.watch_margin(not at_once)
         try:
-            self._ticket = self._door.claims.take(self._tubes.watched, self._on_taken, wait=wait)
+            self._ticket = self._door.claims.take(self._tubes.takeable(), self._on_taken, wait=wait)
         except (Busy, Draining) as error:
             self._on_taken(error)
 
@@ -58,7 +59,12 @@ class Taking:
         id = self._find(command.number)
         if id is not None:
             self._conversation.begin()
-            self._door.call(partial(reserve_job, self._door, id, self._door.claims.owner), self._on_chosen)
+            self._door.call(
+                partial(
+                    reserve_job, self._door, id, self._door.claims.owner, self._tubes.rights.guard_tube(Scope.TAKE)
+                ),
+                self._on_chosen,
+            )
 
     def stop_waiting(self) -> None:
         """A job came into its safety margin, or the client has half closed the connection."""
@@ -127,7 +133,7 @@ class Taking:
             return
         id = self._find(command.number)
         if id is not None:
-            self._change(id, records.delete, self._deleted)
+            self._change(id, self._tubes.rights.guard(Scope.OPERATE, records.delete), self._deleted)
 
     def release(self, command: Command) -> None:
         """Gives a job back."""
@@ -148,7 +154,7 @@ class Taking:
         """Makes one job ready."""
         id = self._find(command.number)
         if id is not None:
-            self._change(id, records.kick, lambda job: replies.KICKED)
+            self._change(id, self._tubes.rights.guard(Scope.OPERATE, records.kick), lambda job: replies.KICKED)
 
     def _deleted(self, job: Job) -> bytes:
         self._door.tube(job.queue).deletes += 1

@@ -1,20 +1,31 @@
 """Which tubes a connection uses and watches."""
 
 from tarry.door.beanstalk import replies
+from tarry.door.beanstalk.parser import Command
+from tarry.door.beanstalk.rights import Rights
 from tarry.door.beanstalk.shared import DEFAULT_TUBE, BeanstalkDoor, add
+from tarry.door.identity.access import Scope
 
 WATCHED_MOST = 1000
 """Tubes that a connection may watch."""
 
 
 class TubeChoice:
-    """Of one connection. The door counts them."""
+    """Of one connection, and what it may do with them. The door counts them."""
 
-    def __init__(self, door: BeanstalkDoor) -> None:
-        self._door = door
+    def __init__(self, door: BeanstalkDoor, address: str) -> None:
+        self._door, self.rights = door, Rights(door.access, address)
         self.used, self.watched = DEFAULT_TUBE, [DEFAULT_TUBE]
         add(door.uses, DEFAULT_TUBE, 1)
         add(door.watches, DEFAULT_TUBE, 1)
+
+    def takeable(self) -> list[str]:
+        """The watched ones from which it may take jobs."""
+        return [tube for tube in self.watched if self.rights.allows(Scope.TAKE, tube)]
+
+    def refusal(self, command: Command) -> bytes | None:
+        """The reply to a command that the connection may not do; None: it may."""
+        return self.rights.refusal(command, self.used, self.watched)
 
     def use(self, tube: str) -> bytes:
         """Puts go there; the reply."""
