@@ -4,8 +4,16 @@ import os
 import random
 import threading
 import time
+from typing import Annotated
+
+from msgspec import Meta
 
 from tarry.model.quantity import MAX_SHORT, shorten
+
+# Only in documents: `parse` tells what is wrong in better words than a pattern would.
+_SCHEMA = {"pattern": "^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$", "minLength": 32}
+IdText = Annotated[str, Meta(max_length=MAX_SHORT, extra_json_schema=_SCHEMA)]
+"""An id in text, as a request has it."""
 
 _RANDOM_BITS = 74
 _random = random.Random()

@@ -11,6 +11,7 @@ from tarry.door.http.problem import checking
 from tarry.door.identity.access import Scope
 from tarry.model.duration import SECOND
 from tarry.model.quantity import Short
+from tarry.store.ids import IdText
 from tarry.store.job_search import parse_moment
 from tarry.tasks.options import Name
 
@@ -18,7 +19,7 @@ from tarry.tasks.options import Name
 class AuditQuery(Struct, forbid_unknown_fields=True):
     """Which acts to list; what is left out matches all."""
 
-    job: Name | None = None
+    job: IdText | None = None
     """The id of a job that the act names."""
     who: Name | None = None
     """The name of the token, or the user of a command."""

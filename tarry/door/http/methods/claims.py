@@ -21,8 +21,9 @@ from tarry.model.duration import DAY, SECOND, Span, microseconds
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job, State
 from tarry.model.outcome import Outcome, Raised, Released, Returned, Snoozed, outcome_note
-from tarry.model.quantity import Short, over_max_body
+from tarry.model.quantity import over_max_body
 from tarry.store import ids
+from tarry.store.ids import IdText
 from tarry.tasks.options import Name
 from tarry.tasks.progress import MAX_MESSAGE, Progress
 from tarry.worker.run.report import MAX_TRACEBACK
@@ -149,19 +150,19 @@ class ProgressOrder(Struct, forbid_unknown_fields=True, kw_only=True):
 class FinishEnd(FinishOrder, tag_field="end", tag="finish"):
     """One that is done."""
 
-    id: Short
+    id: IdText
 
 
 class FailEnd(FailOrder, tag_field="end", tag="fail"):
     """One that failed."""
 
-    id: Short
+    id: IdText
 
 
 class ReleaseEnd(ReleaseOrder, tag_field="end", tag="release"):
     """One that is given back."""
 
-    id: Short
+    id: IdText
 
 
 class SettleOrder(Struct, forbid_unknown_fields=True):
@@ -191,7 +192,7 @@ class SettleAnswer(Struct, frozen=True):
 class TakenPath(Struct):
     """The job of a path."""
 
-    id: Short
+    id: IdText
 
 
 @api_method("POST /v1/queues/{queue}/claim", Scope.TAKE, tag="claims", errors=(errors.Draining,))

@@ -17,9 +17,9 @@ from tarry.door.identity.access import Scope as CallerScope
 from tarry.door.identity.access import is_as_before
 from tarry.errors import JobNotFound
 from tarry.model.job import States
-from tarry.model.quantity import Short
 from tarry.store import ids
 from tarry.store.base import Query
+from tarry.store.ids import IdText
 from tarry.tasks.options import Name
 
 MEDIA_TYPE = "text/event-stream"
@@ -30,7 +30,7 @@ MOST_FOLLOWED = 100
 class EventQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """What to stream: jobs by id, or the jobs that match, or, without any of these, the queues."""
 
-    job: Annotated[list[Short], Meta(max_length=MOST_FOLLOWED)] = []
+    job: Annotated[list[IdText], Meta(max_length=MOST_FOLLOWED)] = []
     """Ids, 100 at most."""
     queue: Name | None = None
     task: Name | None = None

@@ -29,6 +29,7 @@ from tarry.model.quantity import Short
 from tarry.store import ids
 from tarry.store.flows import operating
 from tarry.store.flows.graph import LOOKED_AT, read_graph
+from tarry.store.ids import IdText
 from tarry.store.shared.partial_result import partial_result
 from tarry.tasks.options import Name
 
@@ -36,7 +37,7 @@ from tarry.tasks.options import Name
 class FlowPath(Struct):
     """The flow of a path."""
 
-    id: Short
+    id: IdText
 
 
 class FlowsQuery(Struct, forbid_unknown_fields=True):

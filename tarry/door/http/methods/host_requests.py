@@ -15,11 +15,12 @@ from tarry.door.identity.access import Scope
 from tarry.keeper.host_requests import MOST_SCALED, HostAct, HostRequests, new_request, why_none
 from tarry.keeper.records import RequestRecord, request_record
 from tarry.model.job import Job, State
+from tarry.model.lifecycle import NotPossible
 from tarry.store import ids
 from tarry.store.hosts import Host, find_host, host_of_worker
 
-_ERRORS = (errors.HostNotFound, errors.TooManyRequests)
-_JOB_ERRORS = (errors.JobNotFound, errors.TooManyRequests)
+_ERRORS = (errors.HostNotFound, errors.TooManyRequests, NotPossible)
+_JOB_ERRORS = (errors.JobNotFound, errors.TooManyRequests, NotPossible)
 
 
 class ScaleRequest(Struct, forbid_unknown_fields=True):

@@ -29,6 +29,7 @@ from tarry.push.delivery.record import AttemptRecord, records_of
 from tarry.push.waiting import why_waiting
 from tarry.store import ids
 from tarry.store.base import Query
+from tarry.store.ids import IdText
 from tarry.store.job_search import JobSearch, id_of_moment, parse_moment, search_jobs
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Name, Options
@@ -40,7 +41,7 @@ LONGEST_WAIT = 60.0
 class JobPath(Struct):
     """The job of a path."""
 
-    id: Short
+    id: IdText
 
     def key(self) -> bytes:
         """The id as the store has it; RequestError."""

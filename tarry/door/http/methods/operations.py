@@ -10,13 +10,13 @@ from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.methods.limits import EVERY_QUEUE
 from tarry.door.identity.access import Scope
 from tarry.errors import OperationNotFound, TooManyOperations
-from tarry.tasks.options import Name
+from tarry.store.ids import IdText
 
 
 class OperationPath(Struct, frozen=True):
     """Names an operation."""
 
-    id: Name
+    id: IdText
 
 
 class NewOperation(Struct, frozen=True, forbid_unknown_fields=True):

@@ -99,7 +99,7 @@ def get_task(call: ApiCall, path: TaskPath) -> TaskRecord:
     return record
 
 
-@api_method("POST /v1/tasks", Scope.ADMIN, status=201, errors=(ConfigError,))
+@api_method("POST /v1/tasks", Scope.ADMIN, status=201, errors=(ConfigError, UnknownTask))
 def add_task(call: ApiCall, body: NewTask) -> TaskChange:
     """Adds an HTTP task, which sends its jobs to a URL. Every worker has it within a second."""
     call.subject = body.task
