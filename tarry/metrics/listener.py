@@ -85,18 +85,23 @@ class MetricsListener:
             _refuse(connection)
 
     def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection, contextlib.suppress(OSError):
-                head = _read_head(connection)
-                # A unix socket is reached by no page, and has no name.
-                reply = self._reply(head, (*self._hosts, "*") if connection.family == socket.AF_UNIX else self._hosts)
-                connection.settimeout(SENT_WITHIN)
-                connection.sendall(reply)
-                _finish(connection)
-        except Exception:
-            log.exception("/metrics failed")
-        finally:
-            self._room.release()
+        # Closed last: whoever sees the end and asks again finds room.
+        with connection:
+            try:
+                with contextlib.suppress(OSError):
+                    self._answer_request(connection)
+            except Exception:
+                log.exception("/metrics failed")
+            finally:
+                self._room.release()
+
+    def _answer_request(self, connection: socket.socket) -> None:
+        head = _read_head(connection)
+        # A unix socket is reached by no page, and has no name.
+        reply = self._reply(head, (*self._hosts, "*") if connection.family == socket.AF_UNIX else self._hosts)
+        connection.settimeout(SENT_WITHIN)
+        connection.sendall(reply)
+        _finish(connection)
 
     def _reply(self, head: bytes | None, hosts: Sequence[str]) -> bytes:
         request = _REQUEST.match(head or b"")
