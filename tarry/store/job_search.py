@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,12 +30,19 @@ _YEARS_MS = 2**47
 
 class JobSearch(Struct, frozen=True):
     """What to look for. query: what a store knows of it. text: in the arguments; empty: any. until: only ids up to this
-    one; empty: all. other_keys: keys that will do as well as that of the query."""
+    one; empty: all. other_keys: keys that will do as well as that of the query. end: hexadecimal digits with which the
+    ids end."""
 
     query: Query
     text: str = ""
     until: bytes = b""
     other_keys: tuple[str, ...] = ()
+    end: str = ""
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether it looks for what no store knows, and so reads jobs that do not match."""
+        return bool(self.text or self.end)
 
 
 class SearchResult(Struct, frozen=True):
@@ -50,12 +58,13 @@ class SearchResult(Struct, frozen=True):
 def search_jobs(store: Store, search: JobSearch, clock: Callable[[], float] = time.monotonic) -> SearchResult:
     """The first jobs that match, as many as the query's limit; StoreError."""
     began, query, found, examined = clock(), search.query, list[Job](), 0
-    size = PAGE if search.text else query.limit
+    size = PAGE if search.is_scan else query.limit
     while True:
         end = _end_of_stretch(store, query, search.until)
-        page, away = partial_result(lambda: _find(store, replace(query, limit=size, until=end), search.other_keys))  # noqa: B023 - asked at once
+        stretch = replace(query, limit=size, until=end)
+        page, away = partial_result(partial(find_with_keys, store, stretch, search.other_keys))
         examined += len(page)
-        found += [job for job in page if has_text(job, search.text)]
+        found += [job for job in page if is_found(job, search)]
         is_last = len(page) < size and end == search.until
         if is_last and len(found) <= search.query.limit:
             return SearchResult(found, None, examined, away)
@@ -68,7 +77,7 @@ def search_jobs(store: Store, search: JobSearch, clock: Callable[[], float] = ti
         query = replace(query, after=seen)
 
 
-def _find(store: Store, query: Query, other_keys: Sequence[str]) -> list[Job]:
+def find_with_keys(store: Store, query: Query, other_keys: Sequence[str]) -> list[Job]:
     """`Store.find`, of jobs with any of these keys too."""
     found = store.find(query)
     for key in other_keys:
@@ -93,6 +102,11 @@ def _end_of_stretch(store: Store, query: Query, until: bytes) -> bytes:
     return until if end is None or (until and until < end) else end
 
 
+def is_found(job: Job, search: JobSearch) -> bool:
+    """Whether a job that the store found has what no store knows of."""
+    return (not search.end or job.id.hex().endswith(search.end)) and (not search.text or has_text(job, search.text))
+
+
 def has_text(job: Job, text: str) -> bool:
     """Whether the arguments have this text, in small or capital letters; also as JSON writes it."""
     wanted = text.casefold()
@@ -107,6 +121,12 @@ def id_of_moment(moment: int) -> bytes:
     # An id begins with 48 bits of milliseconds, by the clock of its client.
     milliseconds = min(max(0, moment // 1000), _YEARS_MS)
     return (milliseconds << 80).to_bytes(16, "big")
+
+
+def id_range(digits: str) -> tuple[bytes, bytes]:
+    """The ids that begin with these hexadecimal digits, up to 32: after which, and up to which."""
+    first, last = (bytes.fromhex(digits.ljust(32, fill)) for fill in "0f")
+    return (max(0, int.from_bytes(first, "big") - 1)).to_bytes(16, "big"), last
 
 
 def parse_moment(value: float | str, now: int) -> int:

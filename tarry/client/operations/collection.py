@@ -158,7 +158,7 @@ class JobCollection:
         """No page is empty."""
         client, filter = self._finder.client, self._filter
         pages = find_pages(client, filter.query(client.clock.now()))
-        return (found for page in pages if (found := [job for job in page if filter.is_since(job)]))
+        return (found for page in pages if (found := [job for job in page if filter.fits(job)]))
 
     def _change(self, act: Act, reason: str = "") -> JobsChange:
         if self._filter.matches_all:

@@ -13,6 +13,7 @@ from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import MAX_PRIORITY, Job, State
 from tarry.model.quantity import Short
 from tarry.store.base import Query, Tally
+from tarry.store.job_search import has_text, id_of_moment, parse_moment
 from tarry.tasks.options import Name
 
 Act = Literal["retry", "cancel", "delete", "move"]
@@ -37,6 +38,12 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     """In their state for longer than this: seconds, or text such as "1h"."""
     since: _Seconds | None = None
     """In their state since this time (seconds since the epoch) or later."""
+    created_since: float | Short | None = None
+    """Made then or later: how long ago, such as "2h" or seconds, or a time such as 2026-11-24T16:00Z."""
+    created_until: float | Short | None = None
+    """Made before then."""
+    text: Annotated[str, Meta(max_length=200)] = ""
+    """Text in their arguments."""
 
     @property
     def matches_all(self) -> bool:
@@ -44,14 +51,18 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
         return self == JobFilter()
 
     def query(self, now: int) -> Query:
-        """The query that finds these jobs, except for `since`, which no store knows; ValueError. now: microseconds."""
+        """The query that finds these jobs, and others that `fits` tells from them; ValueError. now: microseconds."""
         before = None if self.older is None else now - microseconds(self.older, "older")
-        return Query(self.states, self.queue, self.task, self.key, before)
+        after, until = (
+            b"" if one is None else id_of_moment(parse_moment(one, now))
+            for one in (self.created_since, self.created_until)
+        )
+        return Query(self.states, self.queue, self.task, self.key, before, after, until=until)
 
     @property
     def is_counted(self) -> bool:
         """Whether the store's counts tell how many jobs match."""
-        return self.key is None and self.since is None and self.older is None
+        return self == JobFilter(self.queue, self.task, states=self.states)
 
     def count(self, tallies: Iterable[Tally]) -> int:
         """How many jobs match, of what the store counts: by queue, task and state."""
@@ -63,9 +74,10 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
             and (not self.states or tally.state in self.states)
         )
 
-    def is_since(self, job: Job) -> bool:
-        """Whether `since` matches the job."""
-        return self.since is None or job.state_since >= self.since * SECOND
+    def fits(self, job: Job) -> bool:
+        """Whether a job that the query found has what no store knows of."""
+        is_since = self.since is None or job.state_since >= self.since * SECOND
+        return is_since and (not self.text or has_text(job, self.text))
 
 
 class MoveTarget(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -63,13 +63,13 @@ def not_found(id: str) -> OperationNotFound:
 def add(store: Store, operation: Operation, now: int) -> Operation:
     """Stores a new operation, with an id; TooManyOperations, UsageError. now: microseconds."""
     if operation.filter.matches_all:
-        raise UsageError(f"{operation.act} which jobs? Narrow with queue, task, key, states, older or since", "filter")
+        raise UsageError(f"{operation.act} which jobs? Narrow with queue, task, key, states, older and so on", "filter")
     if operation.act == "move" and operation.target.queue is None and operation.target.priority is None:
         raise UsageError("move to where? Name a queue, a priority or both in target", "target")
     try:
         operation.filter.query(now)
     except ValueError as error:
-        raise UsageError(f"filter: {error}", "filter.older") from None
+        raise UsageError(f"filter: {error}", "filter") from None
     known = read_all(store)
     own = sum(not one.is_ended and one.caller == operation.caller for one, _ in known)
     if operation.caller and own >= MOST_OF_CALLER:

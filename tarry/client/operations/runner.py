@@ -168,9 +168,9 @@ class OperationRunner:
         if operation.state == "stopping":
             return replace(operation, state="stopped")
         client, query = self._client, operation.filter.query(operation.created)
-        found = client.store.find(replace(query, after=operation.after, limit=PAGE))
+        found = client.store.find(replace(query, after=max(query.after, operation.after), limit=PAGE))
         known = [job for job in found if not _came_after(job, operation)]
-        jobs = [job for job in known if operation.filter.is_since(job)]
+        jobs = [job for job in known if operation.filter.fits(job)]
         changed = 0
         if jobs and not operation.dry_run:
             if operation.act == "cancel":

@@ -12,7 +12,6 @@ from msgspec import Struct
 from tarry.client.audit.acting import Actor, acting
 from tarry.client.job_records import JobDetail, decode_json, job_detail
 from tarry.django import compat
-from tarry.django.admin.newest import newest_jobs
 from tarry.django.app import DjangoApp, find_django_task
 from tarry.django.backend import TarryBackend
 from tarry.django.codec import REST
@@ -21,6 +20,8 @@ from tarry.model.attempts import Attempt, attempts_of
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Query
+from tarry.store.job_search import JobSearch
+from tarry.store.newest_jobs import newest_jobs
 from tarry.tasks.arguments.masking import name_positional, without_secrets
 
 PAGE = 50
@@ -125,10 +126,10 @@ def find_jobs(given: Mapping[str, str]) -> AdminJobList:
         task=given.get("task") or None,
         limit=PAGE,
     )
-    found = newest_jobs(app.client.store, query, ids.parse(before) if before else b"")
+    found = newest_jobs(app.client.store, JobSearch(query), ids.parse(before) if before else b"")
     # The store knows those in which jobs wait, the settings those that tasks may have.
     queues = sorted({*app.client.store.queues(), *backend.queues})[:MOST_QUEUES]
-    more = {**_chosen(given), "before": ids.text(found.before)} if found.before else {}
+    more = {**_chosen(given), "before": ids.text(found.next)} if found.next else {}
     return _found(given, [_row(job) for job in found.jobs], urlencode(more), queues, tasks=sorted(app.tasks))
 
 

@@ -19,6 +19,8 @@ OWN_FIELDS = ("csrf", "next")
 """Fields of a form that are the console's, and not the method's."""
 JSON_FIELD = ":json"
 """The end of the name of a field that is JSON: settings of tasks have values of any type, which text does not tell."""
+LIST_FIELD = ":list"
+"""The end of the name of a field that is a list, also where it comes once."""
 SETTING_FIELD = ":setting"
 """The end of the name of a field with a setting of a task, written as on the command line; null if it is empty."""
 MOST_FORM = 2**20
@@ -76,8 +78,9 @@ def filled(form: Form) -> Form:
 
 def form_values(fields: Form, kind: Any) -> Any:
     """The fields as the body that a method takes. `filter.queue` is the field `queue` of `filter`; a field that comes
-    several times is a list; `enabled:json` is the field `enabled`, whose text is JSON; `delay:setting` is the setting
-    `delay` of a task, null if it is empty. Any other empty field is left out. RequestError."""
+    several times, or is named `states:list`, is a list; `enabled:json` is the field `enabled`, whose text is JSON;
+    `delay:setting` is the setting `delay` of a task, null if it is empty. Any other empty field is left out.
+    RequestError."""
     found: dict[str, Any] = {}
     for name, value in fields:
         if name in OWN_FIELDS:
@@ -86,8 +89,9 @@ def form_values(fields: Form, kind: Any) -> Any:
             path = name.removesuffix(SETTING_FIELD).split(".")
             _put(found, path, read_written(path[-1], value))
         elif value:
-            whole = name.removesuffix(JSON_FIELD)
-            _put(found, whole.split("."), value if whole == name else _decoded(whole, value))
+            whole = name.removesuffix(JSON_FIELD).removesuffix(LIST_FIELD)
+            one = _decoded(whole, value) if name.endswith(JSON_FIELD) else value
+            _put(found, whole.split("."), one, name.endswith(LIST_FIELD))
     try:
         # Not strict: all values of a form are text.
         return msgspec.convert(found, kind, strict=False)
@@ -102,7 +106,7 @@ def _decoded(name: str, text: str) -> Any:
         raise RequestError(f"{name}: {error}", name) from None
 
 
-def _put(found: dict[str, Any], path: list[str], value: Any) -> None:
+def _put(found: dict[str, Any], path: list[str], value: Any, is_list: bool = False) -> None:
     if len(path) > _DEEPEST:
         raise RequestError("the form has a field within too many others", "body")
     *parents, last = path
@@ -113,4 +117,7 @@ def _put(found: dict[str, Any], path: list[str], value: Any) -> None:
     before = found.get(last)
     if isinstance(before, Mapping):
         raise RequestError(f"the form has a value and fields named {last}", last)
-    found[last] = value if before is None else [*before, value] if isinstance(before, list) else [before, value]
+    if before is None:
+        found[last] = [value] if is_list else value
+    else:
+        found[last] = [*before, value] if isinstance(before, list) else [before, value]

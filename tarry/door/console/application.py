@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from tarry import errors
-from tarry.door.console import times, translation
+from tarry.door.console import put_off, times, translation
 from tarry.door.console.act import ConsoleAct, Form, form_values
 from tarry.door.console.answers import (
     FLASH,
@@ -27,6 +27,7 @@ from tarry.door.console.answers import (
     without_cookie,
 )
 from tarry.door.console.assets import serve_asset
+from tarry.door.console.finding import find_page
 from tarry.door.console.live import LASTS, LookChanges, RefreshBudget
 from tarry.door.console.page import ConsolePage
 from tarry.door.console.rendering import address_functions, environment
@@ -50,14 +51,12 @@ from tarry.door.console.views import (
 )
 from tarry.door.http.method import ApiCall, route_of
 from tarry.door.http.methods.events import MEDIA_TYPE, EventResponse
-from tarry.door.http.problem import Problem, RequestError, problem_of, retry_after
+from tarry.door.http.problem import Problem, RequestError, checking, problem_of, retry_after
 from tarry.door.http.reading import header
 from tarry.door.http.request_log import audited
 from tarry.door.identity.access import Caller, Scope
 from tarry.door.service import DoorService
 from tarry.model.duration import SECOND
-from tarry.model.flow.node_ids import is_root
-from tarry.store import ids
 
 PAGES: tuple[ConsolePage, ...] = (
     *overview.PAGES,
@@ -75,6 +74,7 @@ PAGES: tuple[ConsolePage, ...] = (
 )
 ACTS: tuple[ConsoleAct, ...] = (
     *queues.ACTS,
+    *jobs.ACTS,
     *job.ACTS,
     *flows.ACTS,
     *tasks.ACTS,
@@ -114,6 +114,7 @@ class Console:
             ("POST", "/sign-out", self._sign_out),
             ("POST", "/language", self._set_language),
             ("POST", "/zone", self._set_zone),
+            ("POST", "/put-off", self._put_off),
             ("GET", "/find", self._find),
             ("GET", "/live", self._live),
         )
@@ -201,6 +202,8 @@ class Console:
         parts = method.check_path_and_query(call.request.path_params, query)
         if "body" in method.parts:
             parts["body"] = form_values(form, method.parts["body"])
+        if not method.may_block:
+            return await method.handler(call, **parts)
         return await self._service.run(method.handler, call, **parts)
 
     async def _ask_to_sign_in(self, request: Request) -> Response:
@@ -241,15 +244,23 @@ class Console:
         name = times.zone_of(dict(form).get("zone")).name
         return with_cookie(request, redirect(request, local_path(form)), times.COOKIE, name, _YEAR)
 
+    async def _put_off(self, request: Request) -> Response:
+        """Puts off what needs attention for this browser; without a mark it shows again what was put off."""
+        await self._door.caller(request)
+        form = dict(await read_own_form(request))
+        response = redirect(request, "/")
+        if "mark" not in form:
+            return without_cookie(request, response, put_off.COOKIE)
+        with checking("put off"):
+            days, known = int(form.get("days", "")), request.cookies.get(put_off.COOKIE)
+            cookie = put_off.put_off(known, form["mark"], days, time.time())
+        return with_cookie(request, response, put_off.COOKIE, cookie, put_off.LASTS)
+
     async def _find(self, request: Request) -> Response:
-        """Leads to the job or flow with that id; to the jobs with that key, if it is none."""
-        text = request.query_params.get("text", "").strip()
-        try:
-            id = ids.parse(text)
-            where = f"/{'flows' if is_root(id) else 'jobs'}/{ids.text(id)}"
-        except ValueError:
-            where = f"/jobs?key={quote(text, safe='')}" if text else "/jobs"
-        return redirect(request, where)
+        """Leads to what was typed into the search field."""
+        call = ApiCall(self._service, await self._door.caller(request), request, Scope.READ)
+        call.is_page = True
+        return redirect(request, await self._service.run(find_page, call, request.query_params.get("text", "")))
 
     async def _live(self, request: Request) -> Response:
         """The stream that tells pages to ask again."""

@@ -10,16 +10,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
+from tarry.client.job_records import JobRecord
 from tarry.door.console.assets import asset_path
 from tarry.door.console.charts.drawing import spark
 from tarry.door.console.charts.scale import Label, short_number, time_labels
 from tarry.door.console.times import ONLY_UTC, UNKNOWN, Zone
 from tarry.door.console.translation import Language
 from tarry.model.duration import SECOND, format_duration
+from tarry.model.job import State
 from tarry.tasks.arguments.masking import without_secrets
 
 MOST_TEXT = 20_000
 """Characters of arguments, results and tracebacks that a page shows."""
+MOST_TROUBLE = 160
+"""Characters of an error in a list."""
 NOW, PAST, FUTURE = "now", "%(time)s ago", "in %(time)s"
 
 
@@ -38,7 +42,7 @@ def environment(language: Language) -> Environment:
     install: Callable[..., None] = getattr(found, "install_gettext_callables")  # noqa: B009
     install(language.text, language.plural, newstyle=True)
     found.filters.update(number=number, span=span, size=size, pretty=pretty, percent=percent, short=short)
-    found.filters.update(spark=spark, about=about, brief=short_number, word=partial(word, language))
+    found.filters.update(spark=spark, about=about, brief=short_number, trouble=trouble, word=partial(word, language))
     found.filters["sentence"] = partial(sentence, language)
     found.filters.update(_time_filters(language))
     return found
@@ -149,6 +153,18 @@ def percent(part: float) -> str:
 def short(id: str) -> str:
     """The end of an id, which differs most."""
     return id[-8:]
+
+
+def trouble(job: JobRecord) -> str:
+    """Why the last attempt of a job failed, or why it was cancelled, on one line: the kind of the error and the first
+    line of its text; empty: nothing is known to be wrong."""
+    if job.state is State.DONE or not isinstance(job.note, Mapping):
+        return ""
+    # Of an HTTP task: what became of the delivery.
+    note = without_secrets({name: job.note.get(name) for name in ("type", "message", "outcome", "reason")})
+    kind, told = note["type"] or note["outcome"], note["message"] or note["reason"]
+    found = ": ".join(str(one).strip().partition("\n")[0][:MOST_TROUBLE] for one in (kind, told) if one)
+    return found if len(found) <= MOST_TROUBLE else f"{found[: MOST_TROUBLE - 1]}…"
 
 
 def pretty(value: Any) -> Markup:

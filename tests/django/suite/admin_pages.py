@@ -8,9 +8,10 @@ from django.utils import translation
 from msgspec.structs import replace
 
 from tarry.django import compat
-from tarry.django.admin.newest import newest_jobs
 from tarry.store import ids
 from tarry.store.base import Query
+from tarry.store.job_search import JobSearch
+from tarry.store.newest_jobs import newest_jobs
 from tests.django.project import tasks
 from tests.django.suite.base import StoreCase
 
@@ -63,9 +64,9 @@ class AdminPages(StoreCase):
         seen: list[str] = []
         before = b""
         while query is not None:
-            found = newest_jobs(self.app.client.store, query, before)
+            found = newest_jobs(self.app.client.store, JobSearch(query), before)
             seen += [ids.text(job.id) for job in found.jobs]
-            before, query = found.before or b"", query if found.before else None
+            before, query = found.next or b"", query if found.next else None
         assert seen == sorted((handle.id for handle in handles), reverse=True)
 
     def test_a_page_that_takes_too_long_ends_early_and_goes_on(self) -> None:
@@ -74,10 +75,10 @@ class AdminPages(StoreCase):
         store, old = self.app.client.store, ids.parse("01890000-0000-7000-8000-000000000001")
         store.insert([replace(job, id=old)])
         times = iter((0.0, *[9.0] * 99))
-        first = newest_jobs(store, Query(task="none", limit=9), clock=lambda: next(times))
-        assert (first.jobs, first.before is not None) == ([], True)
-        second = newest_jobs(store, Query(queue="mail", limit=9), first.before or b"")
-        assert ([found.id for found in second.jobs], second.before) == ([old], None)
+        first = newest_jobs(store, JobSearch(Query(task="none", limit=9)), clock=lambda: next(times))
+        assert (first.jobs, first.next is not None) == ([], True)
+        second = newest_jobs(store, JobSearch(Query(queue="mail", limit=9)), first.next or b"")
+        assert ([found.id for found in second.jobs], second.next) == ([old], None)
 
     def test_a_search(self) -> None:
         self.as_user("view_queuedjob")

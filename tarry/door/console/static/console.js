@@ -6,6 +6,21 @@
   if (button && name) button.value = name;
 })();
 
+// One box selects all of a page.
+(() => {
+  "use strict";
+  const boxes = () => [...document.querySelectorAll("td.box input:not([data-all])")];
+  const show = () => {
+    for (const each of document.querySelectorAll("[data-all]")) each.hidden = false;
+  };
+  document.addEventListener("change", (event) => {
+    if (!event.target.matches?.("[data-all]")) return;
+    for (const each of boxes()) each.checked = event.target.checked;
+  });
+  document.addEventListener("refreshed", show);
+  show();
+})();
+
 // Refreshes the page when the server says that something changed; pauses while nobody looks.
 (() => {
   "use strict";
@@ -25,7 +40,7 @@
   const isBusy = () => {
     // What a person has opened, typed or marked must not vanish under the hand.
     const selection = document.getSelection();
-    const isTyped = (each) => each.value !== each.defaultValue;
+    const isTyped = (each) => (each.type === "checkbox" ? each.checked !== each.defaultChecked : each.value !== each.defaultValue);
     return Boolean(
       zone().querySelector("details[open]") ||
         [...zone().querySelectorAll("input, textarea")].some(isTyped) ||

@@ -1,14 +1,19 @@
 """Flows: the list with its filters, one flow, and the jobs of one; and what waits for a person's decision."""
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
+from msgspec import Meta
 from msgspec.structs import replace
 
+from tarry.client.flows.approvals import ApprovalRecord
 from tarry.client.flows.searching import FLOW_STATES
+from tarry.client.job_records import decode_json
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
+from tarry.door.console.views.arguments import masked_arguments, on_a_line
 from tarry.door.console.views.flow_graph import drawn_flow, label_of
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.flows import (
@@ -24,10 +29,13 @@ from tarry.door.http.methods.flows import (
 )
 from tarry.door.http.methods.signals import ApprovalsQuery, DecisionAnswer, decide_approval, list_approvals
 from tarry.model.job import State
+from tarry.store import ids
 from tarry.tasks.arguments.masking import without_secrets
 
 MOST_SHOWN = 100
 """Flows, jobs or approvals of a page."""
+MOST_SORTED = 1000
+"""Approvals that are read at once, to be shown in their order."""
 MOST_FAILED = 10
 """Failed jobs that are named at the top of the page of a flow."""
 ENDED_BADLY = (State.DEAD, State.CANCELLED)
@@ -96,17 +104,51 @@ def _cancelled(answer: FlowCancelAnswer) -> str:
     return "The flow is cancelled: nothing of it starts any more." if answer.cancelled else "{detail}"
 
 
+class ApprovalsPageQuery(ApprovalsQuery, forbid_unknown_fields=True):
+    """Which approvals to show. page: of all that wait, where these are few enough to be sorted; from 0."""
+
+    page: Annotated[int, Meta(ge=0, le=MOST_SORTED)] = 0
+
+
 @console_page("/approvals", "approvals.html")
-def approvals_page(call: ApiCall, query: ApprovalsQuery) -> PageData:
-    """What waits for a decision, some at a time: of those on a page, who has waited longest comes first."""
-    answer = list_approvals.handler(call, replace(query, limit=min(query.limit, MOST_SHOWN)))
-    filters = {} if query.question is None else {"question": query.question}
+def approvals_page(call: ApiCall, query: ApprovalsPageQuery) -> PageData:
+    """What waits for a decision, by question and key, 2 before 10. Of more than can be sorted, each page by itself."""
+    every = list_approvals.handler(call, ApprovalsQuery(query.question, MOST_SORTED)) if not query.cursor else None
+    filters: dict[str, Any] = {} if query.question is None else {"question": query.question}
+    if every is not None and not every.next:
+        start = query.page * MOST_SHOWN
+        shown = sorted(every.approvals, key=natural_order)[start : start + MOST_SHOWN]
+        answer, following = every, {"page": query.page + 1} if start + MOST_SHOWN < len(every.approvals) else {}
+    else:
+        answer = list_approvals.handler(call, ApprovalsQuery(query.question, MOST_SHOWN, query.cursor))
+        shown, following = sorted(answer.approvals, key=natural_order), {"cursor": answer.next} if answer.next else {}
     return {
-        "approvals": sorted(answer.approvals, key=lambda one: one.since),
+        "approvals": shown,
+        "arguments": _arguments(call, shown),
         "question": query.question,
         "missing": answer.missing,
-        "following": _address("/approvals", {**filters, "cursor": answer.next}) if answer.next else "",
-        "first": _address("/approvals", filters) if query.cursor else "",
+        "following": _address("/approvals", {**filters, **following}) if following else "",
+        "first": _address("/approvals", filters) if query.cursor or query.page else "",
+    }
+
+
+def natural_order(one: ApprovalRecord) -> tuple[Any, ...]:
+    """By question and key, with numbers in them by their value; then by the time of the question."""
+    return (*(_parts(text) for text in (one.question, one.key)), one.since)
+
+
+def _parts(text: str) -> list[tuple[int, int, str]]:
+    # A number comes before other text. Its length first: so no number is too long.
+    return [(0, len(part), part) if part.isdecimal() else (1, 0, part) for part in re.split(r"0*(\d+)", text) if part]
+
+
+def _arguments(call: ApiCall, shown: Sequence[ApprovalRecord]) -> Mapping[str, str]:
+    """The arguments of the jobs that ask, by their ids: what is approved."""
+    jobs = call.service.client.fetch([ids.parse(one.id) for one in shown])
+    return {
+        one.id: on_a_line(masked_arguments(call, job.task, decode_json(job.body)))
+        for one, job in zip(shown, jobs, strict=True)
+        if job is not None and call.allows(job.queue)
     }
 
 

@@ -1,14 +1,22 @@
 """Masters and their workers: all of them, and one with its scoreboard."""
 
+import time
 from collections.abc import Sequence
 
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
-from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.host_requests import dump_job, dump_worker, kill_job, reload_host, scale_host, stop_host
+from tarry.door.http.method import ApiCall, api_method
+from tarry.door.http.methods import host_requests
+from tarry.door.http.methods.host_requests import dump_worker, kill_job, reload_host, scale_host, stop_host
 from tarry.door.http.methods.hosts import HostPath, ProcessRecord, list_all_hosts, list_workers, show_host
+from tarry.door.http.methods.jobs import JobPath
+from tarry.door.identity.access import Scope
+from tarry.errors import JobNotFound, TooManyRequests
 from tarry.keeper.records import RequestRecord
+from tarry.tasks.lazy_asyncio import asyncio
 
+ANSWERED_WITHIN, _POLL = 2.0, 0.1
+"""Seconds for which the page of a job waits for its stack, and between two looks for it."""
 _ASKED = "The host is asked. Its answer is here within seconds."
 
 
@@ -40,12 +48,29 @@ def newest_stacks(processes: Sequence[ProcessRecord], requests: Sequence[Request
     return [found[each.worker] for each in processes if each.worker in found]
 
 
+@api_method("POST /jobs/{id}/stack", Scope.OPERATE, errors=(JobNotFound, TooManyRequests), tag="console")
+async def dump_job(call: ApiCall, path: JobPath) -> RequestRecord:
+    """Asks where a running job is, and waits a moment for the answer: so the next page has it, without a script too."""
+    asked: RequestRecord = await call.run(host_requests.dump_job.handler, call, path)
+    until = time.monotonic() + ANSWERED_WITHIN
+    while asked.ended is None and time.monotonic() < until:
+        await asyncio.sleep(_POLL)
+        known = await call.run(host_requests.list_job_requests.handler, call, path)
+        # None once the job has ended meanwhile.
+        asked = next((one for one in known.requests if one.id == asked.id), asked)
+    return asked
+
+
+def _answered(request: RequestRecord) -> str:
+    return _ASKED if request.ended is None else "The host has answered."
+
+
 PAGES: tuple[ConsolePage, ...] = (hosts_page, host_page)
 ACTS = (
     ConsoleAct(reload_host, _ASKED),
     ConsoleAct(scale_host, _ASKED),
     ConsoleAct(stop_host, _ASKED),
     ConsoleAct(dump_worker, _ASKED),
-    ConsoleAct(dump_job, _ASKED),
+    ConsoleAct(dump_job, _answered),
     ConsoleAct(kill_job, "This attempt is being ended."),
 )

@@ -1,11 +1,9 @@
 """One job: what has happened to it (`job_course`), why it waits, and its call as code."""
 
-import json
-from typing import Any
-
 from tarry.client.flows.approvals import ApprovalRecord, approval_of, approval_record
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
+from tarry.door.console.views.arguments import named_arguments, on_a_line
 from tarry.door.console.views.code import curl_call, python_call
 from tarry.door.console.views.job_course import WAITING, deliveries, moments, shown_attempts, state_steps
 from tarry.door.console.views.job_flow import place_of
@@ -29,12 +27,10 @@ from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.moving import NEVER
 from tarry.store import ids
-from tarry.tasks.arguments.masking import name_arguments, without_secrets
+from tarry.tasks.arguments.masking import without_secrets
 
 MOST_STEPS = 100
 """Durable steps of a job that its page lists: the last ones."""
-MOST_VALUE = 400
-"""Letters of the value of a step."""
 
 
 @console_page("/jobs/{id}", "job.html")
@@ -43,14 +39,14 @@ def job_page(call: ApiCall, path: JobPath) -> PageData:
     job = show_job.handler(call, path)
     task = call.service.app.tasks.get(job.task)
     is_http = task is not None and task.runner is not None
-    raw = job.args if is_http or task is None else name_arguments(task, job.args)
+    raw = named_arguments(call, job.task, job.args)
     arguments = without_secrets(raw)
     attempts = shown_attempts(job, deliveries(job) if is_http else [])
     place = place_of(call, job)
     return {
         "job": job,
         "place": place,
-        "steps_taken": [(one, _cut(one.value)) for one in job.steps[-MOST_STEPS:]],
+        "steps_taken": [(one, on_a_line(one.value)) for one in job.steps[-MOST_STEPS:]],
         "asking": _asked_of(call, job),
         "is_endless": job.state is State.SCHEDULED and job.due >= NEVER / SECOND,
         # It changes with its flow only.
@@ -69,12 +65,6 @@ def job_page(call: ApiCall, path: JobPath) -> PageData:
         "curl": curl_call(job, arguments, is_http, _place(call), call.service.access.needs_token),
         "python": python_call(job, arguments, is_http),
     }
-
-
-def _cut(value: Any) -> str:
-    """A value of a step on one line."""
-    text = json.dumps(without_secrets(value), ensure_ascii=False)
-    return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}…"
 
 
 def _asked_of(call: ApiCall, job: JobAnswer) -> ApprovalRecord | None:

@@ -1,9 +1,14 @@
 """The first page: how much there is, and what needs attention."""
 
+import time
+from collections.abc import Sequence
+
 from tarry.door.console.charts.coming import coming_chart, drain_times
 from tarry.door.console.charts.history import history_charts
 from tarry.door.console.charts.ranges import RangeQuery
 from tarry.door.console.page import ConsolePage, PageData, console_page
+from tarry.door.console.put_off import COOKIE, DAYS, read_put_off
+from tarry.door.console.views.concern_groups import MOST_SHOWN, group_concerns
 from tarry.door.console.views.concerns import find_concerns
 from tarry.door.console.views.flow_concerns import flow_concerns, without_flows
 from tarry.door.http.method import ApiCall
@@ -11,6 +16,7 @@ from tarry.door.http.methods.hosts import host_records, list_stores
 from tarry.door.http.methods.limits import EVERY_QUEUE
 from tarry.door.http.methods.queues import list_queues
 from tarry.door.http.methods.tasks import TaskQuery, list_tasks
+from tarry.keeper.records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
 from tarry.model.job import State
@@ -42,8 +48,16 @@ def overview_page(call: ApiCall, query: RangeQuery) -> PageData:
         "queue_count": len(queues),
         "hosts": hosts if sees_all else [],
         "shows_hosts": sees_all,
-        "concerns": find_concerns(
-            [without_flows(queue, call.look().counts) for queue in queues],
+        **_attention(call, hosts, sees_all, now, reader),
+    }
+
+
+def _attention(call: ApiCall, hosts: Sequence[HostRecord], sees_all: bool, now: int, reader: StoreReader) -> PageData:
+    """What needs attention, without what the reader has put off."""
+    counts = call.look().counts
+    groups = group_concerns(
+        find_concerns(
+            [without_flows(queue, counts) for queue in list_queues.handler(call).queues],
             hosts,
             list_tasks.handler(call, TaskQuery()).tasks,
             list_stores.handler(call).stores if sees_all else [],
@@ -51,8 +65,11 @@ def overview_page(call: ApiCall, query: RangeQuery) -> PageData:
             reader,
             list(flow_concerns(call, now / SECOND)),
             shows_hosts=sees_all,
-        ),
-    }
+        )
+    )
+    until = read_put_off(call.request.cookies.get(COOKIE), time.time())
+    shown = [one for one in groups if not one.is_put_off(until)]
+    return {"concerns": shown, "most_members": MOST_SHOWN, "put_off": len(groups) - len(shown), "days": DAYS}
 
 
 PAGES: tuple[ConsolePage, ...] = (overview_page,)

@@ -1,5 +1,9 @@
 """Tasks: functions of the app, and HTTP tasks with the state of their endpoints."""
 
+from collections.abc import Mapping
+from typing import Literal
+from urllib.parse import urlencode
+
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.charts.history import history_charts
 from tarry.door.console.charts.ranges import RANGES, TODAY, RangeName, read_span
@@ -18,7 +22,9 @@ from tarry.door.http.methods.tasks import (
 )
 from tarry.model.job import State
 from tarry.model.limit import EACH, TASK
+from tarry.store.history.reading import Figures
 
+_NONE = Figures()
 _SHOWN = 10
 """Jobs of a task that its page lists."""
 
@@ -29,15 +35,37 @@ class TaskPageQuery(SampleAnswer, frozen=True, forbid_unknown_fields=True):
     range: RangeName = "1h"
 
 
+class TasksPageQuery(TaskQuery, frozen=True, forbid_unknown_fields=True):
+    """Which tasks to list, and by what of today: the most first."""
+
+    sort: Literal["name", "put", "done", "failed"] = "name"
+
+
 @console_page("/tasks", "tasks.html")
-def tasks_page(call: ApiCall, query: TaskQuery) -> PageData:
+def tasks_page(call: ApiCall, query: TasksPageQuery) -> PageData:
     """The tasks that match, with what each did today and in the last 24 hours."""
+    today = read_span(call, TODAY).figures_of_each(call.allows)
+    tasks = list_tasks.handler(call, query).tasks
+    if query.sort != "name":
+        tasks = sorted(tasks, key=lambda one: (-_count(today.get(one.task, _NONE), query.sort), one.task))
+    filters = {name: value for name in ("search", "kind") if (value := getattr(query, name))}
     return {
-        "tasks": list_tasks.handler(call, query).tasks,
+        "tasks": tasks,
         "query": query,
-        "today": read_span(call, TODAY).figures_of_each(call.allows),
+        "sorts": {name: _address({**filters, "sort": name}) for name in ("put", "done", "failed")},
+        "by_name": _address(filters),
+        "today": today,
         "ended": read_span(call, RANGES["24h"]).ended_of_each(call.allows),
     }
+
+
+def _count(figures: Figures, name: str) -> int:
+    """As the list shows it: with an attempt that was the last one of its job, too."""
+    return figures.failed + figures.dead if name == "failed" else int(getattr(figures, name))
+
+
+def _address(filters: Mapping[str, str]) -> str:
+    return f"/tasks?{urlencode(filters)}" if filters else "/tasks"
 
 
 @console_page("/tasks/{task}", "task.html")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -30,7 +30,9 @@ from tarry.push.waiting import why_waiting
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.store.ids import IdText
-from tarry.store.job_search import JobSearch, id_of_moment, parse_moment, search_jobs
+from tarry.store.job_search import JobSearch, id_of_moment, id_range, parse_moment, search_jobs
+from tarry.store.newest_jobs import newest_jobs
+from tarry.store.shared.partial_result import reachable_part
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Name, Options
 
@@ -65,13 +67,18 @@ class JobsQuery(Struct, forbid_unknown_fields=True):
     """Made before then."""
     text: Annotated[str, Meta(max_length=200)] = ""
     """Text in their arguments. A request looks at some thousands of jobs: a page may have few or none, and a next."""
+    id: Annotated[str, Meta(max_length=36, pattern=r"^([0-9a-fA-F-]{6,})?$")] = ""
+    """Ids that begin with these 6 or more hexadecimal digits; where none does, ids that end with them: for that each
+    request looks at some thousands of jobs."""
+    order: Literal["oldest", "newest"] = "oldest"
+    """Which come first, by the time of their put."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     cursor: Short | None = None
     """`next` of the page before."""
 
 
 class JobPage(Struct, frozen=True):
-    """Some of the jobs that match, the oldest first."""
+    """Some of the jobs that match."""
 
     jobs: list[JobRecord]
     next: str | None
@@ -148,11 +155,17 @@ class ResultAnswer(Struct, frozen=True):
 
 @api_method("GET /v1/jobs", Scope.READ)
 def list_jobs(call: ApiCall, query: JobsQuery) -> JobPage:
-    """Lists jobs, page by page, the oldest first."""
+    """Lists jobs, page by page, the oldest first or the newest."""
     if query.queue is not None:
         call.check(query.queue)
     client = call.service.client
-    found = search_jobs(client.store, _search(call, query, client.clock.now()))
+    search = _search(call, query, client.clock.now())
+    cursor = _cursor(query)
+    if query.order == "newest":
+        found = newest_jobs(client.store, search, cursor)
+    else:
+        after = max(search.query.after, cursor)
+        found = search_jobs(client.store, replace(search, query=replace(search.query, after=after)))
     seen = [_record(call, job) for job in found.jobs]
     following = None if found.next is None else ids.text(found.next)
     return JobPage(seen, following, str(found.away) if found.away else None, found.examined)
@@ -257,14 +270,32 @@ def _search(call: ApiCall, query: JobsQuery, now: int) -> JobSearch:
     if query.created_until is not None:
         with checking("created_until"):
             until = id_of_moment(parse_moment(query.created_until, now))
-    if query.cursor is not None:
-        with checking("cursor"):
-            after = max(after, ids.parse(query.cursor))
     wanted = Query(
         tuple(query.state), query.queue, query.task, query.key, older, after, query.limit, queues=call.queues
     )
     own = () if query.key is None or not call.caller.namespace else (call.own_key(query.key),)
-    return JobSearch(wanted, query.text, until, own)
+    return _with_id(call, query.id, JobSearch(wanted, query.text, until, own))
+
+
+def _cursor(query: JobsQuery) -> bytes:
+    """Where the page begins; empty: with the first one. RequestError."""
+    with checking("cursor"):
+        return b"" if query.cursor is None else ids.parse(query.cursor)
+
+
+def _with_id(call: ApiCall, part: str, search: JobSearch) -> JobSearch:
+    """The search, of jobs whose ids begin or end with these digits."""
+    digits = part.replace("-", "").lower()
+    if not digits:
+        return search
+    if len(digits) > 32:
+        raise RequestError(f"id: {part} is longer than an id", "id", 422)
+    low, high = id_range(digits)
+    begins = Query(after=low, until=high, limit=1, queues=call.queues)
+    if not reachable_part(lambda: call.service.client.store.find(begins)):
+        return replace(search, end=digits)
+    until = min(high, search.until) if search.until else high
+    return replace(search, query=replace(search.query, after=max(search.query.after, low)), until=until)
 
 
 async def _wait(call: ApiCall, job: Job, seconds: float) -> Job:
@@ -298,6 +329,16 @@ def found_jobs(call: ApiCall, wanted: Sequence[bytes]) -> list[Job]:
             raise job_not_found(ids.text(id))
         call.check(job.queue)
         found.append(job)
+    return found
+
+
+def allowed_jobs(call: ApiCall, names: Sequence[str]) -> list[Job]:
+    """The jobs with these ids, without those that are not there or that the caller may not see; RequestError."""
+    with checking("id"):
+        wanted = [ids.parse(name) for name in names]
+    found = [job for job in call.service.client.fetch(wanted) if job is not None and call.allows(job.queue)]
+    for job in found:
+        call.check(job.queue)
     return found
 
 

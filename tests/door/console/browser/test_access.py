@@ -89,7 +89,7 @@ def test_a_job_is_found_by_its_id_and_by_its_key(ann: Person) -> None:
         page.wait_for_url(f"**/jobs/{job}")
     page.get_by_role("searchbox").first.fill("order 17")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/jobs?key=order%2017")
+    page.wait_for_url("**/jobs?key=order+17")
     page.get_by_role("link", name=job[-8:]).click()
     page.wait_for_url(f"**/jobs/{job}")
 

@@ -111,15 +111,26 @@ def test_many_jobs_are_counted_first_and_then_changed(operator: Person) -> None:
     expect(page.locator(".facts")).to_contain_text("done")
     expect(page.locator(".facts")).to_contain_text("4")
     assert {operator.place.state(job) for job in jobs} == {"scheduled"}
-    page = operator.open("/jobs?queue=many")
+    page = operator.open("/jobs?queue=many&state=scheduled&created_since=1h&text=ann%40")
     operator.press("Change all that match")
     page.locator("select[name=act]").select_option("delete")
-    page.get_by_label("Reason", exact=True).fill("of no use")
+    page.locator("details[open]").get_by_label("Reason", exact=True).fill("of no use")
     operator.press("Change them")
     operator.is_told("The operation has begun")
     for job in jobs:
         operator.place.becomes(job, "gone")
     assert operator.place.state(kept) == "scheduled"
+
+
+def test_selected_jobs_are_changed_and_no_others(operator: Person) -> None:
+    jobs = [operator.place.add("send", f"{n}@example.org", queue="chosen", delay=3600) for n in range(3)]
+    page = operator.open("/jobs?queue=chosen")
+    page.get_by_label("All of this page", exact=True).check()
+    page.get_by_label(f"Select {jobs[0][-8:]}", exact=True).uncheck()
+    operator.press("Change the selected ones")
+    page.locator("details[open]").get_by_role("button", name="Cancel", exact=True).click()
+    operator.is_told("2 of 2 selected jobs are changed")
+    assert [operator.place.state(job) for job in jobs] == ["scheduled", "cancelled", "cancelled"]
 
 
 def test_an_operation_is_stopped(operator: Person) -> None:

@@ -54,8 +54,8 @@ def test_charts_have_the_numbers_of_the_api(ann: Person) -> None:
     assert len(points) == 22
     for point in points:
         start = page.evaluate("at => new Date(at * 1000).toISOString().slice(0, 16).replace('T', ' ')", point["start"])
-        assert found[start] == [f"{point['put']:,}", f"{point['done']:,}"]
-        assert failures[start] == [f"{point['failed']:,}", f"{point['dead']:,}"]
+        assert found[f"{start} UTC"] == [f"{point['put']:,}", f"{point['done']:,}"]
+        assert failures[f"{start} UTC"] == [f"{point['failed']:,}", f"{point['dead']:,}"]
     assert any(point["put"] > 1000 for point in points)
 
 

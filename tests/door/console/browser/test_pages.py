@@ -258,6 +258,7 @@ def test_a_phone_has_every_page(make_person: MakePerson) -> None:
         "Stores",
         "Operations",
     ):
+        page.get_by_role("button", name="Menu", exact=True).tap()
         page.get_by_role("navigation").get_by_role("link", name=name, exact=True).first.tap()
         expect(page.get_by_role("heading", level=1)).to_have_text(name)
 
