@@ -92,6 +92,8 @@ class CommandParser:
             return self._skipped()
         buffer, start = self._buffer, self._at
         if not self._is_long_line and _BROWSER.match(buffer, start):
+            # What follows is no commands either.
+            self._at = len(buffer)
             return _FROM_BROWSER
         end = buffer.find(b"\r\n", start, start + LINE_MOST)
         if end < 0:
