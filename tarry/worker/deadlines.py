@@ -73,6 +73,10 @@ class Deadlines:
             self.on_sooner()
 
 
+LONGEST_PAUSE = 3600.0
+"""Seconds: a lock cannot be waited for as long as a job may have for its timeout."""
+
+
 class DeadlineThread:
     """A thread that interrupts attempts while the pump is late. The first deadline starts the thread.
 
@@ -103,7 +107,7 @@ class DeadlineThread:
     def _watch(self) -> None:
         while not self._stopped:
             moment = self._deadlines.next_due()
-            pause = None if moment is None else max(0.0, moment + LATE - time.monotonic())
+            pause = None if moment is None else min(max(0.0, moment + LATE - time.monotonic()), LONGEST_PAUSE)
             if not self._news.wait(pause):
                 self._interrupt_overdue(time.monotonic())
             # Cleared before the next look at the heap, so that a deadline that comes after the look sets it again.

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.client.clock import Clock
-from tarry.errors import JobNotFound, NotAllowed, PartlyUnavailable
+from tarry.errors import JobNotFound, PartlyUnavailable
 from tarry.model.duration import DAY, SECOND
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow.signal import MOST_VALUE, Awaiting, Signal
@@ -18,7 +18,7 @@ from tarry.model.moving import NEVER
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.shared.partial_result import partial_result, reachable_part
-from tarry.tasks.durable.waiting import APPROVE, Approval
+from tarry.tasks.durable.waiting import APPROVE, Approval, Decision
 
 PAGE, MOST_PAGES = 1000, 100
 """Waiting jobs that are read at once, and how often."""
@@ -137,10 +137,9 @@ def find_approvals(
     store: Store, key: str, question: str | None, allows: Callable[[str], bool] = lambda queue: True
 ) -> list[WaitingApproval]:
     """The jobs that wait for this decision. JobNotFound if there are none; NotPossible if the key belongs to several
-    questions. allows: whether whoever decides may see that queue; NotAllowed if others wait for the same decision."""
+    questions. allows: whether whoever decides may see that queue: jobs of others are left out."""
     read = _of_key(store, key, question)
-    waiting = read.jobs
-    found = [one for one in waiting if allows(one.job.queue)]
+    found = [one for one in read.jobs if allows(one.job.queue)]
     if read.away is not None:
         raise PartlyUnavailable(str(read.away), found, read.away.missing)
     if not found and not read.is_whole and question is None:
@@ -153,8 +152,6 @@ def find_approvals(
         raise NotPossible(
             f"several questions have the key {key!r}, name one of them: {', '.join(map(repr, questions))}"
         )
-    if any(one.question in questions for one in waiting if not allows(one.job.queue)):
-        raise NotAllowed("jobs of queues that this token is not for wait for the same decision")
     return found
 
 
@@ -170,10 +167,13 @@ def _of_key(store: Store, key: str, question: str | None) -> FoundApprovals:
 
 
 def decide(store: Store, clock: Clock, waiting: list[WaitingApproval], decision: Approval) -> int:
-    """Tells the jobs of one question and key the decision; returns how many it woke. NotPossible if somebody else has
-    decided meanwhile; ValueError if the note is too long."""
+    """Tells these jobs of one question and key the decision; returns how many it woke. No other job takes it for its
+    own, whether it waits now or asks later. NotPossible if somebody else has decided meanwhile; ValueError if the note
+    is too long."""
     address = waiting[0].address
-    value = msgspec.json.encode(decision)
+    value = msgspec.json.encode(
+        Decision(**msgspec.structs.asdict(decision), jobs=[ids.text(one.job.id) for one in waiting])
+    )
     if len(value) > MOST_VALUE:
         raise ValueError(f"the note has {len(value):,} bytes; {MOST_VALUE:,} can be kept")
     # Of this wait: of two who decide at once, the first counts.
@@ -183,4 +183,5 @@ def decide(store: Store, clock: Clock, waiting: list[WaitingApproval], decision:
     woken = store.flows.signal(Signal(address.name, address.key, id, value, now + KEPT), now)
     if not woken:
         raise NotPossible(f"{waiting[0].question!r} with the key {address.key!r} is decided already")
-    return woken
+    # Others at this address are woken, too, and wait again.
+    return min(woken, len(waiting))

@@ -2,13 +2,15 @@
 
 from collections.abc import Awaitable, Generator
 from typing import Any, NoReturn
+from uuid import UUID
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND, Duration, microseconds
-from tarry.model.flow.signal import MOST_ADDRESS, Awaited
+from tarry.model.flow.signal import MOST_ADDRESS, Awaited, Signal
 from tarry.model.moving import NEVER
 from tarry.tasks.arguments import json_values
 from tarry.tasks.durable.attempt_steps import AttemptSteps, begin_step, run_step
@@ -38,6 +40,12 @@ class Approval(Struct, frozen=True):
     ok: bool
     by: str = ""
     note: str = ""
+
+
+class Decision(Approval, frozen=True):
+    """An approval as it is sent. jobs: the ids of those that it is for; empty: all that wait for it."""
+
+    jobs: list[str] = []
 
 
 class _Over:
@@ -124,17 +132,31 @@ async def _wait_for(steps: AttemptSteps, name: str, key: str, long: int | None, 
     if kept is not None:
         waited = replace(msgspec.json.decode(kept.value, type=Wait), key=key)
     after = _last_taken(steps, key)
-    found = await steps.mode.signals(steps.port, steps.running.job.id, name, key, after)
+    there = await steps.mode.signals(steps.port, steps.running.job.id, name, key, after)
+    found = [one for one in there if _is_for(one, steps.running.job.id)]
     if found:
         waited = replace(waited, n=found[0].n, value=Raw(found[0].value))
     elif waited.until > now:
         steps.log.begin_sleep(now, waited.until)
         await steps.keep(msgspec.json.encode(waited), waits=True)
-        await _suspend(steps, waited.until, Awaited(name, key, after))
+        # Signals for others do not wake it again.
+        await _suspend(steps, waited.until, Awaited(name, key, there[-1].n if there else after))
     # First read, then kept: of a value that does not fit, the error should come again at each attempt.
     value = _value(waited, name, kind)
     await steps.keep(msgspec.json.encode(waited))
     return value
+
+
+def _is_for(signal: Signal, job: bytes) -> bool:
+    """False for a decision about other jobs: whoever may decide for one queue does not for all."""
+    if not signal.name.startswith(APPROVE):
+        return True
+    try:
+        jobs = msgspec.json.decode(signal.value, type=Decision).jobs
+    except UNREADABLE:
+        # One that a program sent, whose value may be anything.
+        return True
+    return not jobs or str(UUID(bytes=job)) in jobs
 
 
 async def _suspend(steps: AttemptSteps, until: int, awaits: Awaited | None = None) -> NoReturn:

@@ -19,6 +19,7 @@ TOKENS = {
     "rival": 'scopes = ["put", "read"]\nqueues = ["shop"]',
     "mailer": 'scopes = ["put", "read"]\nqueues = ["shop"]\ntasks = ["mail.*", "app.order"]',
     "any-queue": 'scopes = ["put"]\ntasks = ["mail.*"]',
+    "any-name": 'scopes = ["admin"]\nqueues = ["shop"]',
     "admin": 'scopes = ["admin"]\nqueues = ["shop"]\ntasks = ["shop.*"]',
 }
 
@@ -112,6 +113,21 @@ def test_an_admin_makes_tasks_that_it_may_put(app: App, access: TokenAccess) -> 
             ]
 
     assert run(story) == [403, 201]
+
+
+def test_a_name_that_is_not_known_here_is_made_only_by_who_has_it(app: App, access: TokenAccess) -> None:
+    """Jobs of others may wait for such a task, or come later: they would be sent to the address of whoever made it."""
+    put(app, access, "all", task="order.paid", body={"card": "4111"})
+
+    async def story() -> list[int]:
+        async with api(app, access=access) as client:
+            settings = {"url": "https://shop.example/evil", "queue": "shop"}
+            made = await call(client, "any-name", "POST", "/v1/tasks", {"task": "order.paid", "settings": settings})
+            replaced = await call(client, "any-name", "PUT", "/v1/tasks/order.paid", settings)
+            return [made.status_code, replaced.status_code]
+
+    assert run(story) == [403, 403]
+    assert "order.paid" not in app.http.endpoints
 
 
 @pytest.mark.parametrize("name", ["key", "idempotency"])

@@ -289,6 +289,17 @@ def test_a_line_that_is_too_long_ends_the_request_and_those_before_it_have_their
     assert len(stored(app)) == 1
 
 
+def test_wrong_lines_without_end_end_the_request() -> None:
+    async def story() -> httpx.Response:
+        async with api(App(MemoryStore())) as client:
+            headers = {"Content-Type": "application/x-ndjson"}
+            return await client.post("/v1/jobs", content=b"{}\n" * 100_000, headers=headers)
+
+    lines = run(story).text.splitlines()
+    assert len(lines) == 1002, "1,001 wrong ones, and why there are no more"
+    assert "more than 1000 lines are wrong" in lines[-1]
+
+
 def test_lines_of_a_request_that_is_sent_again_are_stored_once() -> None:
     app = App(MemoryStore())
     lines = [{"task": "t", "args": [n]} for n in range(3)]

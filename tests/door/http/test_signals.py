@@ -117,6 +117,23 @@ def test_who_may_not_see_the_job_may_not_decide(app: App, access: TokenAccess) -
     assert len(call(app, "GET", "/v1/approvals").json()["approvals"]) == 1
 
 
+def test_a_decision_is_for_the_jobs_that_its_caller_may_see(app: App, access: TokenAccess) -> None:
+    theirs, mine = app.named("refund").enqueue("7"), app.named("refund").using(queue="shop").enqueue("7")
+    app.drain()
+    decided = call(app, "POST", "/v1/approvals/7", json={"ok": True, "note": "by bob"}, token="bob", access=access)
+    assert (decided.status_code, decided.json()["woken"]) == (200, 1)
+    assert result(app, mine.id) == [True, "bob", "by bob"]
+    assert theirs.state == "scheduled", "it waits for its own decision, however often it is woken"
+    later = app.named("refund").enqueue("7")
+    app.drain()
+    assert later.state == "scheduled", "one that is kept is not for it"
+    seen = call(app, "GET", "/v1/approvals", token="ann", access=access).json()["approvals"]
+    assert {one["id"] for one in seen} == {theirs.id, later.id}
+    decided = call(app, "POST", "/v1/approvals/7", json={"ok": False}, token="ann", access=access)
+    assert (decided.status_code, decided.json()["woken"]) == (200, 2)
+    assert result(app, theirs.id) == result(app, later.id) == [False, "ann", ""]
+
+
 def test_an_approval_that_nothing_waits_for(app: App) -> None:
     got = call(app, "POST", "/v1/approvals/7", json={"ok": True})
     assert (got.status_code, got.json()["detail"]) == (

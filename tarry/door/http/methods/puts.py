@@ -22,12 +22,15 @@ from tarry.door.identity.access import Scope
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.shared.partial_result import reachable_part
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Options
 
 LINES = ("application/x-ndjson", "application/jsonl")
 MOST_JOBS = 10_000
 """In a list."""
 MOST_LINES = 1_000_000
+MOST_WRONG = 1000
+"""Wrong lines of a request, each with an answer of its own; with more, the request ends there."""
 CHUNK, CHUNK_BYTES = 1000, 8 * 2**20
 """Lines, and bytes of lines, that are committed together at most."""
 _KEPT = 2**20
@@ -148,6 +151,8 @@ async def _put_lines(call: ApiCall, name: str | None) -> Response:
             lines = [each if isinstance(each, PutItem) else next(stored) for each in chunk]
             failed += sum(isinstance(each, PutItem) for each in lines)
             answers.writelines(_encode(each) + b"\n" for each in lines)
+            # Lines that are all wrong wait for nothing, and other requests are to have their turn.
+            await asyncio.sleep(0)
     except BaseException:
         answers.close()
         raise
@@ -159,7 +164,7 @@ async def _line_chunks(call: ApiCall, name: str | None) -> AsyncIterator[list[Ma
     """The jobs of the lines, and what is wrong with the others; as many at once as are committed together."""
     most = call.service.client.factory.max_body + _MOST_LINE_BESIDES
     chunk: list[Made | PutItem] = []
-    number = size = 0
+    number = size = wrong = 0
     try:
         async for lines in read_lines(call.request, most):
             for line in lines:
@@ -173,6 +178,11 @@ async def _line_chunks(call: ApiCall, name: str | None) -> AsyncIterator[list[Ma
                         chunk, size = [], 0
                     chunk.append(_make_line(call, line, number, name))
                     size += len(line)
+                    wrong += isinstance(chunk[-1], PutItem)
+                if wrong > MOST_WRONG:
+                    raise RequestError(
+                        f"more than {MOST_WRONG} lines are wrong: correct them, and send the rest", None, 413
+                    )
     except RequestError as error:
         # Jobs before it are stored, so the answer has to tell of those.
         chunk.append(PutItem(error=problem_of(error)))

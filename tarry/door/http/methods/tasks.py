@@ -181,8 +181,9 @@ def _check_change(call: ApiCall, name: str, queue: str | None) -> None:
         call.check(task.queue)
     if queue is not None:
         call.check(queue)
-        # A task that it may not put it may not make either.
-        call.caller.check_task(name, queue)
+        # A task that it may not put it may not make either. Of one that is not known here, jobs of others may wait, or
+        # come: so not its queue decides, which the caller chooses, but the names that its token has.
+        call.caller.check_task(name, None if task is None else queue)
 
 
 def _is_left(call: ApiCall, tally: Tally, task: str) -> bool:
