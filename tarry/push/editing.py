@@ -1,6 +1,6 @@
 """Adds, edits, removes and tries HTTP tasks, for the command line and the HTTP API."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -29,11 +29,23 @@ class TriedAnswer(Struct, frozen=True):
 class HttpTaskEditor:
     """Changes the HTTP tasks that are registered in the store. Those of the settings stay as the file has them.
 
-    declare_limits: makes the store keep the limits of the app's functions.
+    declare_limits: makes the store keep the limits of the app's functions. may_write_places: whether the editor may
+    write `env:NAME` and `file:PATH` where they were not.
     """
 
-    def __init__(self, catalog: "HttpTaskCatalog", store: "Store", declare_limits: "Callable[[Store], None]") -> None:
+    def __init__(
+        self,
+        catalog: "HttpTaskCatalog",
+        store: "Store",
+        declare_limits: "Callable[[Store], None]",
+        may_write_places: bool = True,
+    ) -> None:
         self._catalog, self._store, self._declare_limits = catalog, store, declare_limits
+        self._may_write_places = may_write_places
+
+    @property
+    def _secret_places(self) -> "Collection[str]":
+        return self._catalog.config().push.secrets
 
     @property
     def _guard(self) -> "AddressGuard":
@@ -51,7 +63,7 @@ class HttpTaskEditor:
             raise EndpointError(f"{name} stands in {self._place(name)} already: edit it there", "task")
         if name in self._catalog.tasks and name not in self._catalog.endpoints:
             raise EndpointError(f"{name} is a function of the app; give the HTTP task another name", "task")
-        return registry.add(self._store, name, settings, self._guard, self._catalog.config().push.secrets)
+        return registry.add(self._store, name, settings, self._guard, self._secret_places, self._may_write_places)
 
     def edit(self, name: str, changes: Mapping[str, Any], seen: str | None = None) -> "Endpoint | None":
         """Changes some settings; None takes one out, and a hidden value that is sent as it is shown stays. Returns the
@@ -61,7 +73,9 @@ class HttpTaskEditor:
 
         self._catalog.load()
         if not self._catalog.is_configured(name):
-            return registry.edit(self._store, name, changes, self._guard, self._catalog.config().push.secrets, seen)
+            return registry.edit(
+                self._store, name, changes, self._guard, self._secret_places, seen, self._may_write_places
+            )
         if changes.keys() != {"enabled"} or not isinstance(changes["enabled"], bool):
             raise self._must_edit_file(name)
         self.set_enabled(name, changes["enabled"])
@@ -88,7 +102,9 @@ class HttpTaskEditor:
         """Gives a registered task these settings, and no other. The rest is as for `edit`."""
         from tarry.push import registry  # noqa: PLC0415 - as above
 
-        return registry.replace(self._store, name, settings, self._guard, self._catalog.config().push.secrets, seen)
+        return registry.replace(
+            self._store, name, settings, self._guard, self._secret_places, seen, self._may_write_places
+        )
 
     def remove(self, name: str) -> int:
         """Removes a task; returns how many unfinished jobs it leaves. ConfigError."""

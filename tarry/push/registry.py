@@ -18,7 +18,7 @@ from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.push.delivery.flow import INITIAL, FlowState
 from tarry.push.edits import check_version, forget_edits, note_edit
 from tarry.push.endpoint.fields import FIELDS
-from tarry.push.endpoint.hidden import NothingKeptError, kept_hidden, restore_hidden, secrets_of
+from tarry.push.endpoint.hidden import NothingKeptError, kept_values, places_of, restore_hidden, secrets_of
 from tarry.push.endpoint.settings import Endpoint, EndpointError, setting_error
 from tarry.push.endpoint.template import UrlTemplate
 from tarry.push.http.guard import AddressGuard, ForbiddenAddress
@@ -122,12 +122,21 @@ def _refusal(to: "RequestTarget", guard: AddressGuard) -> ForbiddenAddress | Non
     return refused
 
 
-def add(store: Store, name: str, settings: Settings, guard: AddressGuard, places: Collection[str] = ()) -> Endpoint:
+def add(
+    store: Store,
+    name: str,
+    settings: Settings,
+    guard: AddressGuard,
+    places: Collection[str] = (),
+    may_write_places: bool = True,
+) -> Endpoint:
     """Registers a task; ConfigError if the name is taken or the settings are wrong. Jobs of that name can run.
 
-    places: `[push] secrets`, the only places from which the task may read a secret.
+    places: `[push] secrets`, the only places from which the task may read a secret. may_write_places: whether the
+    editor may write such a place where there was none.
     """
     endpoint = _check_confined(name, _restored(name, settings, {}), guard, places)
+    _check_origin(name, settings, {}, endpoint.settings, may_write_places)
     was = store.kv_get(TASK_CELL + name)
     # A cell that the configuration left behind does not take the name. Two hosts may register the name at once: then
     # one compare-and-set fails.
@@ -151,11 +160,12 @@ def edit(
     guard: AddressGuard,
     places: Collection[str] = (),
     seen: str | None = None,
+    may_write_places: bool = True,
 ) -> Endpoint:
     """Changes some settings; None removes one, and a hidden value that is sent as it is shown stays. Resets the flow
     state of the endpoint.
 
-    places: see `add`. seen: the version that the editor saw; TaskChanged if it is another now.
+    places, may_write_places: see `add`. seen: the version that the editor saw; TaskChanged if it is another now.
     """
     found: list[Endpoint] = []
 
@@ -164,7 +174,7 @@ def edit(
         check_version(store, name, settings, seen)
         found[:] = [_check_confined(name, {**settings, **_restored(name, changes, settings)}, guard, places)]
         after = dict(found[0].settings)
-        _check_origin(name, changes, settings, after)
+        _check_origin(name, changes, settings, after, may_write_places)
         return after
 
     _change(store, name, change)
@@ -180,22 +190,38 @@ def replace(
     guard: AddressGuard,
     places: Collection[str] = (),
     seen: str | None = None,
+    may_write_places: bool = True,
 ) -> Endpoint:
     """Gives a task these settings, and no other. The rest is as for `edit`."""
-    return edit(store, name, {**dict.fromkeys(FIELDS), **settings}, guard, places, seen)
+    return edit(store, name, {**dict.fromkeys(FIELDS), **settings}, guard, places, seen, may_write_places)
 
 
-def _check_origin(name: str, changes: Mapping[str, Any], before: Settings, after: Settings) -> None:
-    """EndpointError if hidden values would go to another host than they were written for: whoever may change the url
-    need not know them."""
-    from tarry.push.http.target import parse_target  # noqa: PLC0415 - brings the HTTP client
-
-    if "url" not in before or "url" not in after:
-        return
-    was, now = (parse_target(UrlTemplate.parse(one["url"]).sample).origin for one in (before, after))
-    if was != now and (kept := next(kept_hidden(changes, before, after), None)):
+def _check_origin(
+    name: str, changes: Mapping[str, Any], before: Settings, after: Mapping[str, Any], may_write_places: bool
+) -> None:
+    """EndpointError if values would go to another host than they were written for: whoever may change the url need not
+    know them, and not everybody may have workers read them from a place."""
+    was, now = _origin(before), _origin(after)
+    if not may_write_places:
+        _check_places(name, before if was == now else {}, after)
+    if was and was != now and (kept := next(kept_values(changes, before, after), None)):
         field, what = kept
         said = f"{what} was written for {was}, and the url is now of {now}: write it again, or take it out"
+        raise setting_error(name, field, said)
+
+
+def _origin(settings: Mapping[str, Any]) -> str:
+    from tarry.push.http.target import parse_target  # noqa: PLC0415 - brings the HTTP client
+
+    return parse_target(UrlTemplate.parse(settings["url"]).sample).origin if "url" in settings else ""
+
+
+def _check_places(name: str, kept: Settings, after: Mapping[str, Any]) -> None:
+    for field, _, place in sorted(places_of(after) - places_of(kept)):
+        said = (
+            f"{place} may be written by callers for all queues only, and one for some queues keeps it only where it is,"
+            " while the url keeps scheme, host and port: write the value itself, or take it out"
+        )
         raise setting_error(name, field, said)
 
 

@@ -107,24 +107,29 @@ MOVED = ("http://127.0.0.1:8001/hook", "https://127.0.0.1:8000/hook", "http://lo
         ("secret", RAW, "***"),
         ("secrets", [RAW, OLD], ["***1"]),
         ("url", f"{URL}?key=sesame", None),
+        ("headers", {"Authorization": "env:KEY"}, {"authorization": "***"}),
+        ("secret", "env:KEY", "***1"),
+        ("secrets", ["env:KEY", "env:KEY"], ["***2"]),
     ],
 )
-def test_what_is_hidden_goes_to_no_other_host(
+def test_what_is_hidden_or_in_a_place_goes_to_no_other_host(
     delivery: DeliveryFixture, url: str, field: str, value: Any, given: Any
 ) -> None:
     """Whether it is left out of the changes or sent as it was shown; with the value itself it may go there."""
     store = delivery.store()
-    registry.add(store, "hook", {"url": URL, field: value}, GUARD)
+    places = ("env:KEY",)
+    registry.add(store, "hook", {"url": URL, field: value}, GUARD, places)
     before = settings(store)
     changes = [{"url": f"{url}?..."}] if field == "url" else [{"url": url}, {"url": url, field: given}]
     # A form sends all settings.
     writes = [registry.edit] * len(changes) + [registry.replace]
     for write, change in zip(writes, [*changes, changes[-1]], strict=True):
         with pytest.raises(EndpointError, match=r"was written for .*:8000, and the url is now of") as error:
-            write(store, "hook", change, GUARD)
+            write(store, "hook", change, GUARD, places)
         assert error.value.field in (field, "secret")
         assert settings(store) == before
-    registry.edit(store, "hook", {"url": f"{url}?key=sesame"} if field == "url" else {"url": url, field: value}, GUARD)
+    written = {"url": f"{url}?key=sesame"} if field == "url" else {"url": url, field: value}
+    registry.edit(store, "hook", written, GUARD, places)
     registry.edit(store, "hook", {"url": URL} if field == "url" else {"url": URL, field: None}, GUARD)
     assert "sesame" not in str(settings(store))
     assert RAW not in str(settings(store))

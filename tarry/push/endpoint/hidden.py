@@ -50,20 +50,27 @@ def restore_hidden(changes: Settings, before: Settings) -> dict[str, Any]:
     }
 
 
-def kept_hidden(changes: Settings, before: Settings, after: Settings) -> Iterator[tuple[str, str]]:
-    """The hidden values of `before` that `after` sends or signs with, and that nobody wrote in these changes: the
-    setting of each, and what to call it."""
+def kept_values(changes: Settings, before: Settings, after: Settings) -> Iterator[tuple[str, str]]:
+    """The values of `before` that `after` sends or signs with, and that nobody wrote in these changes, hidden ones and
+    places alike: the setting of each, and what to call it."""
     given = {name.lower(): text for name, text in _dict(changes.get("headers")).items()}
     stays = {name.lower(): text for name, text in _dict(after.get("headers")).items()}
     for name, text in _dict(before.get("headers")).items():
         low = name.lower()
-        if hide(text) == HIDDEN and stays.get(low) == text and given.get(low) != text:
+        if stays.get(low) == text and given.get(low) != text:
             yield "headers", f"the header {name[:80]}"
     for text in secrets_of(before):
-        if hide(text) == HIDDEN and text in secrets_of(after) and text not in secrets_of(changes):
+        if text in secrets_of(after) and text not in secrets_of(changes):
             yield "secret", "the secret"
     if str(changes.get("url", "")).endswith(HIDDEN_QUERY):
         yield "url", "what follows the question mark of the url"
+
+
+def places_of(settings: Settings) -> set[tuple[str, str, str]]:
+    """The places (`env:NAME`) in these settings: the setting of each, the header in small letters, and the place."""
+    found = {("headers", name.lower(), text) for name, text in _dict(settings.get("headers")).items()}
+    found |= {("secret", "", text) for text in secrets_of(settings)}
+    return {one for one in found if PLACE.fullmatch(one[2])}
 
 
 def _dict(value: Any) -> Mapping[str, Any]:

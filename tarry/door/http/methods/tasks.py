@@ -162,7 +162,8 @@ def try_task(call: ApiCall, path: TaskPath, body: SampleAnswer) -> TriedAnswer:
 def _editor(call: ApiCall) -> HttpTaskEditor:
     call.service.sync_tasks()
     app = call.service.app
-    return HttpTaskEditor(app.http, call.service.client.store, app.declare_limits)
+    # `[push] secrets` are not for those who may use some queues only.
+    return HttpTaskEditor(app.http, call.service.client.store, app.declare_limits, may_write_places=not call.queues)
 
 
 def _queue_of(settings: Settings) -> str:
