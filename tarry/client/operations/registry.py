@@ -41,8 +41,9 @@ def read_all(store: Store) -> list[StoredOperation]:
 
 
 def read(store: Store, id: str) -> StoredOperation:
-    """The operation with this id; OperationNotFound."""
-    cell = store.kv_get(PREFIX + id)
+    """The operation with this id; OperationNotFound, also for what is no id."""
+    # Not every text is one that every store can look for.
+    cell = store.kv_get(PREFIX + id) if id.isprintable() else None
     return _decode(id, cell), cell or b""
 
 

@@ -93,7 +93,10 @@ class Tokens:
         return self._write()
 
     def _write(self) -> "Tokens":
-        self.file.write_text("".join(self._lines.values()))
+        # As a whole, as `tarry tokens` does: a server that reads a part of it would end what others have.
+        fresh = self.file.with_suffix(".fresh")
+        fresh.write_text("".join(self._lines.values()))
+        fresh.replace(self.file)
         return self
 
 

@@ -83,8 +83,9 @@ class Shop:
             return self.flow
         return operation if "operations" in route else ids.text(self.held)
 
-    def access(self, scopes: str, queues: str) -> TokenAccess:
-        self.file.write_text(f'[tokens.it]\nsha256 = "{digest("it").hex()}"\nscopes = {scopes}\nqueues = {queues}\n')
+    def access(self, scopes: str, queues: str, more: str = "") -> TokenAccess:
+        rights = f"scopes = {scopes}\nqueues = {queues}\n{more}\n"
+        self.file.write_text(f'[tokens.it]\nsha256 = "{digest("it").hex()}"\n{rights}')
         return TokenAccess(self.file)
 
     def state(self) -> Any:
@@ -185,7 +186,8 @@ def test_a_key_does_not_lead_to_a_job_of_another_queue(shop: Shop, how: str) -> 
 @pytest.mark.timeout(30)
 def test_a_task_is_added_and_changed_by_those_who_may_use_its_queue(shop: Shop) -> None:
     async def story() -> list[int]:
-        async with api(shop.app, access=shop.access('["admin"]', '["mail"]')) as client:
+        access = shop.access('["admin"]', '["mail"]', 'tasks = ["hook"]')
+        async with api(shop.app, access=access) as client:
             client.headers["authorization"] = "Bearer it"
             body = {"task": "hook", "settings": {"url": HOOK, "queue": "mail"}}
             answers = [
