@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tarry.door.beanstalk import replies
 from tarry.door.beanstalk.parser import Command
 from tarry.door.beanstalk.records import TASK, Rule
-from tarry.door.identity.access import ANYONE, Caller, DoorAccess, Scope
+from tarry.door.identity.access import ANYONE, Caller, DoorAccess, Scope, is_as_before
 from tarry.errors import NotAllowed, NotAuthenticated, TarryError
 from tarry.model.change import Change
 from tarry.model.job import Job
@@ -50,6 +50,13 @@ class Rights:
     def allows(self, scope: Scope, queue: str) -> bool:
         """Whether it may do that with that tube."""
         return self._caller.allows(scope, queue)
+
+    def refusal_after_wait(self, scope: Scope, queue: str) -> bytes | None:
+        """As `refusal`, once a command has waited for a job of that tube: the token may have been revoked meanwhile."""
+        if self._access is None:
+            return None
+        refused = None if is_as_before(self._access, self._caller) else self._look_up()
+        return refused or (None if self.allows(scope, queue) else replies.NOT_AUTHORIZED)
 
     def guard(self, scope: Scope, rule: Rule) -> Rule:
         """The rule, for jobs of tubes with which it may do that; for any other there is no such job."""

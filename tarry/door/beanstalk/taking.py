@@ -95,6 +95,10 @@ class Taking:
         if self._is_over:
             self._door.give_back(job, records.give_back)
             return
+        if refused := self._tubes.rights.refusal_after_wait(Scope.TAKE, job.queue):
+            self._door.give_back(job, records.give_back)
+            self._reply(refused)
+            return
         try:
             number = self._door.numbers.number(job.id)
         except StoreError:

@@ -12,7 +12,7 @@ may block: it runs in a thread of the service. An `async def` runs on the event 
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.door.http.problem import NOT_JSON, RequestError, wrong_value
-from tarry.door.identity.access import Caller, Scope
+from tarry.door.identity.access import Caller, Scope, is_as_before
 from tarry.door.service import DoorService
 from tarry.door.store_look import OLDEST
 from tarry.metrics.store_look import KEPT_FOR, StoreLook
@@ -78,6 +78,14 @@ class ApiCall:
         self.queue = self.queue or queue
         # A method that checks a queue has a scope.
         self.caller.check(self.scope or Scope.ADMIN, queue)
+
+    def check_again(self, queues: Iterable[str]) -> None:
+        """After a wait: NotAuthenticated or NotAllowed if meanwhile the caller's token was revoked, or its rights."""
+        access, client = self.service.access, self.request.client
+        if not is_as_before(access, self.caller):
+            self.caller = access.caller(self.request.headers, client.host if client else "")
+            for queue in queues:
+                self.check(queue)
 
     @property
     def queues(self) -> tuple[str, ...]:

@@ -84,3 +84,9 @@ async def read_lines(request: Request, most: int) -> AsyncIterator[list[bytes]]:
         if len(rest) > most:
             raise RequestError(f"a line takes more than {most} bytes: the request ends there", "body", 413)
     yield [rest]
+
+
+async def until_gone(request: Request) -> None:
+    """Returns when the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -15,6 +15,7 @@ from tarry.server_settings import ServerConfig, check_server
 from tarry.settings import SettingsSource
 from tests.door.beanstalk.serving import ServedDoor, serving
 from tests.door.beanstalk.talking import Client
+from tests.door.http.serving import until
 
 NO, MISSING = b"NOT_AUTHORIZED\r\n", b"NOT_FOUND\r\n"
 ENTRIES = {
@@ -34,8 +35,9 @@ LINES = {
 }
 
 
-def entries(*names: str) -> str:
-    return "".join(f'[tokens.{name}]\nsha256 = "{digest(name).hex()}"\n{ENTRIES[name]}\n' for name in names)
+def entries(*names: str, **more: str) -> str:
+    chosen = {name: ENTRIES[name] for name in names} | more
+    return "".join(f'[tokens.{name}]\nsha256 = "{digest(name).hex()}"\n{rights}\n' for name, rights in chosen.items())
 
 
 @pytest.fixture
@@ -129,6 +131,22 @@ def test_a_token_that_is_revoked_does_nothing_more(door: ServedDoor, file: Path,
     file.write_text(entries("admin"))
     passed[0] += 10
     assert client.ask(LINES["put"]) == NO
+
+
+@pytest.mark.parametrize(
+    "left", [{}, {"take": 'scopes = ["take"]\nqueues = ["other-*"]'}], ids=["revoked", "fewer queues"]
+)
+def test_a_token_that_is_revoked_during_a_wait_gets_no_job(
+    door: ServedDoor, file: Path, passed: list[float], left: dict[str, str]
+) -> None:
+    client, root = signed_in(door, "take"), signed_in(door, "admin")
+    client.send(b"reserve\r\n")
+    until(lambda: door.service.claims.waiting == 1)
+    file.write_text(entries("admin", **left))
+    passed[0] += 10
+    assert root.ask(LINES["put"]).startswith(b"INSERTED")
+    assert client.answer() == NO
+    assert root.ask("reserve-with-timeout 5\r\n").startswith(b"RESERVED")
 
 
 def test_the_rate_of_a_token_counts_commands(door: ServedDoor, passed: list[float]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,9 +11,12 @@ import pytest
 
 from tarry import App
 from tarry.door.http.application import create_application
+from tarry.door.identity import entries
+from tarry.door.identity.tokens import TokenAccess
 from tarry.door.service import DoorService
 from tarry.model.job import Job, State
 from tarry.store.memory import MemoryStore
+from tests.door.console.visiting import Tokens
 from tests.door.http.calling import api, caller, run
 from tests.door.taking import WITHIN, put, seen, until
 from tests.every_store.conftest import app  # noqa: F401 - each kind of store
@@ -218,6 +222,34 @@ def test_a_client_that_leaves_during_its_wait_takes_no_job(plain: App) -> None:
             async with caller(application) as client:
                 (got,) = await claim(client, wait=1)
                 assert got["id"].replace("-", "") == job.id.hex()
+        finally:
+            await asyncio.to_thread(service.close)
+
+    run(story)
+
+
+@pytest.mark.parametrize(("queues", "status"), [(None, 401), ('["other"]', 403)], ids=["revoked", "fewer queues"])
+def test_a_token_that_is_revoked_during_a_wait_gets_no_job(
+    plain: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queues: str | None, status: int
+) -> None:
+    monkeypatch.setattr(entries, "CHECK_EVERY", 0.0)
+    tokens = Tokens(tmp_path / "tokens.toml").add("it", "take").add("root", "take")
+    header = {"authorization": "Bearer it-token"}
+
+    async def story() -> None:
+        service = DoorService(plain, access=TokenAccess(tokens.file))
+        try:
+            async with caller(create_application(service)) as client:
+                asked = client.post("/v1/queues/php/claim", json={"wait": WITHIN}, headers=header)
+                waiting = asyncio.create_task(asked)
+                await until(lambda: service.is_started and service.claims.waiting == 1)
+                tokens.remove("it") if queues is None else tokens.add("it", "take", queues=queues)
+                (job,) = await asyncio.to_thread(put, plain)
+                answer = await waiting
+                assert answer.status_code == status, answer.text
+                client.headers["authorization"] = "Bearer root-token"
+                (got,) = await claim(client, wait=WITHIN)
+                assert (got["id"].replace("-", ""), got["attempt"]) == (job.id.hex(), 1)
         finally:
             await asyncio.to_thread(service.close)
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 
 from tarry import errors
 from tarry.door.claims import Claims
 from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.problem import NOT_JSON, Problem, RequestError, checking, problem_of
-from tarry.door.http.reading import check_depth
+from tarry.door.http.reading import check_depth, until_gone
 from tarry.door.identity.access import Scope
 from tarry.model.change import Change
 from tarry.model.duration import DAY, SECOND, Span, microseconds
@@ -264,9 +264,9 @@ async def _claim(call: ApiCall, queues: Sequence[str], order: ClaimOrder) -> Cla
     lease, claims = _lease(order.lease), await _claims(call)
     if not order.wait:
         found = await claims.claim(queues, limit=order.limit, lease=lease, wait=0)
-        return ClaimAnswer([_claimed(call.shown(job)) for job in found])
+        return _answer(call, claims, found)
     taking = asyncio.ensure_future(claims.claim(queues, limit=order.limit, lease=lease, wait=order.wait))
-    leaving = asyncio.ensure_future(_until_gone(call.request))
+    leaving = asyncio.ensure_future(until_gone(call.request))
     draining = asyncio.ensure_future(call.service.until_draining())
     try:
         await asyncio.wait({taking, leaving, draining}, return_when=asyncio.FIRST_COMPLETED)
@@ -274,7 +274,7 @@ async def _claim(call: ApiCall, queues: Sequence[str], order: ClaimOrder) -> Cla
             # Another process of this server has the next request.
             return ClaimAnswer([])
         if not leaving.done():
-            return ClaimAnswer([_claimed(call.shown(job)) for job in taking.result()])
+            return _answer(call, claims, taking.result())
         if taking.done() and taking.exception() is None:
             claims.give_back(taking.result())
         raise ClientDisconnect
@@ -286,10 +286,13 @@ async def _claim(call: ApiCall, queues: Sequence[str], order: ClaimOrder) -> Cla
                 await task
 
 
-async def _until_gone(request: Request) -> None:
-    """Returns when the client has closed its connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+def _answer(call: ApiCall, claims: Claims, jobs: Sequence[Job]) -> ClaimAnswer:
+    try:
+        call.check_again({job.queue for job in jobs})
+    except errors.TarryError:
+        claims.give_back(jobs)
+        raise
+    return ClaimAnswer([_claimed(call.shown(job)) for job in jobs])
 
 
 async def _settle_one(call: ApiCall, end: FinishEnd | FailEnd | ReleaseEnd) -> SettledJob:
