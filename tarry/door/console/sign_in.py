@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import hmac
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 
 from starlette.requests import Request
@@ -24,6 +24,7 @@ from tarry.door.http.problem import RequestError
 from tarry.door.http.reading import header, read_body
 from tarry.door.http.request_log import write_act
 from tarry.door.identity.access import Caller, Scope
+from tarry.door.identity.sign_in_tries import network_of
 from tarry.door.service import DoorService
 
 SECRET_KEPT = 60.0
@@ -34,8 +35,9 @@ ENDED_KEPT = 2.0
 """Seconds after which a stream sees that somebody has signed out of its session. A page looks at once."""
 MOST_KNOWN = 1000
 """Tokens and passwords whose ended sessions are known without the store."""
-MOST_IN_LINE = 16
-"""Passwords that wait to be looked at, one after another; any more are told that the server is busy."""
+MOST_IN_LINE, MOST_OF_ADDRESS = 16, 4
+"""Passwords that wait to be looked at, one after another: in all, and of one address. Any more are told that the server
+is busy."""
 _AWAY = (errors.StoreError, errors.Busy, errors.Draining)
 
 
@@ -49,7 +51,9 @@ class SignIn:
         self._ended: OrderedDict[str, tuple[float, EndedSessions]] = OrderedDict()
         """By the token or password: when they were read, and which they are."""
         # One at a time: each takes a tenth of a second of a processor, and 32 MB.
-        self._line, self._in_line = asyncio.Semaphore(1), 0
+        self._line = asyncio.Semaphore(1)
+        self._in_line: Counter[str] = Counter()
+        """How many of each address wait for their turn, or have it."""
 
     @property
     def is_needed(self) -> bool:
@@ -122,6 +126,9 @@ class SignIn:
             found = await self._find(form, address)
             found.check(Scope.READ)
         except errors.TarryError as error:
+            if type(error) is errors.Busy:
+                # Nobody was looked at, and such answers may be many.
+                raise
             # A token has 256 random bits, so that guesses need no limit; but whoever runs the server sees them.
             write_act(self._service, "", address, "sign_in", f"{type(error).__name__}: {error}")
             raise
@@ -133,14 +140,17 @@ class SignIn:
         access = self._service.access
         if "password" not in form:
             return access.caller({"authorization": f"Bearer {form.get('token', '')}"}, address)
-        if self._in_line >= MOST_IN_LINE:
+        network = network_of(address)
+        is_of_many = bool(network) and self._in_line[network] >= MOST_OF_ADDRESS
+        if is_of_many or self._in_line.total() >= MOST_IN_LINE:
             raise errors.Busy("too many people sign in at this moment: try again")
-        self._in_line += 1
+        self._in_line[network] += 1
         try:
             async with self._line:
                 return await self._service.run(access.sign_in, form.get("name", ""), form["password"], address)
         finally:
-            self._in_line -= 1
+            # Else every address that ever came would stay in memory.
+            self._in_line -= Counter((network,))
 
     async def read_form(self, request: Request) -> Form:
         """The form of a page of ours; RequestError."""

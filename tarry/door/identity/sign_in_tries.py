@@ -1,8 +1,8 @@
 """How often somebody may try to sign in: after failures there are pauses, each twice as long as the one before.
 
 They are for a name from one address, and for an address after many more failures, whatever the name. So nobody is shut
-out by what others try elsewhere. Where many people have one address, as behind a proxy, nobody waits for the failures
-of others at the first try, nor at any try once signed in from there.
+out by what others try elsewhere. Where many people have one address, as behind a proxy, a first try waits for the many
+failures of others a second at most after each, and whoever has signed in from there waits for none of them.
 """
 
 from collections import OrderedDict
@@ -41,10 +41,10 @@ class _FailureTable(Generic[K]):
         self._free = free
         self._kept: OrderedDict[K, _Failures] = OrderedDict()
 
-    def pause(self, key: K, now: float) -> float:
-        """Seconds until the next try; 0: it may come now."""
+    def pause(self, key: K, now: float, longest: float = LONGEST) -> float:
+        """Seconds until the next try; 0: it may come now. longest: seconds of any pause after the last failure."""
         found = self._kept.get(key)
-        return 0.0 if found is None else max(0.0, found.until - now)
+        return 0.0 if found is None else max(0.0, min(found.until, found.last + longest) - now)
 
     def has(self, key: K, now: float) -> bool:
         """Whether there were failures that still count."""
@@ -80,9 +80,10 @@ class SignInTries:
         """RateExceeded if this try comes too soon after failures."""
         pair = _pair(name, address)
         pause = self._pairs.pause(pair, now)
-        # A guesser of one password for many names gets one try for each, and whoever is right comes in.
-        if pair not in self._known and self._pairs.has(pair, now):
-            pause = max(pause, self._addresses.pause(pair[1], now))
+        if pair not in self._known:
+            # A guesser with a new name each time gets one try in a second, and not all the time of a processor.
+            longest = LONGEST if self._pairs.has(pair, now) else FIRST
+            pause = max(pause, self._addresses.pause(pair[1], now, longest))
         if pause:
             raise RateExceeded("too many failures to sign in: wait a moment", pause)
 
@@ -103,12 +104,17 @@ class SignInTries:
             self._known.popitem(last=False)
 
 
-def _pair(name: str, address: str) -> tuple[str, str]:
+def network_of(address: str) -> str:
+    """The address, or of IPv6 the network that one customer of a provider has; a text that is no address: itself."""
     try:
         found = ip_address(address)
     except ValueError:
         # A unix socket has no address.
-        return name[:_MOST_NAME], address
-    # One customer of a provider has a whole network of these.
-    network = (int(found) >> 64) if isinstance(found, IPv6Address) and found.ipv4_mapped is None else found
-    return name[:_MOST_NAME], str(network)
+        return address
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is None:
+        return str(int(found) >> 64)
+    return str(found)
+
+
+def _pair(name: str, address: str) -> tuple[str, str]:
+    return name[:_MOST_NAME], network_of(address)

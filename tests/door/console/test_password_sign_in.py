@@ -12,10 +12,12 @@ import pytest
 from tarry import App
 from tarry.door.console import sign_in
 from tarry.door.console.session import COOKIE
+from tarry.door.http.application import create_application
 from tarry.door.identity.passwords import open_access
 from tarry.door.identity.sign_in_tries import FREE
+from tarry.door.service import DoorService
 from tests.door.console.visiting import ORIGIN, Tokens, Visitor, outcomes
-from tests.door.http.calling import api, run
+from tests.door.http.calling import api, caller, run
 from tests.door.test_passwords import section
 
 
@@ -160,6 +162,27 @@ def test_passwords_are_looked_at_one_after_another_and_others_are_served_meanwhi
 
     run(told)
     assert most == 1
+
+
+def test_one_address_leaves_room_in_the_line_for_others(app: App, file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "tarry.audit")
+
+    async def told() -> None:
+        service = DoorService(app, access=open_access(None, file))
+        application = create_application(service)
+        try:
+            async with caller(application, "192.0.2.1") as one, caller(application, "192.0.2.2") as other:
+                tries = [enter(Visitor(one), f"name {number}", "wrong") for number in range(sign_in.MOST_IN_LINE + 8)]
+                *refused, entered = await asyncio.gather(*tries, enter(Visitor(other), "ann", "secret-1"))
+            assert entered.status_code == 303
+            found = [answer.status_code for answer in refused]
+            assert found.count(503) == len(tries) - sign_in.MOST_OF_ADDRESS
+        finally:
+            await asyncio.to_thread(service.close)
+
+    run(told)
+    # What is told to be busy writes no line.
+    assert len(outcomes(caplog)) == sign_in.MOST_OF_ADDRESS + 1
 
 
 def test_tokens_are_for_whoever_has_one(app: App, file: Path, tokens: Tokens) -> None:
