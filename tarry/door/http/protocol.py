@@ -55,10 +55,11 @@ class HttpConnections:
     """All HTTP connections of a process, on one event loop."""
 
     def __init__(self, application: Any, connections: Connections, limits: HttpLimits, most_puts: int = 256) -> None:
-        """most_puts: how many may be under way; any more are told at once that the server is busy."""
+        """most_puts: how many whole ones may be under way; any more are told at once that the server is busy."""
         self.connections, self.limits, self.most_puts = connections, limits, most_puts
         self.puts = self.shed = 0
-        """Puts under way, and those that were told that the server is busy, before anything else was done for them."""
+        """Puts that have come whole and are not answered, and those that were told that the server is busy, before
+        anything else was done for them."""
         self.busy_answer, self.last_busy_answer = _response(_BUSY, "keep-alive"), _response(_BUSY)
         self.config = Config(
             application,
@@ -143,10 +144,11 @@ class HttpConnection(HttpToolsProtocol):
         self._address = ""
         self._is_admitted = self._is_refused = self._is_in_head = False
         self._is_shed, self._is_between, self._is_last = False, True, False
+        self._is_put = False
         self._head = self._progress = 0
         self._deadline = _NEVER
         self._are_puts: deque[bool] = deque()
-        """Whether each request that is not answered is a put."""
+        """Whether each request that is not answered is a put, and whole."""
 
     @property
     def is_busy(self) -> bool:
@@ -233,8 +235,8 @@ class HttpConnection(HttpToolsProtocol):
             self._is_shed = True
             self._is_last = self.parser.get_http_version() == "1.0" or not self.parser.should_keep_alive()
             return
-        door.puts += is_put
-        self._are_puts.append(is_put)
+        self._is_put = is_put
+        self._are_puts.append(False)
         super().on_headers_complete()
         if door.is_draining:
             self.cycle.keep_alive = False
@@ -254,6 +256,10 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_shed:
             self._shed()
             return
+        # Not from its head on: clients that send no bodies would keep all others from putting. It may be answered now.
+        if self._is_put and self._are_puts:
+            self._are_puts[-1] = True
+            self._door.puts += 1
         super().on_message_complete()
         self._deadline = _NEVER
 

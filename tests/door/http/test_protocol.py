@@ -6,7 +6,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -280,6 +280,32 @@ def test_puts_beyond_the_bound_are_told_busy_at_once_and_cost_no_call(parts: lis
             second.sendall(PUT)
             assert answer(second)[0] == 200
             assert served.door.shed == 1
+
+
+@pytest.mark.parametrize("more", [b"", b"Expect: 100-continue\r\n"], ids=["plain", "expects"])
+def test_puts_without_their_bodies_keep_nobody_from_putting(more: bytes) -> None:
+    head = PUT[:-2].replace(b"Host: t\r\n", b"Host: t\r\n" + more)
+    with serving(most_puts=2) as served, ExitStack() as stack:
+        slow = [stack.enter_context(served.client(head)) for _ in range(5)]
+        until(lambda: served.application.calls == 5)
+        with served.client(PUT) as client:
+            assert answer(client)[0] == 200
+        slow[0].sendall(b"{}")
+        if more:
+            assert slow[0].recv(65536, socket.MSG_PEEK).startswith(b"HTTP/1.1 100 ")
+        else:
+            assert answer(slow[0])[0] == 200
+        until(lambda: served.door.in_flight == 4 and served.door.puts == 0)
+
+
+def test_a_put_that_is_answered_before_its_body_came_leaves_no_count() -> None:
+    with serving(most_puts=1) as served:
+        served.application.reads = False
+        with served.client(PUT[:-2]) as client:
+            assert answer(client)[0] == 200
+            client.sendall(b"{}" + GET)
+            assert answer(client)[0] == 200
+            assert served.door.puts == 0
 
 
 def test_other_requests_are_answered_while_puts_are_too_many() -> None:
