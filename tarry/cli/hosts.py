@@ -21,7 +21,7 @@ from tarry.store.hosts import Host, PoolFigures, WorkerFigures, find_host, list_
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
 
-_OF_POOL = ("pool", "workers", "busy", "processed", "failed", "memory")
+_OF_POOL = ("pool", "workers", "busy", "processed", "failed attempts", "memory")
 HEADS = ("", "host", "state", *_OF_POOL, "up", "seen", "version", "master")
 _NONE_ALIVE = 3
 

@@ -14,12 +14,18 @@ from msgspec import to_builtins
 from tarry.cli.printing import format_clock, print_json, print_table
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
-from tarry.model.quantity import quantity
 from tarry.process.loading import Setup
 from tarry.runtime import control
 from tarry.runtime.board.reader import SERVER, Board, ChildStatus
 from tarry.runtime.pidfile import holder
-from tarry.runtime.report import format_span, listening_lines, longest_running, problem_lines, scaling_lines
+from tarry.runtime.report import (
+    connections,
+    format_span,
+    listening_lines,
+    longest_running,
+    problem_lines,
+    scaling_lines,
+)
 from tarry.terminal import say
 
 NOT_RUNNING = 3
@@ -207,7 +213,7 @@ def _print_board(board: Board) -> None:
         say(line)
     for line in [*scaling_lines(board), *listening_lines(board)]:
         say(line)
-    heads = ("process", "pid", "state", "memory", "processed", "failed", "started", "up", "job")
+    heads = ("process", "pid", "state", "memory", "processed", "failed attempts", "started", "up", "job")
     children = sorted(board.children, key=lambda child: (bool(child.pool), child.pool, child.role, child.number))
     print_table(heads, [_row(child, now) for child in children])
 
@@ -215,14 +221,14 @@ def _print_board(board: Board) -> None:
 def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:
     doing = ", ".join(f"{job.task} {job.id} {format_span(job.seconds)}" for job in longest_running(child))
     if child.role == SERVER:
-        doing = quantity(child.held, "connection")
+        doing = connections(child)
     return (
         child.name,
         str(child.pid or "-"),
         child.boot,
         f"{child.rss / 2**20:.1f} MB",
         child.processed,
-        child.failed,
+        "-" if child.role == SERVER else child.failed,
         _clock(child.started),
         format_span(now - child.started),
         doing or (f"(before: {child.last_exit})" if child.last_exit else "-"),

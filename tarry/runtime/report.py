@@ -69,8 +69,8 @@ def waiting_lines(board: Board) -> list[str]:
 
 
 def _line(child: ChildStatus, now: float) -> str:
-    facts = [f"{child.name} pid {child.pid} {child.boot}", f"{child.processed} processed", f"{child.failed} failed"]
-    facts += [quantity(child.held, "connection")] if child.role == SERVER else []
+    facts = [f"{child.name} pid {child.pid} {child.boot}", f"{child.processed} processed"]
+    facts.append(connections(child) if child.role == SERVER else quantity(child.failed, "failed attempt"))
     facts.append(f"{child.rss / 2**20:.1f} MB")
     facts.append(f"ended: {child.last_exit}" if child.boot == GONE else f"up {format_span(now - child.started)}")
     return ", ".join(facts) + ("; " + _jobs(child) if child.running else "")
@@ -81,6 +81,11 @@ def _jobs(child: ChildStatus) -> str:
     more = len(child.running) - len(shown)
     names = ", ".join(f"{job.task} {job.id} for {format_span(job.seconds)}" for job in shown)
     return f"runs {names}" + (f" and {more} more" if more else "")
+
+
+def connections(child: ChildStatus) -> str:
+    """The connections of a server, and how many it refused since there were too many."""
+    return quantity(child.held, "connection") + (f", {child.failed} refused" if child.failed else "")
 
 
 def longest_running(child: ChildStatus) -> list[BoardJob]:

@@ -36,6 +36,7 @@ class PoolFigures(Struct, frozen=True):
     """Running a job now."""
     processed: StoredCount = 0
     failed: StoredCount = 0
+    """Attempts that failed, also the last ones of jobs that are dead."""
     memory: StoredCount = 0
     queues: list[str] | None = None
     """Those that it serves; `*`: all. null: a master of an earlier version does not tell."""
@@ -68,6 +69,7 @@ class WorkerFigures(Struct, frozen=True):
     started: _Seconds = 0.0
     processed: StoredCount = 0
     failed: StoredCount = 0
+    """Attempts that failed, also the last ones of jobs that are dead."""
     held: StoredCount = 0
     """How many jobs it has claimed."""
     memory: StoredCount = 0

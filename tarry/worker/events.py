@@ -26,7 +26,7 @@ class EventLog:
         self.processed = 0
         """Jobs that ended here."""
         self.failed = 0
-        """Attempts that failed here."""
+        """Attempts that failed here, also the last ones of jobs that are dead."""
         self._unknown: dict[str, float] = {}
 
     def record_end(self, job: Job, outcome: Outcome, change: Change, now: int) -> None:

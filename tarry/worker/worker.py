@@ -335,7 +335,7 @@ class Worker:
 
     def _log_status(self) -> None:
         events = self.pump.events
-        log.info("processed %d, failed %d, holds %d", events.processed, events.failed, self.pump.held_count)
+        log.info("processed %d, failed attempts %d, holds %d", events.processed, events.failed, self.pump.held_count)
 
 
 def _describe_unsettled(jobs: Sequence[Job]) -> str:

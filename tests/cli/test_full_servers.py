@@ -50,6 +50,7 @@ def test_nobody_is_refused_while_a_process_has_room(project: Project, processes:
         with clients(port, 1) as one, clients(tubes, 1) as tube:
             assert first_lines(one, GET) + first_lines(tube, LIST) == [b"HTTP/1.1 200 OK", b"USING default"]
         until(lambda: sum(child.failed for child in project.children("server")) == 4)
+        assert " refused\n" in project.said("status") + "\n"
 
 
 def _are_refused(port: int, tubes: int) -> None:

@@ -40,7 +40,7 @@ def test_what_is_wrong_is_told_and_changes_nothing(project: Project) -> None:
     project.write("app.py", SMALL_APP)
     project.settings("")
     assert project.tarry("reload").out == "reloaded: generation 2 serves\n"
-    assert "failed" not in project.said("status").replace("processed  failed", "")
+    assert "failed" not in project.said("status").replace("processed  failed attempts", "")
 
 
 def test_what_belongs_to_the_master_itself_takes_a_restart(project: Project) -> None:

@@ -75,7 +75,7 @@ def test_a_worker_its_job_and_the_queues(project: Project, top: Opened) -> None:
     (worker,) = project.pids()
     terminal = top(width=140, height=36)
     terminal.line("5 min ", "/min in")
-    terminal.line("in  ", "█", "5 in 30 min")
+    terminal.line("in/min", "█", "5 in 30 min")
     terminal.line("tarry top", f"master {master.pid} serving")
     terminal.line("pools", "default 1 of 1 busy")
     terminal.line("default.1", str(worker), "ready", " app.wait")

@@ -115,10 +115,10 @@ def test_the_lines_of_the_header(store: MemoryStore, clock: FakeClock) -> None:
     end(store, clock, [Returned()] * 60, 0.0, 30.0)
     keep(store)
     recent = found(store)
-    assert recent_line(recent) == "80/min in, 40 out, 0 failed   waited 1m2s, p99 1m2s   ran 31.5s, p99 31.5s"
+    assert recent_line(recent) == "80/min in, 40 out, 0 failed attempts   waited 1m2s, p99 1m2s   ran 31.5s, p99 31.5s"
     lines = chart_lines(recent)
-    assert [line[:8].strip() for line in lines] == ["in", "out"]
-    assert lines[0] == f"in       {' ' * 28}█    120 in 30 min, at most 120 in one"
+    assert [line[:8].strip() for line in lines] == ["in/min", "out/min"]
+    assert lines[0] == f"in/min   {' ' * 28}█    120 in 30 min, at most 120 in one"
 
 
 def rows(history: HistoryFigures | None, **rates: float | bool) -> list[QueueRow]:

@@ -95,7 +95,7 @@ class Dashboard:
             return ()
         board = figures.board
         per_second = rate(sum(figures.rates.values()) if figures.rates else None)
-        failing = f", {rate(figures.failing)}/s failed" if figures.failing else ""
+        failing = f", {rate(figures.failing)}/s failed attempts" if figures.failing else ""
         parts = ", ".join(f"{name} {busy} of {ready} busy" for name, busy, ready in pools(board))
         return (("", f"pools    {per_second}/s ended{failing}   {parts}"), *_master_notices(board.notice))
 

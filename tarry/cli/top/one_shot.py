@@ -15,16 +15,16 @@ from tarry.cli.top.tables import WorkerLine, worker_lines
 from tarry.cli.top.text import chart_lines, make_printable, p50, p99, rate, recent_line, size, span
 from tarry.errors import MasterError, StoreError
 from tarry.model.duration import SECOND
-from tarry.model.quantity import quantity
 from tarry.push.health import EndpointHealth
 from tarry.runtime.board.reader import SERVER, Board
+from tarry.runtime.report import connections
 from tarry.store.history.recent import RATED, MinuteFigures, RecentFigures, RecentHistory
 
 # These rates need two polls, and a report makes one.
 _RATES = ("came", "left", "died", "least")
 
 
-_RECENT = ("in/min", "out/min", "failed/min", "wait p99", "ran", "ran p99")
+_RECENT = ("in/min", "out/min", "fail/min", "wait p99", "ran", "ran p99")
 
 
 class OneShotReport(Struct):
@@ -100,7 +100,7 @@ def print_report(report: OneShotReport, json: bool) -> None:
     if report.store_trouble:
         print(f"store away: {make_printable(report.store_trouble)}")
     if report.master is not None and report.master.alive:
-        heads = ("process", "pid", "state", "memory", "processed", "failed", "up", "job")
+        heads = ("process", "pid", "state", "memory", "processed", "failed attempts", "up", "job")
         _print_section(heads, [_worker(line) for line in worker_lines(facts.MasterFigures(report.master, {}))])
     columns = ("queue", "is", "ready", "scheduled", "running", "dead", "done", "oldest ready", "wait")
     _print_recent(report)
@@ -139,9 +139,10 @@ def _worker(line: WorkerLine) -> tuple[Any, ...]:
     child, job = line.child, line.job
     doing = f"{job.task} {job.id} {span(job.seconds)}" if job else "-"
     if child.role == SERVER:
-        doing = quantity(child.held, "connection")
+        doing = connections(child)
     up = span(time() - child.started)
-    return (child.name, str(child.pid), child.boot, size(child.rss), child.processed, child.failed, up, doing)
+    failed = "-" if child.role == SERVER else child.failed
+    return (child.name, str(child.pid), child.boot, size(child.rss), child.processed, failed, up, doing)
 
 
 def _queue(queue: QueueRow) -> tuple[Any, ...]:

@@ -33,7 +33,7 @@ HELP = (
     ("Ctrl-L", "draw anew      Ctrl-Z  suspend      q  quit"),
     ("", ""),
     ("in/s out/s", "what came and left, by counting; ≥: records were forgotten"),
-    ("fail/min", "attempts that failed: by the history, of the last 5 minutes"),
+    ("fail", "attempts that failed, also the last of a dead job; /min: of 5 minutes"),
     ("oldest", "for how long the first ready job has been due"),
     ("wait  ran", "from due to start, and how long attempts ran: the median, p99"),
     ("job", "of async jobs, a worker shows only the one whose step it is"),

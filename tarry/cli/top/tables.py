@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from tarry.cli.top.facts import HostRow, MasterFigures, QueueRow, child_key
 from tarry.cli.top.text import number, p50, p99, rate, size, span
-from tarry.model.quantity import quantity
 from tarry.runtime.board.layout import GONE, READY
 from tarry.runtime.board.reader import SERVER, Board, BoardJob, ChildStatus
+from tarry.runtime.report import connections
 from tarry.store.history.recent import RecentFigures
 
 _FLOW = 6  # Cells of a rate.
@@ -170,8 +170,12 @@ def _doing(line: WorkerLine) -> str:
     if line.job is not None:
         return line.job.task
     if line.child.role == SERVER:
-        return quantity(line.child.held, "connection")
+        return connections(line.child)
     return line.child.last_exit or "·"
+
+
+def _failed(line: WorkerLine) -> str:
+    return "" if line.child.role == SERVER else _count(line.child.failed)
 
 
 def _worker_name(line: WorkerLine) -> str:
@@ -194,7 +198,7 @@ WORKERS = Table(
         ),
         _worker("memory", 7, lambda line: size(line.child.rss), lambda line: line.child.rss, 5),
         _worker("done", 6, lambda line: number(line.child.processed), lambda line: line.child.processed, 2),
-        _worker("fail", 6, lambda line: _count(line.child.failed), lambda line: line.child.failed, 2),
+        _worker("fail", 6, _failed, lambda line: line.child.failed, 2),
         _worker("/s", 6, lambda line: rate(line.per_second), lambda line: line.per_second, 6),
         _worker("up", 7, lambda line: span(_up(line)), _up, 7),
         _worker("gen", 4, lambda line: str(line.child.generation), lambda line: line.child.generation, 8),

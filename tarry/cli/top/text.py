@@ -96,7 +96,7 @@ def p99(times: Percentiles | None) -> float | None:
 def recent_line(recent: RecentHistory) -> str:
     """The last minutes of all queues: numbers per minute, and times."""
     total = recent.total
-    flow = f"{rate(total.put)}/min in, {rate(total.ended)} out, {rate(total.failed)} failed"
+    flow = f"{rate(total.put)}/min in, {rate(total.ended)} out, {rate(total.failed)} failed attempts"
     return "   ".join([flow, *_times("waited", total.waited), *_times("ran", total.ran)])
 
 
@@ -107,7 +107,7 @@ def _times(what: str, times: Percentiles | None) -> list[str]:
 def chart_lines(recent: RecentHistory) -> list[str]:
     """What came, left and failed in each of the last minutes; a kind of which there was nothing has no line."""
     lines = []
-    for title, name in (("in", "put"), ("out", "ended"), ("failed", "failed")):
+    for title, name in (("in/min", "put"), ("out/min", "ended"), ("fail/min", "failed")):
         numbers = [getattr(minute, name) for minute in recent.minutes]
         if any(numbers):
             most = f"{number(sum(numbers))} in {len(numbers)} min, at most {number(max(numbers))} in one"

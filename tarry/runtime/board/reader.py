@@ -40,7 +40,9 @@ class ChildStatus(Struct, frozen=True):
     started: float
     """Seconds since the epoch."""
     processed: int
+    """Jobs that ended here, or requests that a server answered."""
     failed: int
+    """Attempts that failed, also the last ones of jobs that are dead, or connections that a server refused."""
     rss: int
     """Bytes."""
     heartbeat: float

@@ -77,6 +77,7 @@ class ProcessRecord(Struct, frozen=True):
     started: float
     processed: int
     failed: int
+    """Attempts that failed, also the last ones of jobs that are dead."""
     held: int
     """How many jobs it has claimed."""
     memory: int
