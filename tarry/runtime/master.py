@@ -225,7 +225,7 @@ class Master:
         delay = child.back_off(now)
         again = f"; another in {delay:.1f} s" if self._will_restart(child, now) else ""
         level = logging.INFO if expected else logging.WARNING
-        _log.log(level, "%s ended, pid %d: %s, at %d jobs%s", child.name, pid, why, len(message["on"]), again)
+        _log.log(level, "%s ended, pid %d: %s, running jobs: %d%s", child.name, pid, why, len(message["on"]), again)
         start_error = child.start_error or f"{child.name} ended before it was ready: {why}; the log may say more"
         if not child.stopping_since:
             self._give_up(f"{child.name} ended before the start was complete: {why}; the log may say more")

@@ -140,7 +140,7 @@ class ProcessGroup:
 
     def _stop(self, child: ChildProcess, now: float) -> None:
         if child.pid:
-            why = child.recycle_reason or ("replaced" if child.generation != self.generation else "fewer are wanted")
+            why = child.recycle_reason or ("replaced" if child.generation != self.generation else "no longer needed")
             _log.info("%s asked to end, pid %d: %s", child.name, child.pid, why)
             child.request_stop(now)
         else:

@@ -53,7 +53,7 @@ def test_how_a_process_ended_is_told_apart(
     (pid,) = harness.ready()
     os.kill(pid, number)
     until(lambda: harness.ready() not in ([], [pid]))
-    assert f"ended, pid {pid}: {why}, at 0 jobs" in harness.log()
+    assert f"ended, pid {pid}: {why}, running jobs: 0" in harness.log()
     assert [line["why"] for line in until(harness.deaths_told)] == [why]
     assert [child.last_exit for child in harness.children()] == [why]
     until(lambda: [pool.ended for pool in harness.board().notice.pools if pool.name] == [{counts_as: 1}])
