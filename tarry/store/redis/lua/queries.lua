@@ -10,7 +10,8 @@ function lib.get() return {lib.fetch_records(ARGV), lib.fetch(lib.RUN, ARGV)} en
 -- find: jobs that match, by id.
 -- Keys: reads ids, jobs, ends, run, counts.
 -- Arguments: after which id, limit, states (a text of digits, or nothing), before, the last id or nothing, then pairs
--- of what a job's queue, task or key must be; for `queues`, Lua patterns of which its queue must fit one, with NUL between.
+-- of what a job's queue, task or key must be; for `queues`, Lua patterns of which its queue must fit one, with NUL
+-- between.
 -- Answer: ids, records and entries of `run` in turn; and where to go on, nothing if there is no more.
 -- Cost: reads at most some 2,000 records; of running jobs alone, all their ids too. Where the counts say that there are
 -- none, reads only these.
