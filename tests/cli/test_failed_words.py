@@ -44,7 +44,10 @@ def column(text: str, head: str, row: str) -> int:
 def cells(html: str, kind: str = "") -> dict[str, str]:
     """The first row of a page's first table of that kind, by its heads."""
     head, _, body = html.partition(f"<table{kind}>")[2].partition("</thead>")
-    heads, texts = re.findall(r"<th(?: [^>]*)?>(.*?)</th>", head), re.findall(r"<td(?: [^>]*)?>(.*?)</td>", body)
+    heads, texts = (
+        re.findall(r"<th(?: [^>]*)?>(?:<a[^>]*>)?(.*?)(?:</a>)?</th>", head),
+        re.findall(r"<td(?: [^>]*)?>(.*?)</td>", body),
+    )
     return dict(zip(heads, texts, strict=False))
 
 

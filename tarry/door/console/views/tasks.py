@@ -38,7 +38,7 @@ class TaskPageQuery(SampleAnswer, frozen=True, forbid_unknown_fields=True):
 class TasksPageQuery(TaskQuery, frozen=True, forbid_unknown_fields=True):
     """Which tasks to list, and by what of today: the most first."""
 
-    sort: Literal["name", "put", "done", "failed"] = "name"
+    sort: Literal["name", "put", "done", "failed", "dead"] = "name"
 
 
 @console_page("/tasks", "tasks.html")
@@ -47,21 +47,16 @@ def tasks_page(call: ApiCall, query: TasksPageQuery) -> PageData:
     today = read_span(call, TODAY).figures_of_each(call.allows)
     tasks = list_tasks.handler(call, query).tasks
     if query.sort != "name":
-        tasks = sorted(tasks, key=lambda one: (-_count(today.get(one.task, _NONE), query.sort), one.task))
+        tasks = sorted(tasks, key=lambda one: (-getattr(today.get(one.task, _NONE), query.sort), one.task))
     filters = {name: value for name in ("search", "kind") if (value := getattr(query, name))}
     return {
         "tasks": tasks,
         "query": query,
-        "sorts": {name: _address({**filters, "sort": name}) for name in ("put", "done", "failed")},
+        "sorts": {name: _address({**filters, "sort": name}) for name in ("put", "done", "failed", "dead")},
         "by_name": _address(filters),
         "today": today,
         "ended": read_span(call, RANGES["24h"]).ended_of_each(call.allows),
     }
-
-
-def _count(figures: Figures, name: str) -> int:
-    """As the list shows it: with an attempt that was the last one of its job, too."""
-    return figures.failed + figures.dead if name == "failed" else int(getattr(figures, name))
 
 
 def _address(filters: Mapping[str, str]) -> str:
