@@ -18,7 +18,7 @@ from tarry.client.handle import Handle
 from tarry.client.operations.collection import JobFinder
 from tarry.client.task import Task
 from tarry.client.task_decorator import TaskDecoratorMixin
-from tarry.config import Config, load
+from tarry.config import Config, current_config
 from tarry.embedded import mixin
 from tarry.errors import ConfigError, UnknownTask
 from tarry.keeper import limits
@@ -176,7 +176,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
     def config(self) -> Config:
         """The settings in force: those of `configure`, or of `tarry.toml`."""
         if self._config is None:
-            self._config = load()
+            self._config = current_config()
         return self._config
 
     def configure(self, config: Config) -> None:

@@ -7,8 +7,9 @@
 Inside the program, durations are whole microseconds (seconds where it says so), sizes bytes, and paths absolute.
 """
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -280,6 +281,9 @@ class Config(Struct, frozen=True):
         return {name: Bound(queue.max_waiting or 0, queue.when_full) for name, queue in given.items()}
 
 
+_current: Config | None = None
+
+
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> Config:
     """The settings of the file at `path`, else of the first of FILES in `directory` (the working directory if None), or
     in the nearest directory above it that has any. Variables override them. ConfigError if a setting is unknown or
@@ -295,6 +299,22 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, dire
     check_metrics(config.metrics, config.server, source)
     check_calendars(config.calendars, source)
     return _resolve_paths(_check_pools(config, source), home, file)
+
+
+@contextlib.contextmanager
+def as_current(config: Config) -> Iterator[None]:
+    """Within the block, these are the settings of every App that is given none. For the whole process."""
+    global _current
+    before, _current = _current, config
+    try:
+        yield
+    finally:
+        _current = before
+
+
+def current_config() -> Config:
+    """The settings for an App that is given none: those of `as_current`, else those that `load` finds."""
+    return _current or load()
 
 
 def pid_file(

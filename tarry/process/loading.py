@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarry.config import Config, load, pid_file
+from tarry.config import Config, as_current, load, pid_file
 from tarry.errors import AppError, StoreError
 from tarry.runtime.pidfile import holder
 from tarry.store.creation import only_existing
@@ -151,7 +151,9 @@ def open_app(name: str | None, config: Config) -> "App":
     """The app with these settings; without a name, an empty one. AppError."""
     from tarry.app import App  # noqa: PLC0415
 
-    app = import_app(name, config.directory) if name else App()
+    # A daemon has left the project's directory, and a module may use its App while it is imported.
+    with as_current(config):
+        app = import_app(name, config.directory) if name else App()
     app.configure(config)
     return app
 

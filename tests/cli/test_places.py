@@ -11,7 +11,7 @@ from tarry.cli import main
 from tarry.client.client import Client
 from tarry.store import opening
 from tarry.store.creation import only_existing
-from tests.cli.project import CommandResult, Project
+from tests.cli.project import SMALL_APP, CommandResult, Project, until
 
 READING = [
     "jobs", "jobs show --state dead", "flows", "queues", "queues show mail", "limits", "schedules", "tasks",
@@ -107,6 +107,15 @@ def test_a_server_is_left_without_tables_too(request: pytest.FixtureRequest, kin
     assert (again.url, len(again.counts())) == (store.url, 1)
     again.close()
     store.close()
+
+
+def test_a_daemon_s_app_that_is_used_while_it_is_imported_has_the_project_s_store(project: Project) -> None:
+    project.write("app.py", SMALL_APP + "\nadd.using(key='boot').enqueue(1, 2)\n")
+    project.said("start", "-d")
+    until(lambda: [job.state for job in project.jobs(task="app.add")] and project.jobs()[0].state == "done")
+    assert databases(project.directory) == [Path("tarry.db")]
+    assert f"new store at sqlite:///{project.database}\n" in project.pid_file.with_suffix(".log").read_text()
+    project.said("stop")
 
 
 def test_start_with_nothing_to_run_names_the_app_that_is_here(empty: Project) -> None:
