@@ -112,7 +112,7 @@ def test_a_url_says_everything() -> None:
     [
         ("mysql://localhost", "name a server and a database"),
         ("mysql:///jobs", "name a server and a database"),
-        ("mysql://h:port/jobs", "h:port/jobs: not understood; write mysql://user"),
+        ("mysql://h:port/jobs", r"mysql://\*\*\*: no host, or no host:port; the form is mysql://user"),
         ("mysql://h/jobs?colour=red", "after the \\? there may be"),
         ("mysql://h/jobs?timeout=soon", "a number from 0.1 to 3600"),
         ("mysql://h/jobs?tls=perhaps", "after the \\? there may be"),
