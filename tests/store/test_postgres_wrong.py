@@ -42,7 +42,7 @@ WRONG: list[tuple[Callable[[str], str], type[errors.TarryError], str]] = [
     (
         lambda url: url.replace("127.0.0.1:", "127.0.0.1:x"),
         errors.ConfigError,
-        "what libpq takes|not understood|one that",
+        r"postgresql://\*\*\*: no host, or no host:port",
     ),
     (lambda url: url + "?connect_timeout=soon", errors.ConfigError, "not one that libpq takes|not understood"),
 ]
