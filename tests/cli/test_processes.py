@@ -129,8 +129,8 @@ def test_it_starts_with_a_door_alone_since_tasks_may_be_registered_later(project
 def test_a_pid_file_that_cannot_be_made(project: Project) -> None:
     project.write("file", "")
     project.settings('[master]\npid_file = "file/tarry.pid"\n')
-    assert "file/tarry.pid cannot be written (File exists): set master.pid_file" in project.refused("start")
-    assert "file/tarry.log cannot be written (File exists)" in project.refused("start", "-d")
+    assert "file/tarry.pid cannot be written (Not a directory): set master.pid_file" in project.refused("start")
+    assert "file/tarry.log cannot be written (Not a directory)" in project.refused("start", "-d")
     until(lambda: not project.processes())
 
 
