@@ -96,7 +96,7 @@ def test_usr1_says_how_it_stands(post: Post) -> None:
     post.put("app.add", 1, 2)
     until(post.all_finished)
     worker.send_signal(signal.SIGUSR1)
-    until(post.said("processed 1, failed 0, holds 0"))
+    until(post.said("processed 1, failed attempts 0, holds 0"))
 
 
 def test_the_jobs_of_one_that_was_killed_are_run_by_the_next(post: Post) -> None:

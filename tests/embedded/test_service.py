@@ -20,6 +20,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.memory import MemoryStore
+from tarry.worker.pump import Pump
 from tests.worker.bench import LIMIT, until, wait_for
 
 
@@ -360,9 +361,10 @@ def _want() -> Any:
 
 def test_a_worker_that_breaks_is_told_where_it_was_begun(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> None:
-        raise RuntimeError("the store is not as it should be")
+        raise RuntimeError("the worker is not as it should be")
 
-    monkeypatch.setattr(type(app.client.store), "exchange", broken)
+    # Not a call of the store: over an error of that a worker goes on.
+    monkeypatch.setattr(Pump, "step", broken)
     with pytest.raises(RuntimeError, match="not as it should be"):
         app.run()
     with pytest.raises(RuntimeError, match="not as it should be"), app.running():

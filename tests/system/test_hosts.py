@@ -145,7 +145,7 @@ def test_when_a_host_vanishes_its_jobs_run_elsewhere_once_its_lease_ends(
 
 def test_all_hosts_are_seen_from_each(near: Scene, far: Scene) -> None:
     ran = near.tarry("status", "--all")
-    assert (ran.status, ran.out, ran.err) == (3, "no master is known to the store\n", "")
+    assert (ran.status, ran.out, ran.complaints) == (3, "no master is known to the store\n", [])
     master, other = near.serve(), far.serve()
     until(lambda: len(seen(near)) == 2)
     near.put("app.add", 1, 1, times=5)

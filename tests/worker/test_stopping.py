@@ -242,7 +242,7 @@ def test_usr1_is_answered_in_the_log(bench: Bench, parent: Parent, caplog: pytes
     until(lambda: job.state == "dead")
     until(lambda: worker.pump.events.failed == 1)
     parent.say(signal.SIGUSR1)
-    until(lambda: "processed 1, failed 1, holds 0" in caplog.text)
+    until(lambda: "processed 1, failed attempts 1, holds 0" in caplog.text)
 
 
 def test_without_its_parent_it_finishes_and_ends(
