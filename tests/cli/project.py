@@ -46,6 +46,12 @@ def fail(why: str) -> None:
 
 
 _NO_COMPLAINT = ("reloading: ", "waiting for ", "tarry: new store at ", "tarry: no store at ")
+_WAYS_OUT = (control._STOP_NOW, control._GOES_ON, control._UPGRADES)
+"""What a wait of more than ten seconds says, as on a slow machine."""
+
+
+def _is_note(line: str) -> bool:
+    return line.startswith((*_NO_COMPLAINT, "if it does not answer: ")) or line in _WAYS_OUT
 
 
 class CommandResult(NamedTuple):
@@ -58,7 +64,7 @@ class CommandResult(NamedTuple):
     @property
     def complaints(self) -> list[str]:
         """The lines on stderr, but for those that a slow reload or stop prints while it waits, and of a new store."""
-        return [line for line in self.err.splitlines() if not line.startswith(_NO_COMPLAINT)]
+        return [line for line in self.err.splitlines() if not _is_note(line)]
 
 
 def until(look: Callable[[], T], limit: float = 30.0) -> T:
