@@ -264,7 +264,7 @@ def test_tasks_of_djangos_apps_are_found_and_django_is_set_up_for_them(tmp_path:
 
 def test_a_queue_of_kombu_in_the_settings_leads_by_its_routing_key() -> None:
     kombu = importlib.import_module("tarry.compat.celery.kombu")
-    app, exchange = Celery("shop", store="memory://"), kombu.Exchange("shop", type="direct")
+    app, exchange = Celery("shop", store="memory://", set_as_current=False), kombu.Exchange("shop", type="direct")
     with pytest.warns(CeleryDifference, match="task_queues"):
         app.conf.task_queues = (kombu.Queue("mail", exchange, routing_key="shop.mail", durable=True),)
     app.conf.task_routes = {"shop.send": {"routing_key": "shop.mail"}}
