@@ -4,7 +4,7 @@ BIN    := .venv/bin
 # The moment of the last commit: what is built from it says the same whenever it is built.
 EPOCH   = $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 
-.PHONY: demo shop test bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak test-django6
+.PHONY: demo shop test bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak test-django6 test-deep
 .DEFAULT_GOAL := test
 
 setup: .venv/.current
@@ -65,7 +65,17 @@ bench: setup
 
 soak: setup
 	for run in $$(seq 20); do $(BIN)/python -m tarry demo --quiet || exit 1; done
-	$(BIN)/pytest -m soak --timeout 600
+	TEST_SEED=$(SEED) $(BIN)/pytest -m soak --timeout 600
+
+# Every test that draws its examples, in rounds with new seeds; a case that fails is shrunk. CONTRIBUTING.md says how to
+# keep it as a test. A round is made again by `make test-deep ROUNDS=1 SEED=...`.
+ROUNDS ?= 5
+SEED ?= $(shell date +%s)
+test-deep: servers
+	@set -e; for round in $$(seq 0 $$(($(ROUNDS) - 1))); do seed=$$(($(SEED) + round)); echo "SEED=$$seed"; \
+	TEST_SEED=$$seed $(BIN)/pytest --numprocesses 4 --dist worksteal --timeout 900 -m 'hypothesis and not soak and not chaos' \
+		--hypothesis-profile deep --hypothesis-seed $$seed || { echo "SEED=$$seed failed: see Chance in CONTRIBUTING.md"; \
+		exit 1; }; done
 
 # The console of a store with a million jobs, on SQLite and on Redis: the time of each page, the drain beside it, the
 # first paint. It prints a table.

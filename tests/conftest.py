@@ -9,15 +9,19 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # Asserts in the conformance suite, which is library code, tell what they compared.
 pytest.register_assert_rewrite("tarry.store.conformance")
 
 pytest_plugins = ["tests.apps", "tests.servers.fixtures", "tests.store.switched", "tests.wheel"]
 
-# How long an example takes says how busy the machine is.
-settings.register_profile("tarry", deadline=None)
+# How long an example takes says how busy the machine is. The examples are the same in each run: one that fails now and
+# then would be met by whoever changed something else. Shrinking a history on a server takes minutes: `deep` does it.
+drawn = tuple(phase for phase in Phase if phase not in (Phase.shrink, Phase.reuse))
+settings.register_profile("tarry", deadline=None, derandomize=True, phases=drawn)
+settings.register_profile("shrink", deadline=None, derandomize=True)
+settings.register_profile("deep", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("tarry")
 
 

@@ -1,7 +1,6 @@
 """Exceptions that come from elsewhere, as from a signal handler that raises: stores withstand them by themselves."""
 
 import gc
-import random
 import sys
 import time
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tarry import App
+from tests.dice import dice
 from tests.every_store.struck import StruckThread
 from tests.every_store.throwing import assert_nothing_is_held
 
@@ -40,9 +40,11 @@ def test_what_is_thrown_at_any_moment_leaves_nothing_held(app: App, monkeypatch:
     @app.task(name="target")
     def target(number: int) -> None: ...
 
+    chance = dice()
+
     def use() -> None:
         target.enqueue(1).cancel()
-        target.using(key=str(random.randrange(9)), on_duplicate="replace").enqueue(2)
+        target.using(key=str(chance.randrange(9)), on_duplicate="replace").enqueue(2)
 
     app.client.fetch([])
     with StruckThread(use) as a, StruckThread(use) as b, StruckThread(use) as c:
@@ -50,7 +52,7 @@ def test_what_is_thrown_at_any_moment_leaves_nothing_held(app: App, monkeypatch:
         for n in range(TIMES):
             if n >= len(threads) and time.monotonic() > end:
                 break
-            time.sleep(random.uniform(0, 0.001))
+            time.sleep(chance.uniform(0, 0.001))
             threads[n % 3].throw()
     assert [error for each in threads for error in each.errors if not str(error).endswith(EXPECTED)] == []
     gc.collect()

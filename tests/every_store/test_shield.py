@@ -1,6 +1,5 @@
 """A timeout or cancel that comes while a task is inside tarry's own code harms neither the process nor the store."""
 
-import random
 import threading
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from tarry.worker.run.base import OutcomeQueue
 from tarry.worker.run.context import KILL_AFTER, AttemptContext
 from tarry.worker.run.threads import INSIDE, ThreadRunner
 from tarry.worker.status_reporter import NullReporter
+from tests.dice import dice
 from tests.every_store.throwing import Thrower, assert_all_interrupted, assert_nothing_is_held, busy_task
 from tests.worker.bench import until, wait_for
 
@@ -59,8 +59,12 @@ def test_the_main_thread_is_interrupted_by_signal(tmp_path: Path) -> None:
 class Shaky(MemoryStore):
     """Away for every third insert."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._chance = dice()
+
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
-        if random.random() < 0.3:
+        if self._chance.random() < 0.3:
             raise StoreAway("away, for a test")
         return super().insert(jobs)
 

@@ -1,7 +1,6 @@
 """A new generation takes the place of the old one, one process at a time, or nothing comes of it."""
 
 import os
-import random
 import signal
 import time
 from uuid import UUID
@@ -10,6 +9,7 @@ import pytest
 
 from tarry.runtime.role import RecycleLimits as Limits
 from tarry.runtime.scale_request import scale_path
+from tests.dice import dice
 from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 from tests.runtime.scripted_roles import FIRST, SECOND
 
@@ -137,10 +137,11 @@ def test_reloads_that_are_asked_for_meanwhile_are_one_more(harness: MasterHarnes
 
 
 def test_a_stop_in_the_middle_of_a_reload_stops(harness: MasterHarness) -> None:
+    chance = dice()
     for _ in range(5):
         master = harness.serve(TWO, KEEPER)
         master.send_signal(signal.SIGHUP)
-        time.sleep(random.uniform(0, 0.05))
+        time.sleep(chance.uniform(0, 0.05))
         master.send_signal(signal.SIGTERM)
         assert harness.wait_for_exit(master) == (0, "")
     assert not any(alive(fact["pid"]) for fact in harness.facts())

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from tests.dice import dice
 from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 
 TWO = ("worker", "default", 2, "plain")
@@ -21,10 +22,7 @@ Process = subprocess.Popen[str]
 
 @pytest.fixture
 def chance() -> random.Random:
-    """The same again with the seed that was printed."""
-    seed = int(os.environ.get("STORM_SEED", str(random.randrange(10**6))))
-    print(f"STORM_SEED={seed}")
-    return random.Random(seed)
+    return dice()
 
 
 def storm(harness: MasterHarness, master: Process, chance: random.Random) -> None:

@@ -85,7 +85,7 @@ def _shown(door: Callable[[str], object], url: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", DOORS)
 def test_no_part_of_a_secret_is_shown(name: str) -> None:
-    @settings(max_examples=400, deadline=None, database=None)
+    @settings(max_examples=400, deadline=None)
     @given(urls())
     def check(url: str) -> None:
         for text in _shown(DOORS[name], url):

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import random
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from tarry.store.base import Query
 from tarry.store.conformance.cases import put
 from tarry.store.sqlite import wal, wal_index
 from tarry.store.sqlite.store import SqliteStore
+from tests.dice import dice
 
 ROUNDS = 6
 """Of killing one to three of three writers."""
@@ -240,12 +240,13 @@ def writers(path: Path, shared: str) -> Iterator[Writers]:
 @pytest.mark.timeout(120)
 def test_no_alarm_however_writers_are_killed(path: Path, shared: str, writers: Writers) -> None:
     """Those that are left, those that begin and this process open it again and again meanwhile."""
+    chance = dice()
     for _ in range(ROUNDS):
         writers.wait()
-        end = time.monotonic() + random.uniform(0, 0.2)
+        end = time.monotonic() + chance.uniform(0, 0.2)
         while time.monotonic() < end:
             jobs(path, shared)
-        writers.kill(random.choice([1, 2, 3]))
+        writers.kill(chance.choice([1, 2, 3]))
         jobs(path, shared)
         writers.begin()
     assert writers.errors() == ""

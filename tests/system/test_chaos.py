@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests import dice
 from tests.cli.project import until
 from tests.system.scene import Scene
 
@@ -71,8 +72,7 @@ class Reaper:
 @pytest.mark.soak
 @pytest.mark.timeout(SECONDS * 2 + 240)
 def test_nothing_is_lost_whatever_is_killed(scene: Scene) -> None:
-    seed = int(os.environ.get("SOAK_SEED", str(random.randrange(10**6))))
-    print(f"SOAK_SEED={seed}")
+    seed = dice.seed()
     scene.settings("[pools.default]\nworkers = 3\n")
     reaper = Reaper(scene, scene.serve(), seed)
     producers = [Producer(scene, seed + n) for n in range(3)]

@@ -105,7 +105,7 @@ def mine(app: App) -> Iterator[Connect]:  # noqa: F811
 _tubes = iter(range(10**9))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(talk=st.lists(ACTS, min_size=20, max_size=60))
 def test_any_talk_has_the_answers_of_beanstalkd(real: Connect, mine: Connect, talk: list[Act]) -> None:
     # A tube of its own for each: those of an earlier one may have jobs.

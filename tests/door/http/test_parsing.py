@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.door.http.test_protocol import GET, Served, answer, serving
@@ -28,8 +28,6 @@ _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 bounded = settings(
     max_examples=150,
     deadline=None,
-    database=None,
-    phases=(Phase.generate,),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

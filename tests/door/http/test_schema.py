@@ -4,7 +4,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 
 import tarry
 from tarry import App
@@ -41,10 +41,7 @@ def failures(operation: Any) -> list[str]:
         settings(
             max_examples=EXAMPLES,
             deadline=None,
-            database=None,
-            phases=(Phase.generate,),
             suppress_health_check=list(HealthCheck),
-            derandomize=True,
         )(call)()
     except FailureGroup as group:
         return [f"{operation.label}: {failure}" for failure in group.exceptions]
