@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tarry.errors import MasterError
 from tarry.runtime.board.layout import QUITTING, STOPPING
 from tarry.runtime.board.reader import Board, read
-from tarry.runtime.board.scoreboard import board_path
+from tarry.runtime.board.scoreboard import DRAFT, board_path
 from tarry.runtime.pidfile import holder
 from tarry.runtime.report import waiting_lines
 from tarry.runtime.scale_request import write_request
@@ -111,7 +111,7 @@ def upgrade(pid_file: Path, tell: Tell) -> int:
 
     MasterError: no master runs, or the new one cannot serve (with the cause), and the old one goes on.
     """
-    before = _board(pid_file)
+    before, draft = _board(pid_file), pid_file.with_name(pid_file.name + DRAFT)
     request = upgrades.write_request(pid_file)
     pid = _signal_master(pid_file, signal.SIGHUP)
     notes = WaitNotes(tell, _UPGRADES)
@@ -120,7 +120,8 @@ def upgrade(pid_file: Path, tell: Tell) -> int:
             # Each look at the board may be between two masters, and then it is nobody's.
             if board is not None and board.alive and board.notice.upgrades > before.notice.upgrades:
                 _check_upgrade(board)
-            if holder(pid_file) is None:
+            # In this order: the new one's file is moved to the place of the other.
+            if holder(draft) is None and holder(pid_file) is None:
                 raise MasterError(f"no master is running any more ({pid_file}): its log may say why")
             notes.note(lambda: ["waiting for the new master to serve"])
             sleep(_POLL)

@@ -16,7 +16,7 @@ from tarry.runtime.ending import Ending
 from tarry.runtime.logs import handlers
 from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.notify import Notifier
-from tarry.runtime.pidfile import PidFile, holder
+from tarry.runtime.pidfile import PidFile, is_free_within
 from tarry.runtime.process_end import ProcessEnd
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
 from tarry.runtime.processes import DeathReports, Processes
@@ -42,7 +42,7 @@ _UP = (STARTING, SERVING, RESTING)
 
 # Seconds. A kill time that a job gets while the master sleeps is seen after this time at the latest.
 _LONGEST_SLEEP = 0.5
-_FAILED_START_GRACE = 5.0
+_FAILED_START_GRACE = _DEATH_LIMIT = 5.0
 
 _log = logging.getLogger("tarry.master")
 
@@ -274,8 +274,8 @@ class Master:
         """Takes the place of the master that started this one, if any. False: that one does not make room."""
         if not self._successor.is_waiting:
             return True
-        # A master that has died meanwhile makes no room, and needs none.
-        if not self._successor.take_over() and holder(self._place) is not None:
+        # A master that has died makes no room, and needs none. As it dies, the lock goes after the socket.
+        if not self._successor.take_over() and not is_free_within(self._place, _DEATH_LIMIT):
             self._give_up("the master that was to be replaced did not make room")
             return False
         self._pid_file.move_to(self._place)

@@ -110,6 +110,16 @@ def holder(path: Path) -> int | None:
         sleep(0.01)  # it was locked a moment ago and is not written yet
 
 
+def is_free_within(path: Path, limit: float) -> bool:
+    """Whether no master holds the lock, or one that is dying lets go of it within so many seconds."""
+    end = monotonic() + limit
+    while holder(path) is not None:
+        if monotonic() > end:
+            return False
+        sleep(0.01)
+    return True
+
+
 def _is_private(fd: int) -> bool:
     """False: it belongs to another user, or others may open it, as files of earlier releases."""
     found = os.fstat(fd)

@@ -13,6 +13,9 @@ import msgspec
 import pytest
 
 import tarry
+from tarry.runtime.board.layout import READY, SERVING
+from tarry.runtime.board.reader import read
+from tarry.runtime.board.scoreboard import DRAFT, board_path
 from tarry.runtime.pidfile import holder
 from tarry.runtime.upgrade.upgrades import write_request
 from tests.cli.project import SMALL_APP, Project, alive, until
@@ -132,6 +135,25 @@ def test_a_daemon_is_upgraded_by_one(project: Project) -> None:
     until(lambda: not alive(before))
     assert Path(f"/proc/{now}/cwd").resolve() == project.directory
     assert project.facts("upgrade")["state"] == "upgraded"
+    project.said("stop")
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_the_new_master_serves_though_the_old_one_is_killed(project: Project, is_ready: bool) -> None:
+    old = project.serve()
+    asked = project.command("upgrade")
+    draft = board_path(project.pid_file).with_name(board_path(project.pid_file).name + DRAFT)
+    until(draft.exists)
+    # It says nothing more, not even that the new one may begin.
+    old.send_signal(signal.SIGSTOP)
+    if is_ready:
+        until(lambda: (board := read(draft)) and all(child.boot == READY for child in board.children))
+    new = read(draft)
+    assert new is not None
+    old.kill()
+    old.wait()
+    until(lambda: holder(project.pid_file) == new.pid and project.board().state == SERVING)
+    assert asked.wait() == 0
     project.said("stop")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tarry import files
 from tarry.errors import MasterError
-from tarry.runtime.pidfile import PidFile, holder
+from tarry.runtime.pidfile import PidFile, holder, is_free_within
 from tests.runtime.master_harness import KEEPER, MasterHarness, until
 
 
@@ -48,6 +48,15 @@ def test_a_locked_file_that_names_nobody_is_no_masters(path: Path) -> None:
         path.write_text("nonsense")
         with pytest.raises(MasterError, match="holds no pid"):
             holder(path)
+
+
+def test_a_lock_that_goes_in_time_is_free(path: Path) -> None:
+    assert is_free_within(path, 0)
+    with PidFile(path) as held:
+        assert not is_free_within(path, 0)
+        gone = threading.Timer(0.05, held.close_in_child)
+        gone.start()
+        assert is_free_within(path, 30)
 
 
 def test_whoever_only_asks_keeps_no_master_out(path: Path) -> None:
