@@ -159,7 +159,8 @@ class KitRunner:
         token = report.error_sink.set(step.errors)
         try:
             if step.running.task.is_async:
-                step.outcome = self._run_coroutine(attempt.run_async(step.running, step.terms))
+                coroutine = attempt.run_async(step.running, step.terms)
+                step.outcome = attempt.own_context().run(self._run_coroutine, coroutine)
             else:
                 with _no_loop():
                     step.outcome = attempt.run_sync(step.running, step.terms)
@@ -183,7 +184,9 @@ async def _arun(step: AttemptStep) -> None:
     before = caller.cancelling()
     token = report.error_sink.set(step.errors)
     try:
-        step.outcome = await asyncio.create_task(attempt.run_async(step.running, step.terms))
+        step.outcome = await asyncio.create_task(
+            attempt.run_async(step.running, step.terms), context=attempt.own_context()
+        )
     except asyncio.CancelledError:
         step.errors = [Interruption()]  # it was cancelled before the task started
     finally:

@@ -4,10 +4,11 @@ The steps, in this order: decode the arguments, run the task within its middlewa
 hooks. Until `disarm` is called the attempt may be interrupted. `steps` has what differs between attempts.
 """
 
+import decimal
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
+from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
 from tarry.client.flows.fan_out import add_nodes
@@ -30,19 +31,40 @@ Disarm = Callable[[Running], None]
 """Called once the task's own code is over: from then on nothing interrupts the attempt."""
 
 
+def _find_decimals() -> ContextVar[Any]:
+    fresh = Context()
+    fresh.run(decimal.getcontext)
+    return next(iter(fresh))
+
+
+_decimals = _find_decimals()
+"""Has the context of decimals, once a thread has used one."""
+
+
+def own_context() -> Context:
+    """A copy of this thread's context. What a job sets in it, such as the language of Django or the precision of
+    decimals, does not reach the next one."""
+    own = copy_context()
+    if _decimals in own:
+        own.run(_copy_decimals)
+    return own
+
+
+def _copy_decimals() -> None:
+    # The context of decimals is changed in place, so a copy of the variables still shares it.
+    decimal.setcontext(decimal.getcontext().copy())
+
+
 def ignore_disarm(running: Running) -> None:
     """Used where nothing interrupts attempts."""
 
 
 def run_sync(running: Running, context: AttemptContext, disarm: Disarm = ignore_disarm) -> Outcome:
-    """Runs a `def` in the calling thread."""
+    """Runs a `def` in the calling thread, in a copy of its context."""
     drive = _drive_beside_django if DJANGO in sys.modules else _drive_sync
-    if isinstance(running, Batch):
-        return drive(running, BATCH, context, disarm)
-    if running.task.run_wrapper is None:
-        return drive(running, ONE, context, disarm)
-    # Middleware and carried variables set context variables, so they need a context of their own.
-    return copy_context().run(drive, running, WRAPPED, context, disarm)
+    plain = ONE if running.task.run_wrapper is None else WRAPPED
+    steps = BATCH if isinstance(running, Batch) else plain
+    return own_context().run(drive, running, steps, context, disarm)
 
 
 def run_async(

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import Any
 
 from tarry.model.outcome import Outcome, Released
@@ -138,7 +139,8 @@ class LoopRunner(Runner):
                 self.outcomes.add(running, Released(), len(self._line) <= self.refill_at)
                 continue
             running.started = time.monotonic()
-            running.handle = task = self._loop.create_task(self._attempt(running))
+            # A job that has just ended may be calling this: the next one must not get what it set.
+            running.handle = task = self._loop.create_task(self._attempt(running), context=Context())
             self._tasks.add(task)
 
     async def _attempt(self, running: Running) -> None:
