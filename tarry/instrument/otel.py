@@ -19,6 +19,7 @@ from tarry.app import App
 from tarry.client.handle import Handle
 from tarry.instrument import add_headers, register_once
 from tarry.instrument.otel_metrics import MessagingMeters, StoreGauges
+from tarry.model.checks.texts import text_of
 from tarry.model.retry import qualified_name
 from tarry.tasks.new_job import NewJob
 from tarry.tasks.running import CurrentJob
@@ -165,7 +166,7 @@ def _record_failure(span: Span, failure: BaseException | None) -> None:
     if failure is not None:
         span.record_exception(failure)
         span.set_attribute("error.type", qualified_name(type(failure)))
-        span.set_status(Status(StatusCode.ERROR, report.message(failure)))
+        span.set_status(Status(StatusCode.ERROR, text_of(failure)))
 
 
 def _flush(provider: TracerProvider | MeterProvider) -> None:

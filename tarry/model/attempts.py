@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.model import outcome as ways
+from tarry.model.checks.texts import cut
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job, State, StoredCount, StoredTime
 
@@ -99,8 +100,7 @@ class ErrorNote(Struct):
     traceback: str = ""
 
     def short(self) -> str:
-        text = self.reason or ": ".join(part for part in (self.type, self.message) if part)
-        return text if len(text) <= MOST_ERROR else text[: MOST_ERROR - 1] + "…"
+        return cut(self.reason or ": ".join(part for part in (self.type, self.message) if part), MOST_ERROR)
 
     def end_of_traceback(self) -> str:
         text = self.traceback

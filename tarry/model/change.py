@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from tarry.model.checks.texts import bounded_note
 from tarry.model.flow.effect import NodeEffect
 from tarry.model.flow.signal import Awaited
 from tarry.model.job import Job, State
@@ -85,3 +86,9 @@ class Change(Struct, frozen=True, gc=False):
             note=self.note,
             **new,
         )
+
+
+def with_bounded_note(change: Change) -> Change:
+    """The change, with a note that fits into the row of a job, whoever made it."""
+    note = bounded_note(change.note)
+    return change if note is change.note else replace(change, note=note)

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from tarry.model import attempts
 from tarry.model import change as counted_as
-from tarry.model.change import Change
+from tarry.model.change import Change, with_bounded_note
 from tarry.model.checks import refusals
 from tarry.model.duration import DAY, HOUR, LONGEST, SECOND
 from tarry.model.flow import rules as flow_rules
@@ -138,7 +138,7 @@ def _after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int) -> C
         return _recorded(job, done, attempts.DONE, now) if job.attempts else done
     if isinstance(outcome, Suspended):
         return _suspended(job, outcome, now)
-    change = _after_all_but_success(job, outcome, rules, now)
+    change = with_bounded_note(_after_all_but_success(job, outcome, rules, now))
     change = _recorded(job, change, attempts.outcome_name(outcome), now, attempts.error_of(outcome, change.note))
     # Only a delay can end too early: a job that is ready already has nothing to wait for.
     if unsure and change.to is State.SCHEDULED and change.due is not None:

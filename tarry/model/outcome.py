@@ -3,6 +3,7 @@
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.texts import MOST_MESSAGE, MOST_TRACEBACK, MOST_TYPE, cut
 from tarry.model.flow.signal import Awaited
 
 
@@ -104,5 +105,6 @@ def record_note(error: BaseException) -> bytes:
 
 
 def outcome_note(kind: str, message: str, traceback: str = "") -> bytes:
-    """The JSON that a job keeps about how an attempt ended."""
-    return msgspec.json.encode({"type": kind, "message": message, "traceback": traceback})
+    """The JSON that a job keeps about how an attempt ended; each text is cut."""
+    texts = (cut(kind, MOST_TYPE), cut(message, MOST_MESSAGE), cut(traceback, MOST_TRACEBACK))
+    return msgspec.json.encode(dict(zip(("type", "message", "traceback"), texts, strict=True)))

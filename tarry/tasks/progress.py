@@ -8,6 +8,7 @@ from typing import Any, Protocol, SupportsFloat
 import msgspec
 from msgspec import Raw, Struct
 
+from tarry.model.checks.texts import cut
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.signal import Signal
 from tarry.model.flow.slept import Slept, kept_slept
@@ -90,15 +91,14 @@ def make_progress(fraction: SupportsFloat, message: str) -> Progress:
     part = float(fraction) if isinstance(fraction, SupportsFloat) else math.nan
     if not -_ROUNDING <= part <= 1 + _ROUNDING:
         raise ValueError(f"progress({fraction!r}): a fraction from 0 to 1 is needed, such as done / total")
-    return Progress(min(max(part, 0.0), 1.0), str(message)[:MAX_MESSAGE])
+    return Progress(min(max(part, 0.0), 1.0), cut(str(message), MAX_MESSAGE))
 
 
 def encode_report(running: Reporter) -> bytes:
     """Progress, output and steps as JSON for the store. Of earlier attempts the output is not kept."""
     progress, tail, job = running.progress or decode_progress(running.job.progress), running.tail, running.job
     fraction, message = (progress.fraction, progress.message) if progress else (None, "")
-    # A file name that was decoded badly may have half a surrogate pair, which UTF-8 cannot encode.
-    message = message.encode("utf-8", "backslashreplace").decode()
+    message = cut(message, MAX_MESSAGE)
     if running.steps is None:
         steps, slept = kept_steps(job.progress), kept_slept(job.progress)
     else:

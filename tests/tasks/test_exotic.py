@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tarry import current_job
+from tarry.model.checks.texts import MOST_TRACEBACK
 from tarry.model.verdict import Verdict
-from tarry.worker.run import report
 from tests.worker.bench import LIMIT, Bench, until
 
 
@@ -115,7 +115,7 @@ def test_it_fails_its_own_job_only(bench: Bench, kind: str, act: str) -> None:
     assert (wild.state, wild.record().failures) == ("dead", 1)
     told = json.loads(wild.record().note)
     assert told["type"] in expected.split("|")
-    assert len(told["traceback"]) <= report.MAX_TRACEBACK + 100
+    assert len(told["traceback"]) <= MOST_TRACEBACK
     assert tame.result(LIMIT) == 1
     until(lambda: worker.pump.held_count == 0)
     assert worker.thread.is_alive()

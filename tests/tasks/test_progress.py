@@ -12,6 +12,7 @@ from msgspec import json
 
 from tarry import App, current_job
 from tarry.errors import StoreFull, StoreUnavailable
+from tarry.model.checks.texts import cut
 from tarry.model.job import Job, State
 from tarry.store.memory import MemoryStore
 from tarry.tasks.progress import SAVE_INTERVAL, Progress, ProgressRow, decode_progress
@@ -200,7 +201,12 @@ def test_what_is_nearly_one_and_numbers_of_other_kinds_are_fine(make: MakePump) 
 def test_a_long_message_is_cut_and_any_text_travels(make: MakePump) -> None:
     manual = make()
     (running,) = begun(manual)
-    for message, as_kept in [("ü" * 300, "ü" * 200), ("\udcff.txt", "\\udcff.txt"), (7, "7"), ("\x00", "\x00")]:
+    for message, as_kept in [
+        ("ü" * 300, cut("ü" * 300, 200)),
+        ("\udcff.txt", "\\udcff.txt"),
+        (7, "7"),
+        ("\x00", "\x00"),
+    ]:
         say(running, 0.5, message)  # type: ignore[arg-type]
         manual.pass_time(SAVE_INTERVAL)
         manual.turns()

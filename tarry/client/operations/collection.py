@@ -18,6 +18,7 @@ from tarry.client.operations import registry
 from tarry.client.operations.operation import Act, JobFilter, Operation, OperationRecord
 from tarry.client.operations.runner import OperationRunner, change_page
 from tarry.errors import ResultTimeout
+from tarry.model.checks.texts import MOST_MESSAGE, cut
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import holds_key
@@ -164,7 +165,7 @@ class JobCollection:
         if self._filter.matches_all:
             raise ValueError(f"app.jobs().{act}(): of which jobs? Narrow with state, queue, task, key, since or older")
         client = self._finder.client
-        operation = Operation("", act, self._filter, reason=reason, caller=current_actor().name)
+        operation = Operation("", act, self._filter, reason=cut(reason, MOST_MESSAGE), caller=current_actor().name)
         jobs = list(islice((job for page in self._pages() for job in page), MOST_IN_PLACE + 1))
         with shielded:
             if len(jobs) > MOST_IN_PLACE:

@@ -15,6 +15,7 @@ from tarry.client.operations import registry
 from tarry.client.operations.operation import EVENTS, Operation, rule_of
 from tarry.client.operations.registry import StoredOperation
 from tarry.errors import StoreError, StoreUnavailable, TarryError
+from tarry.model.checks.texts import MOST_MESSAGE, cut, text_of
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job
 from tarry.store.shared.backoff import Backoff
@@ -141,7 +142,9 @@ class OperationRunner:
             raise
         except Exception as error:
             log.exception("operation %s failed", operation.id)
-            after = replace(operation, state="failed", trouble=f"{type(error).__name__}: {error}")
+            after = replace(
+                operation, state="failed", trouble=cut(f"{type(error).__name__}: {text_of(error)}", MOST_MESSAGE)
+            )
         return self._save(after, cell)
 
     def _take(self, operation: Operation, cell: bytes, now: int) -> StoredOperation | None:

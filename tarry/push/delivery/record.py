@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from tarry.model.checks.texts import cut
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job
 from tarry.push.delivery.verdict import MAYBE, Again, Delivered, Disabled, Final, Verdict
@@ -32,6 +33,8 @@ _SHOWN = re.compile(
     r"|traceparent|x-amzn-requestid|cf-ray"
 )
 """Headers of an answer whose values are kept."""
+MOST_REASON = 500
+"""Characters of the reason."""
 MOST_TEXT = 32 * 1024
 """Bytes of all records of a job."""
 
@@ -91,7 +94,7 @@ def make_record(
         attempt,
         format_time(began),
         _WORDS[type(verdict)],
-        verdict.reason,
+        cut(verdict.reason, MOST_REASON),
         first,
         came.status,
         came.address,

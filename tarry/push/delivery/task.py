@@ -12,6 +12,7 @@ import msgspec
 
 from tarry.client.task import AsyncTask
 from tarry.errors import ArgumentError, ConfigError, StoreError
+from tarry.model.checks.texts import cut
 from tarry.model.job import Job, State
 from tarry.model.limit import UNLIMITED
 from tarry.model.outcome import Outcome, Returned
@@ -20,6 +21,7 @@ from tarry.push.delivery.body import BodyCodec, single_value
 from tarry.push.delivery.cancel import describe_sent, was_sent_before
 from tarry.push.delivery.order import KeyOrder
 from tarry.push.delivery.record import (
+    MOST_REASON,
     MOST_TEXT,
     AttemptRecord,
     encode_record,
@@ -272,6 +274,7 @@ class Deliverer(TaskRunner):
 
     def _final_failure(self, job: Job, first: int, why: str) -> Fail:
         """Records that nothing was sent and nothing will be; returns what to raise."""
+        why = cut(why, MOST_REASON)
         self._on_attempt(job, AttemptRecord(job.attempt, format_time(time.time()), "final", why, first), True)
         return Fail(why)
 

@@ -9,8 +9,11 @@ from typing import Any
 
 import msgspec
 
+from tarry.model.checks.texts import cut
 from tarry.terminal import harmless, harmless_json
 
+MOST_TRACEBACK = 65_536
+"""Characters of a traceback in a line of the log."""
 Facts = Mapping[str, Any]
 """What is known of the job: job, task, queue, attempt, worker."""
 
@@ -42,11 +45,11 @@ def one_line(text: str) -> str:
 
 
 def format_traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    """The traceback and stack of the record; empty: it has none."""
+    """The traceback and stack of the record, cut; empty: it has none."""
     parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
     if record.stack_info:
         parts.append(record.stack_info)
-    return "\n".join(parts)
+    return cut("\n".join(parts), MOST_TRACEBACK)
 
 
 def format_time(record: logging.LogRecord) -> str:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tarry.client.flows.node import AddedNodes
 from tarry.errors import ArgumentError, JobFailed, StepError
 from tarry.model import outcome
+from tarry.model.checks.texts import MOST_TRACEBACK, MOST_TYPE, cut, text_of
 from tarry.model.flow.slept import kept_slept
 from tarry.model.killing import ENDED
 from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut
@@ -26,7 +27,6 @@ from tarry.tracebacks import format_app_traceback
 
 log = logging.getLogger("tarry.worker")
 
-MAX_TRACEBACK = 8192
 error_sink: "ContextVar[list[BaseException] | None]" = ContextVar("tarry_witnessed", default=None)
 """A list in which tests collect what tasks raise."""
 _NOTHING = Returned(b"null")
@@ -46,7 +46,7 @@ def outcome_of_value(running: Running, value: Any, most: int) -> Outcome:
     try:
         encoded = running.task.codec.encode_result(value)
     except Exception as error:
-        why = f"{running.job.task} returned {type(value).__name__}, which cannot be kept as JSON: {message(error)}"
+        why = f"{running.job.task} returned {type(value).__name__}, which cannot be kept as JSON: {text_of(error)}"
         return Raised(outcome.outcome_note("ResultError", why), final=True)
     if len(encoded) > most:
         why = over_max_body(f"{running.job.task} returned a result of", len(encoded), most)
@@ -67,7 +67,7 @@ def outcome_of_error(running: Running, error: BaseException) -> Outcome:
         return _of_interrupt(running, error)
     # All base classes, since a retry rule may name any of them.
     kinds = tuple(qualified_name(kind) for kind in type(error).__mro__ if kind not in (object, BaseException))
-    note = outcome.outcome_note(kinds[0], message(error), format_traceback(error))
+    note = outcome.outcome_note(kinds[0], text_of(error), format_traceback(error))
     return Raised(note, kinds, final=isinstance(error, StepError))
 
 
@@ -106,7 +106,7 @@ def outcome_of_argument_error(error: ArgumentError) -> Outcome:
     flow may also not be there just now."""
     if isinstance(error, ArgumentsLater):
         return Snoozed(error.delay)
-    return Raised(outcome.outcome_note("ArgumentError", message(error)), ("ArgumentError",), final=True)
+    return Raised(outcome.outcome_note("ArgumentError", text_of(error)), ("ArgumentError",), final=True)
 
 
 def hook_error(running: Running, ended: Outcome, value: Any, error: BaseException | None) -> BaseException | None:
@@ -139,11 +139,11 @@ def outcome_of_verdict(verdict: Verdict) -> Outcome:
         case Snooze():
             return Snoozed(verdict.delay)
         case Cancel():
-            return Cancelled(verdict.reason)
+            return Cancelled(text_of(verdict.reason))
         case RetryAfter():
-            return Raised(outcome.outcome_note("RetryAfter", message(verdict)), ("RetryAfter",), after=verdict.delay)
+            return Raised(outcome.outcome_note("RetryAfter", text_of(verdict)), ("RetryAfter",), after=verdict.delay)
         case Fail():
-            return Raised(outcome.outcome_note("Fail", message(verdict)), ("Fail",), final=True)
+            return Raised(outcome.outcome_note("Fail", text_of(verdict)), ("Fail",), final=True)
     return Raised(outcome.outcome_note("Fail", f"{type(verdict).__name__} is no verdict that tarry knows"), final=True)
 
 
@@ -166,27 +166,9 @@ def format_limit(running: Running) -> str:
     return "time" if timeout is None else f"timeout of {timeout:g} s"
 
 
-def message(error: BaseException) -> str:
-    """The text of the error."""
-    # str() of a task's error may fail, which must not break the worker.
-    try:
-        return _encodable(str(error))
-    except Exception as worse:
-        return f"<its str() raised {type(worse).__name__}>"
-
-
-def _encodable(text: str) -> str:
-    # Half a surrogate pair, as in a badly decoded file name, cannot be encoded as UTF-8.
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def format_traceback(error: BaseException) -> str:
     """The traceback as text; if it is long, without its middle."""
     try:
-        text = _encodable(format_app_traceback(error))
-    except Exception as worse:
-        return f"<its traceback cannot be shown: {type(worse).__name__}>"
-    if len(text) <= MAX_TRACEBACK:
-        return text
-    # The start shows the way into the task, and the end shows the error.
-    return text[: MAX_TRACEBACK // 2] + "\n  ... left out ...\n" + text[-MAX_TRACEBACK // 2 :]
+        return cut(format_app_traceback(error), MOST_TRACEBACK)
+    except BaseException as worse:
+        return f"<its traceback cannot be shown: {cut(type(worse).__name__, MOST_TYPE)}>"

@@ -14,6 +14,7 @@ from tarry.compat.celery.sending.message import read_envelope
 from tarry.compat.celery.sending.values import from_json, to_json
 from tarry.compat.celery.states import FAILURE, SUCCESS
 from tarry.errors import JobFailed
+from tarry.model.checks.texts import cut, text_of
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.store import ids
 from tarry.tasks.running import CurrentJob
@@ -21,6 +22,9 @@ from tarry.tracebacks import format_app_traceback
 
 ERRBACK = "tarry.compat.celery.errback"
 """The task that calls a function of `link_error`, once for each."""
+
+MOST_TRACEBACK = 2000
+"""Characters of the traceback that such a task gets."""
 
 was_started: ContextVar[bool] = ContextVar("tarry_celery_started", default=False)
 """The attempt began in this context: it has sent `task_prerun`."""
@@ -81,8 +85,13 @@ def _call_errbacks(task: Any, job: CurrentJob, error: BaseException, info: Excep
             task.app.send_task(call.task, (job.id, *call.args), call.kwargs, **{**_plain(call), **once})
             continue
         request = {"id": job.id, "task": job.task, "args": list(job.args), "kwargs": dict(job.kwargs)}
-        note = {"type": f"{type(error).__module__}.{type(error).__qualname__}", "message": str(error)}
-        facts = {"errback": to_json(errback), "request": request, "error": note, "traceback": info.traceback[-2000:]}
+        note = {"type": f"{type(error).__module__}.{type(error).__qualname__}", "message": text_of(error)}
+        facts = {
+            "errback": to_json(errback),
+            "request": request,
+            "error": note,
+            "traceback": cut(info.traceback, MOST_TRACEBACK),
+        }
         using = task.app.tasks[ERRBACK].using(queue=found.native.queue, **once[ONCE])
         using.enqueue(facts)
 

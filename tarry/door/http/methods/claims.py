@@ -26,7 +26,6 @@ from tarry.store import ids
 from tarry.store.ids import IdText
 from tarry.tasks.options import Name
 from tarry.tasks.progress import MAX_MESSAGE, Progress
-from tarry.worker.run.report import MAX_TRACEBACK
 
 LONGEST_WAIT = 60.0
 """Seconds."""
@@ -34,8 +33,8 @@ LONGEST_LEASE = 7 * DAY
 MOST_JOBS = 1000
 MOST_QUEUES = 100
 MOST_ENDS = 1000
-MOST_TEXT, MOST_SENT = 10_000, 1_000_000
-"""Characters of a message that are kept."""
+MOST_SENT = 1_000_000
+"""Characters of a message, or of a traceback; of a long one only a part is kept."""
 
 Text = Annotated[str, Meta(max_length=MOST_SENT)]
 Epoch = Annotated[int, Meta(ge=1, le=2**62)]
@@ -323,7 +322,7 @@ def _outcome(call: ApiCall, order: FinishOrder | FailOrder | ReleaseOrder) -> Ou
     if isinstance(order, ReleaseOrder):
         return Released() if order.delay is None else Snoozed(_span(order.delay, "delay"))
     error, after = order.error, None if order.retry_after is None else _span(order.retry_after, "retry_after")
-    note = outcome_note(error.type, error.message[:MOST_TEXT], error.traceback[-MAX_TRACEBACK:])
+    note = outcome_note(error.type, error.message, error.traceback)
     return Raised(note, (error.type,), order.final, after)
 
 
