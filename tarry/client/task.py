@@ -54,11 +54,11 @@ class Task(TaskDefinition[P, R]):
             how = f": write .{ours}" if ours else ("" if name.startswith("_") else did_you_mean(name, dir(type(self))))
             raise AttributeError(f"the task {self.__dict__.get('name', '')} has no {name}{how}")
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueues one call; returns once it is stored. ArgumentError if the arguments do not fit."""
         return self._client().enqueue(self, args, kwargs, NO_OPTIONS)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """The same, awaited."""
         return await self._client().aenqueue(self, args, kwargs, NO_OPTIONS)
 
@@ -71,7 +71,7 @@ class Task(TaskDefinition[P, R]):
         """The same, awaited."""
         return await self._client().aenqueue_many(self, calls, NO_OPTIONS)
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call as a value, for `enqueue_many` and for flows: `send.enqueue_many(send.call(to) for to in all)`. In a
         chain or a chord the first argument is left out: it is the result of the call before."""
         return Call(self, args, kwargs)
@@ -84,7 +84,7 @@ class Task(TaskDefinition[P, R]):
         """The same, awaited."""
         return await asyncio.to_thread(self.by_key, key)
 
-    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
+    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
         """Enqueues the call once for each host that has a worker which is ready, or with `using(per="worker")` for each
         of these workers. The result is a dict: for each, by its name in the store, what the task returned; None if it
         failed, or did not start within a minute (`using(expires=...)`), as when its host died.
@@ -93,7 +93,7 @@ class Task(TaskDefinition[P, R]):
         """
         return broadcast(self._client(), self, args, kwargs, NO_OPTIONS)
 
-    async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
+    async def abroadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
         """The same, awaited."""
         return await abroadcast(self._client(), self, args, kwargs, NO_OPTIONS)
 
@@ -182,7 +182,7 @@ class AsyncTask(Task[P, R]):
         def call(self: Callable[Concatenate[T, Q], Awaitable[R]], *args: Q.args, **kwargs: Q.kwargs) -> Then[T, R]: ...
         def call(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
         """Calls the plain coroutine function in this process."""
         result: Awaitable[R] = self.fn(*args, **kwargs)
         return result
@@ -199,7 +199,7 @@ class SyncTask(Task[P, R]):
         def call(self: Callable[Concatenate[T, Q], R], *args: Q.args, **kwargs: Q.kwargs) -> Then[T, R]: ...
         def call(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the plain function in this process."""
         result: R = self.fn(*args, **kwargs)
         return result
@@ -227,11 +227,11 @@ class Using(Generic[P, R]):
         self._client = client
         self._options = options
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueues one call; returns once it is stored."""
         return self._client().enqueue(self._task, args, kwargs, self._options)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """The same, awaited."""
         return await self._client().aenqueue(self._task, args, kwargs, self._options)
 
@@ -243,16 +243,16 @@ class Using(Generic[P, R]):
         """The same, awaited."""
         return await self._client().aenqueue_many(self._task, calls, self._options)
 
-    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
+    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
         """Enqueues the call once for each host, or for each worker: `using(per="worker")`; see `Task.broadcast`."""
         return broadcast(self._client(), self._task, args, kwargs, self._options)
 
-    async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
+    async def abroadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
         """The same, awaited."""
         return await abroadcast(self._client(), self._task, args, kwargs, self._options)
 
     if not TYPE_CHECKING:
 
-        def call(self, *args: Any, **kwargs: Any) -> Call[R]:
+        def call(self, /, *args: Any, **kwargs: Any) -> Call[R]:
             """A call with these options, for a flow; see `Task.call`."""
             return Call(self._task, args, kwargs, self._options)

@@ -146,7 +146,7 @@ class RemoteTask:
             raise TypeError("connection= is for a program that has the store itself")
         return RemoteTask(self._client, self.name, msgspec.structs.replace(self._options, **options).check())
 
-    def enqueue(self, *args: Any, **kwargs: Any) -> RemoteJob:
+    def enqueue(self, /, *args: Any, **kwargs: Any) -> RemoteJob:
         """Enqueues one call; returns once the server has stored it. Arguments by position or by name, not both.
 
         ArgumentError, UnknownTask, Busy, Draining, QueueFull, StoreError. If the answer is lost, StoreUnavailable:
@@ -154,7 +154,7 @@ class RemoteTask:
         """
         return self._enqueue([self._body(args, kwargs)], single=True)[0]
 
-    async def aenqueue(self, *args: Any, **kwargs: Any) -> RemoteJob:
+    async def aenqueue(self, /, *args: Any, **kwargs: Any) -> RemoteJob:
         """The same, awaited."""
         return await asyncio.to_thread(self.enqueue, *args, **kwargs)
 

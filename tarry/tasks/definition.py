@@ -101,7 +101,7 @@ class TaskDefinition(Generic[P, R]):
         # `inspect.signature` and documentation tools then see the function itself.
         self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, getattr(fn, "__name__", self.name), fn
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Calls the plain function in this process."""
         return self.fn(*args, **kwargs)
 

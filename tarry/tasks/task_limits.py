@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tarry.model.limit import EACH, TASK, Limit, parse_limit
+from tarry.tasks.arguments.signature import bind
 
 LaneFunction = Callable[[Sequence[Any], Mapping[str, Any]], str]
 """Takes the arguments of a call, and returns the lane in which its job waits."""
@@ -61,7 +62,7 @@ def _with_chosen_arguments(task: str, fn: Callable[..., Any], by: Callable[..., 
         raise TypeError(f"{task}: limit_by asks for {', '.join(unknown)}, which the task has no parameter for")
 
     def call_by(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        bound = signature.bind(*args, **kwargs)
+        bound = bind(signature, args, kwargs)
         # The key must be the same whether the caller gives a default or leaves it out.
         bound.apply_defaults()
         return by(*(bound.arguments[name] for name in names))

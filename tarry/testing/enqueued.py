@@ -15,6 +15,7 @@ from tarry.errors import ArgumentError, TarryError
 from tarry.model.duration import SECOND, Duration, format_duration, microseconds
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job
+from tarry.tasks.arguments.signature import bind
 from tarry.testing.recording import RecordingStore
 
 # A datetime may lose its last digits in calculations.
@@ -118,7 +119,7 @@ def _bound(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any])
     if task.runner is not None:
         return _body(task, args, kwargs)
     try:
-        call = _signature(task.fn).bind(*args, **kwargs)
+        call = bind(_signature(task.fn), args, kwargs)
     except TypeError as error:
         # A typing error in the test: else it would only say that no such job was enqueued.
         raise TypeError(f"{task.name} cannot be called so: {error}") from None

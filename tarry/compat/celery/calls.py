@@ -42,7 +42,7 @@ class CanvasElement:
         """The calls that it is made of."""
         raise NotImplementedError
 
-    def delay(self, *args: Any, **kwargs: Any) -> Any:
+    def delay(self, /, *args: Any, **kwargs: Any) -> Any:
         """Enqueues it; the arguments are added to those of the first call."""
         return self.apply_async(args, kwargs)
 
@@ -66,7 +66,7 @@ class CanvasElement:
         """Its app, or that of its first call, or the current one."""
         return self.app or next((call.app for call in self.calls() if call.app), None) or current_app()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Enqueues it."""
         return self.delay(*args, **kwargs)
 
@@ -194,7 +194,7 @@ class Signature(CanvasElement):
         whole = self if before is NO_VALUE else self.clone((before,))
         return app.celery_task(self.task).apply(whole.args, whole.kwargs, **whole.options)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls the function in this process."""
         whole = self.clone(args, kwargs)
         return (self.app or current_app()).celery_task(self.task)(*whole.args, **whole.kwargs)

@@ -85,19 +85,19 @@ class CeleryTask:
         found: NativeTask[Any, Any] = self.app.tasks[self.name]
         return found
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
+    def run(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls the function, with this task first if it is bound."""
         if self._fn is None:
             raise NotImplementedError(f"{type(self).__name__} needs a run(...)")
         return self._fn(self, *args, **kwargs) if self._bind else self._fn(*args, **kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls the function in this process."""
         return self.run(*args, **kwargs)
 
     # Enqueue
 
-    def delay(self, *args: Any, **kwargs: Any) -> Any:
+    def delay(self, /, *args: Any, **kwargs: Any) -> Any:
         """Enqueues a call; returns its AsyncResult."""
         return self.apply_async(args, kwargs)
 
@@ -130,7 +130,7 @@ class CeleryTask:
                 eagerly.call_errback(self, errback, result, args, kwargs)
         return result
 
-    def delay_on_commit(self, *args: Any, **kwargs: Any) -> None:
+    def delay_on_commit(self, /, *args: Any, **kwargs: Any) -> None:
         """Enqueues a call once Django's transaction is committed."""
         self.apply_async_on_commit(args, kwargs)
 
@@ -140,11 +140,11 @@ class CeleryTask:
 
         transaction.on_commit(lambda: self.apply_async(*args, **options))
 
-    def s(self, *args: Any, **kwargs: Any) -> Signature:
+    def s(self, /, *args: Any, **kwargs: Any) -> Signature:
         """A call as a value; in a chain it gets the result of the one before as its first argument."""
         return Signature(self.name, args, kwargs, app=self._app)
 
-    def si(self, *args: Any, **kwargs: Any) -> Signature:
+    def si(self, /, *args: Any, **kwargs: Any) -> Signature:
         """A call as a value, which takes no result of another."""
         return Signature(self.name, args, kwargs, immutable=True, app=self._app)
 

@@ -1,7 +1,8 @@
 """Arguments and results as JSON, checked against the task's signature at enqueue and again at run. Never pickle.
 
 A body is a JSON array of the positional arguments. If the call named some, it is an object by parameter name; values
-for `*rest` are under `"*"`. A client in any language can write either.
+for `*rest` are under `"*"`. Those of `**extra` stand beside the others, but for such as have the name of a
+positional-only parameter, or `*`: these are in an object under `"**"`. A client in any language can write either.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from msgspec.structs import asdict, astuple
 from tarry.errors import ArgumentError
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.tasks.arguments import errors, json_values
-from tarry.tasks.arguments.signature import TaskSignature
+from tarry.tasks.arguments.signature import EXTRA, REST, TaskSignature, bind
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 LATER = object()
@@ -70,14 +71,16 @@ class Codec:
             raise errors.call_error(signature, error, *(_without_later(each) for each in (args, kwargs))) from None
         if not kwargs:
             return json_values.encode(_without_later(args)), {}
-        if LATER in content.get("*", ()):
-            raise ArgumentError(f"{signature.task}({signature.rest_name}): a result here needs a call without names")
+        for name, values in ((REST, content.get(REST, ())), (EXTRA, content.get(EXTRA, {}).values())):
+            if any(value is LATER for value in values):
+                where = f"{signature.task}({signature.shown_name(name)})"
+                raise ArgumentError(f"{where}: a result here needs a call without names")
         return json_values.encode(_without_later(content)), dict(enumerate(content))
 
     def fits(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether no argument is missing, and none is too many; their values are not looked at."""
         try:
-            self._signature.signature.bind(*args, **kwargs)
+            bind(self._signature.signature, args, kwargs)
         except TypeError:
             return False
         return True
@@ -154,23 +157,25 @@ class Codec:
         given = {name: value for name, value in found.items() if value is not msgspec.UNSET}
         if self._signature.is_simple:
             return [], given
-        given |= self._decode_extra(body, given)
+        extra = self._decode_extra(body)
         args = [given.pop(p.name) for p in self._signature.of_kind(Parameter.POSITIONAL_ONLY) if p.name in given]
         if rest:
             # Python takes values for `*rest` only after all positional ones, so these cannot go by name.
             before = self._signature.of_kind(Parameter.POSITIONAL_OR_KEYWORD)
             args += [given.pop(p.name, p.default) for p in before] + rest
-        return args, given
+        return args, given | extra
 
-    def _decode_extra(self, body: bytes, known: Mapping[str, Any]) -> dict[str, Any]:
+    def _decode_extra(self, body: bytes) -> dict[str, Any]:
         """The arguments for `**extra`."""
         extra = self._signature.of_kind(Parameter.VAR_KEYWORD)
         if not extra:
             return {}
         raw = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        fixed = self._signature.signature.parameters
-        names = [name for name in raw if name not in fixed and name != "*" and name not in known]
-        return {name: self._decode_one(raw[name], self._signature.type_of(extra[0]), name) for name in names}
+        plain = {name: value for name, value in raw.items() if name not in self._signature.object_names}
+        if bytes(plain.get(EXTRA, b""))[:1] == b"{":
+            plain |= msgspec.json.decode(plain.pop(EXTRA), type=dict[str, msgspec.Raw])
+        kind = self._signature.type_of(extra[0])
+        return {name: self._decode_one(value, kind, name) for name, value in plain.items()}
 
     def _decode_one(self, raw: msgspec.Raw, kind: Any, name: str) -> Any:
         """Decodes one argument whose type is not part of a struct type."""

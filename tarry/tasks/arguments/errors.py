@@ -49,8 +49,7 @@ def call_error(
         try:
             json_values.encode_checked(value)
         except CAUSES as why:
-            shown = signature.rest_name if name == "*" else name
-            return ArgumentError(f"{signature.task}({shown}): cannot travel as JSON: {why}")
+            return ArgumentError(f"{signature.task}({signature.shown_name(name)}): cannot travel as JSON: {why}")
     return ArgumentError(f"{signature.task}: {error}")
 
 
@@ -67,7 +66,7 @@ def body_error(signature: TaskSignature, error: Exception) -> ArgumentError:
     at = f"[{index}]" if index is not None else f".{name}" if name else ""
     if index is not None:
         name = name_at(signature, int(index))
-    where = f"argument {signature.rest_name if name == '*' else name}{deeper}: " if name else ""
+    where = f"argument {signature.shown_name(name)}{deeper}: " if name else ""
     return ArgumentError(f"{signature.task}: {where}" + what.replace("`", ""), at + deeper)
 
 

@@ -18,6 +18,8 @@ from tarry.tasks.arguments import json_values
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+REST, EXTRA = "*", "**"
+"""In a JSON object: the values of `*rest`, and those of `**extra` whose names mean something else there."""
 _SPECIAL = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _UNSET = frozenset({msgspec.UnsetType})
 
@@ -46,6 +48,10 @@ class TaskSignature:
         self.has_defaults = any(parameter.default is not Parameter.empty for parameter in self.positional)
         self.rest_name = "".join(f"*{parameter.name}" for parameter in self.of_kind(Parameter.VAR_POSITIONAL))
         """`*rest`, with the function's own name for it; empty if there is none."""
+        self.extra_name = "".join(f"**{parameter.name}" for parameter in self.of_kind(Parameter.VAR_KEYWORD))
+        """`**extra`, in the same way."""
+        self.object_names = frozenset((*self.names, *(p.name for p in self.of_kind(Parameter.POSITIONAL_ONLY)), REST))
+        """What a name in a JSON object stands for, if it is none of `**extra`."""
 
     def of_kind(self, *kinds: Any) -> list[Parameter]:
         """The parameters of these kinds, in order."""
@@ -95,7 +101,7 @@ class TaskSignature:
         first = msgspec.defstruct("First", [self._field(parameter) for parameter in self.positional])
         fields = [self._field(parameter) for parameter in self.keyword_only]
         if self.rest_type is not None:
-            fields.append((self.rest_field, list[self.rest_type], msgspec.field(name="*", default_factory=list)))  # type: ignore[name-defined]
+            fields.append((self.rest_field, list[self.rest_type], msgspec.field(name=REST, default_factory=list)))  # type: ignore[name-defined]
         return msgspec.defstruct(
             "Named", fields, bases=(first,), kw_only=True, forbid_unknown_fields=not self.takes_any_name
         )
@@ -120,21 +126,30 @@ class TaskSignature:
 
     def bind_by_name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call as they are in a JSON object; Python's TypeError if they do not fit."""
-        bound = self.signature.bind(*args, **kwargs).arguments
+        bound = bind(self.signature, args, kwargs).arguments
         content: dict[str, Any] = {}
         for name, value in bound.items():
             kind = self.signature.parameters[name].kind
             if kind is Parameter.VAR_POSITIONAL:
-                content["*"] = value
+                content[REST] = value
             elif kind is Parameter.VAR_KEYWORD:
-                content |= value
+                content |= self._extra_by_name(value)
             else:
                 content[name] = value
         return content
 
+    def _extra_by_name(self, extra: Mapping[str, Any]) -> dict[str, Any]:
+        # Python lets `**extra` have the name of a positional-only parameter, and any other text.
+        apart = {name: value for name, value in extra.items() if name in self.object_names or name == EXTRA}
+        return {name: value for name, value in extra.items() if name not in apart} | ({EXTRA: apart} if apart else {})
+
+    def shown_name(self, name: str) -> str:
+        """A name in a JSON object, as messages have it."""
+        return {REST: self.rest_name, EXTRA: self.extra_name}.get(name) or name
+
     def iterate_values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Parameter, str, Any]]:
         """Every value of a call: the parameter, the name for messages, the value."""
-        for name, value in self.signature.bind(*args, **kwargs).arguments.items():
+        for name, value in bind(self.signature, args, kwargs).arguments.items():
             parameter = self.signature.parameters[name]
             match parameter.kind:
                 case Parameter.VAR_POSITIONAL:
@@ -172,6 +187,21 @@ class TaskSignature:
         field = (parameter.name, self.type_of(parameter))
         # The function itself knows its defaults, so they need not travel.
         return field if parameter.default is Parameter.empty else (*field, msgspec.UNSET)
+
+
+def bind(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+    """As `signature.bind(*args, **kwargs)`, for all calls that Python itself takes; its TypeError for all others."""
+    # Before 3.13 inspect refuses the name of a positional-only parameter with a default as one of `**extra`.
+    extra = next((p.name for p in signature.parameters.values() if p.kind is Parameter.VAR_KEYWORD), "")
+    apart = {
+        name: value
+        for name, value in kwargs.items()
+        if extra and name in signature.parameters and signature.parameters[name].kind is Parameter.POSITIONAL_ONLY
+    }
+    bound = signature.bind(*args, **{name: value for name, value in kwargs.items() if name not in apart})
+    if apart:
+        bound.arguments[extra] = {**bound.arguments.get(extra, {}), **apart}
+    return bound
 
 
 def _annotated_function(fn: Callable[..., Any]) -> Callable[..., Any]:
