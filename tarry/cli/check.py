@@ -5,6 +5,7 @@ import os
 import pwd
 import time
 from collections.abc import Iterable, Sequence
+from uuid import UUID
 
 from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
 from tarry.cli.printing import partial_answer, print_json, print_table
@@ -13,6 +14,8 @@ from tarry.config import Pool
 from tarry.errors import TarryError
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import SECOND, format_duration
+from tarry.model.flow.idle import FREE_CALLS, idle_calls
+from tarry.model.job import State
 from tarry.model.listen_address import ListenAddress
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
@@ -20,11 +23,14 @@ from tarry.process.metrics import check_metrics
 from tarry.process.server import check_server
 from tarry.server_settings import ServerConfig
 from tarry.store import creation
-from tarry.store.base import Diagnostic, Store
+from tarry.store.base import Diagnostic, Query, Store
 from tarry.store.hosts import list_hosts
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
 
+_LOOKED_AT = 1000
+"""How many jobs that wait are looked at for some that come no further."""
+_NAMED = 5
 UNSUMMED = 20_000
 """With more records of the history than this to be summed up, there is no keeper, or it is seconds behind."""
 _FIRST_USER, _LAST_USER = 1000, 60_000
@@ -134,7 +140,18 @@ def _store(setup: Setup) -> list[Diagnostic]:
                 "unknown task", f"{task}: {jobs_wait(count)}", "deploy a worker that knows it, or delete its jobs"
             )
         )
-    return facts
+    return [*facts, *idle_facts(store)]
+
+
+def idle_facts(store: Store) -> list[Diagnostic]:
+    """Jobs that are called again and again and come no further, of the oldest ones that wait."""
+    waiting = Query(states=(State.SCHEDULED, State.READY), limit=_LOOKED_AT)
+    found = [(job, calls) for job in store.find(waiting) if (calls := idle_calls(job)) >= FREE_CALLS]
+    advice = "look what it waits for: `tarry jobs show` tells; then mend its task, or cancel it"
+    return [
+        Diagnostic("job comes no further", f"{UUID(bytes=job.id)} of {job.task}: called {calls} times in a row", advice)
+        for job, calls in found[:_NAMED]
+    ]
 
 
 def _queues(setup: Setup) -> list[Diagnostic]:

@@ -46,6 +46,10 @@ OUTCOMES = (*_NAMES.values(), LOST, LEASE_LOST, RETRY, GIVEN_BACK, BURIED, RUNNI
 _REPEATED = ("unknown_task", "quarantined")
 
 
+# They say nothing of the job, or that it is to be called once more.
+_FRUITLESS = ("interrupted", "snoozed", "lease_lost")
+
+
 class Attempt(Struct, frozen=True, array_like=True, gc=False):
     """One attempt of a job. Times are microseconds since the epoch; 0: not known."""
 
@@ -163,6 +167,18 @@ def with_act(record: bytes, act: JobAct) -> bytes:
     """The record of a job, with this act."""
     known = _decode(record)
     return msgspec.json.encode(_Record(known.left_out, known.attempts, [*known.acts, act][-MOST_ACTS:]))
+
+
+def fruitless(job: Job, soon: int) -> int:
+    """How many of the newest attempts led to nothing and came one after the other. soon: microseconds; one that took
+    longer, or began later after the one before, ends the row."""
+    count, next_began = 0, 0
+    for one in reversed(_decode(job.attempts).attempts if job.attempts else ()):
+        is_quick = one.ended - one.started < soon and (not next_began or next_began - one.ended < soon)
+        if one.outcome not in _FRUITLESS or not is_quick:
+            break
+        count, next_began = count + 1, one.started
+    return count
 
 
 def acts_of(job: Job) -> list[JobAct]:

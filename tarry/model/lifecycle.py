@@ -31,6 +31,7 @@ from tarry.model.change import Change, with_bounded_note
 from tarry.model.checks import refusals
 from tarry.model.duration import DAY, HOUR, LONGEST, SECOND
 from tarry.model.flow import rules as flow_rules
+from tarry.model.flow.idle import SOON, after_pause, pause_after
 from tarry.model.flow.node_ids import is_node
 from tarry.model.flow.slept import age
 from tarry.model.job import HELD, WAITING, Job, State
@@ -152,6 +153,8 @@ def _suspended(job: Job, outcome: Suspended, now: int) -> Change:
     # It has started in time, so it must not expire while it sleeps.
     expires = 0 if job.expires else None
     until, awaits = outcome.until, outcome.awaits
+    if pause_after(outcome.idle):
+        until, awaits = after_pause(now if awaits else until, now, outcome.idle), None
     return _change(job, initial_state(until, now), now, due=until, note=job.note, expires=expires, awaits=awaits)
 
 
@@ -326,6 +329,7 @@ def _recorded(job: Job, change: Change, outcome: str, now: int, note: bytes = b"
 
 
 def _again(job: Job, now: int, due: int, text: bytes) -> Change:
+    due = after_pause(due, now, attempts.fruitless(job, SOON))
     return _change(job, initial_state(due, now), now, due=due, note=text)
 
 

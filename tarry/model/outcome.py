@@ -63,6 +63,8 @@ class Suspended(Struct, frozen=True, gc=False):
     """Microseconds since the epoch."""
     awaits: Awaited | None = None
     """The signal that ends the sleep earlier; None: none does."""
+    idle: int = 0
+    """How often in a row the job was called soon after it had begun to sleep, and came no further."""
 
 
 class Cancelled(Struct, frozen=True, gc=False):

@@ -4,16 +4,23 @@ import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tarry.cli import check
 from tarry.cli.check import open_door_advice, other_users
 from tarry.config import Config
 from tarry.metrics_settings import MetricsConfig
+from tarry.model.duration import SECOND
+from tarry.model.flow.idle import FREE_CALLS
 from tarry.model.listen_address import listen_address
+from tarry.model.outcome import Released, Snoozed
 from tarry.server_settings import ServerConfig
+from tarry.store.conformance.cases import NOW, running, settle, taken
+from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tests.cli.disk import Disk
 from tests.cli.project import Project
@@ -98,6 +105,26 @@ def test_check_tells_of_jobs_that_no_task_is_for(project: Project) -> None:
     project.said("enqueue", "app.removed", "1", "--force")
     assert list(troubles(project)) == ["unknown task"]
     assert "app.removed: 1 job waits" in project.tarry("check").out
+
+
+def test_check_names_jobs_that_come_no_further() -> None:
+    """Called again and again, each time at once; not those that are called as often, and asked for it."""
+    store, now = MemoryStore(), NOW
+    spins, polls = running(store, 2)
+    for _ in range(2 * FREE_CALLS):
+        settle(store, polls, Snoozed(3 * SECOND), now=now)
+        now += 3 * SECOND
+        (polls,) = taken(store, now=now)
+    settle(store, polls, Snoozed(3 * SECOND), now=now)
+    spins = replace(spins, state_since=now)
+    settle(store, spins, Released(), now=now)
+    for _ in range(FREE_CALLS):
+        (spins,) = taken(store, now=now)
+        settle(store, spins, Released(), now=now)
+        now += SECOND // 100
+    (fact,) = check.idle_facts(store)
+    assert fact.value == f"{UUID(bytes=spins.id)} of {spins.task}: called {FREE_CALLS + 1} times in a row"
+    assert "`tarry jobs show` tells" in fact.advice
 
 
 def test_check_of_a_database_of_another_program(project: Project) -> None:

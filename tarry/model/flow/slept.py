@@ -20,6 +20,8 @@ class Slept(Struct, frozen=True, array_like=True):
     """When the last sleep began, as far as it is not part of `before`; 0: it is, or there is none."""
     until: StoredCount = 0
     """When that ends at the latest."""
+    idle: StoredCount = 0
+    """How often in a row the job was called soon after it had begun to sleep, and came no further: see `idle.py`."""
 
     def total(self, woken: int) -> int:
         """How long it has slept, if it was called again at this time."""

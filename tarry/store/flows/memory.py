@@ -234,8 +234,10 @@ class MemoryFlows(StoreFlows):
         one = Awaiting(awaits.name, awaits.key, change.id, change.epoch, awaits.after)
         if not self._sleeps(one):
             return
-        if self._last[awaits.name, awaits.key] > awaits.after:
-            # It came between the look of the task and this suspension.
+        kept = self._signals.get((awaits.name, awaits.key))
+        if kept and kept[-1].n > awaits.after:
+            # It came between the look of the task and this suspension. The last number does not tell: its signal may
+            # have been deleted since, and the job would find nothing.
             self._wake_job(one, change.state_since)
         else:
             self._awaiting[change.id] = one

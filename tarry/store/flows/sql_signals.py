@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tarry.model.change import Change
 from tarry.model.duration import DAY
-from tarry.model.flow.signal import MOST_KEPT, Awaiting, Signal
+from tarry.model.flow.signal import MOST_KEPT, Awaited, Awaiting, Signal
 from tarry.model.job import State
 from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, upserting
 from tarry.store.shared.state_codes import CODE
@@ -50,12 +50,19 @@ class SqlSignals:
         """Notes that the job of a change, which was made, sleeps for a signal; wakes it if that has come by now."""
         awaits = change.awaits
         assert awaits is not None
-        # It came between the look of the task and this suspension.
-        if self._lock(awaits.name, awaits.key, change.state_since + DAY) > awaits.after:
+        self._lock(awaits.name, awaits.key, change.state_since + DAY)
+        if self._is_there(awaits):
+            # It came between the look of the task and this suspension.
             self._wake(change.id, change.epoch, change.state_since)
         else:
             write = upserting(self._sql, "awaiting", ("job",), ("name", "topic", "epoch", "seen"))
             self._tables.each(write, [(change.id, awaits.name, awaits.key, change.epoch, awaits.after)])
+
+    def _is_there(self, awaits: Awaited) -> bool:
+        """Whether the task would find a signal. Not the last number tells: its signal may have been deleted since, and
+        a job that was woken for it would find nothing and wait anew, without end."""
+        later = f"SELECT 1 FROM {self._signals} WHERE name = ?1 AND topic = ?2 AND n > ?3 LIMIT 1"
+        return bool(self._tables.rows(later, (awaits.name, awaits.key, max(0, awaits.after))))
 
     def _lock(self, name: str, key: str, until: int) -> int:
         """Locks an address; the number of its last signal."""

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tarry.errors import StepLimit, StepsChanged
+from tarry.model.flow.idle import SOON
 from tarry.model.flow.signal import MOST_VALUE, Awaited
 from tarry.model.flow.slept import Slept, kept_slept
 from tarry.model.outcome import Suspended
@@ -45,7 +46,10 @@ class StepLog:
         self._encoded = [b"null" if step is None else msgspec.json.encode(step) for step in self._steps]
         self._size = sum(map(len, self._encoded))
         self._next = 0
-        self.slept = Slept(kept_slept(progress).total(woken))
+        before = kept_slept(progress)
+        self._idle = before.idle + 1 if before.since and woken - before.since < SOON else 0
+        """How often in a row it was called and came no further, as far as is known yet."""
+        self.slept = Slept(before.total(woken))
         """How long the job has slept; it is stored with the next step."""
         self.suspension: Suspension | None = None
         """What ends this attempt without an end of the job; None: nothing did yet."""
@@ -85,7 +89,7 @@ class StepLog:
                 "return a name of where it lies, or make the task a flow"
             )
         encoded = msgspec.json.encode(step)
-        before = self._encoded[position] if position < len(self._encoded) else b""
+        known, before = self.kept(position), self._encoded[position] if position < len(self._encoded) else b""
         if self._size + len(encoded) - len(before) > MOST_BYTES:
             raise StepLimit(f"{self._task}: its steps take more than {MOST_BYTES:,} bytes in all: make it a flow")
         # Steps side by side need not end in order, so there may be gaps.
@@ -93,6 +97,8 @@ class StepLog:
             self._steps.append(None)
             self._encoded.append(b"null")
         self._size += len(encoded) - len(before)
+        if known is None or known.waits > step.waits:
+            self._idle = 0
         self._steps[position], self._encoded[position] = step, encoded
 
     def done(self, name: str) -> Sequence[Raw]:
@@ -101,11 +107,11 @@ class StepLog:
 
     def begin_sleep(self, now: int, until: int) -> None:
         """From now on the job sleeps, until that time at the latest; microseconds since the epoch."""
-        self.slept = Slept(self.slept.before, now, until)
+        self.slept = Slept(self.slept.before, now, until, self._idle)
 
     def suspend(self, until: int, awaits: Awaited | None = None) -> Suspension:
         """What the task raises to be called again at a time (microseconds since the epoch), or at a signal."""
-        self.suspension = Suspension(Suspended(until, awaits))
+        self.suspension = Suspension(Suspended(until, awaits, self.slept.idle))
         return self.suspension
 
     def left_over(self) -> str:

@@ -67,6 +67,31 @@ class Signalling(FlowCase):
         assert asleep(store, "paid", "7", after=1).state is State.SCHEDULED
         assert store.flows.signal(sent("paid", "7"), NOW) == 1
 
+    def test_a_signal_that_was_deleted_wakes_nobody(self, store: Store) -> None:
+        """Who begins to wait finds none, and sleeps until the next one; its number alone is no signal."""
+        store.flows.signal(sent("paid", "7", until=NOW + 1), NOW)
+        while store.flows.tend(NOW + 1):
+            pass
+        job = asleep(store, "paid", "7")
+        assert (job.state, job.due) == (State.SCHEDULED, NEVER)
+        assert [one.job for one in store.flows.awaiting("", 10)] == [job.id]
+        assert store.flows.signal(sent("paid", "7", b"2"), NOW + 2) == 1
+        assert [one.value for one in store.flows.signals(job.id, "paid", "7", 0)] == [b"2"]
+
+    def test_a_signal_that_gave_way_to_newer_ones_wakes_nobody(self, store: Store) -> None:
+        """Of those that are kept some may be for a job that begins to wait, and others not."""
+        for number in range(MOST_KEPT + 1):
+            store.flows.signal(sent("paid", "7", b"%d" % number, NOW + 1 + number % 2), NOW)
+        while store.flows.tend(NOW + 1):
+            pass
+        for after in (0, MOST_KEPT - 1):
+            assert asleep(store, "paid", "7", after=after).state is State.READY
+            taken(store)
+        while store.flows.tend(NOW + 2):
+            pass
+        for after in (0, MOST_KEPT - 1, MOST_KEPT + 1):
+            assert asleep(store, "paid", "7", after=after).state is State.SCHEDULED
+
     def test_two_waiters(self, store: Store) -> None:
         """Both get it."""
         jobs = [asleep(store, "paid", "7") for _ in range(2)]

@@ -8,7 +8,7 @@
 -- Answer     if not all changes are valid: nothing is done, and there is one row, with the places of the valid ones in
 --            made, and released NULL. Else as exchange_v2; the last row also has what was done to flows, as
 --            settle_flows_v1: released (with the jobs that found their signal), tend, awake
--- Cost       that of exchange_v2 and settle_flows_v1; two statements for each job that awaits a signal
+-- Cost       that of exchange_v2 and settle_flows_v1; three statements for each job that awaits a signal
 CREATE OR REPLACE FUNCTION {s}.exchange_nodes_v1(lazy boolean, c_id uuid[], c_kind int[], c_note bytea[],
     k_was smallint[], k_epoch int[], k_to smallint[], k_since bigint[], k_due bigint[], k_failures int[], k_losses int[],
     k_until bigint[], k_queue text[], k_rank bigint[], k_expires bigint[], k_holds bigint[], k_body bytea[],
@@ -35,7 +35,6 @@ DECLARE
     made_ int[];
     a record;
     kind int;
-    last bigint;
     woken bytea := '';
     settled record;
 BEGIN
@@ -69,9 +68,10 @@ BEGIN
             -- Who sends a signal locks this row too, so that neither misses the other.
             INSERT INTO {s}.signal AS o (name, topic, n, id, value, until, newest)
             VALUES (a.name, a.topic, 0, '', '', k_since[kind] + {day}, 0)
-            ON CONFLICT (name, topic, n) DO UPDATE SET until = greatest(o.until, excluded.until)
-            RETURNING o.newest INTO last;
-            IF last > a.after THEN
+            ON CONFLICT (name, topic, n) DO UPDATE SET until = greatest(o.until, excluded.until);
+            -- Not the last number tells: its signal may have been deleted since, and the job would find nothing.
+            IF EXISTS (SELECT FROM {s}.signal o WHERE o.name = a.name AND o.topic = a.topic AND o.n > 0
+                    AND o.n > a.after) THEN
                 -- It came between the look of the task and this suspension.
                 woken := woken || {s}.wake_waiting_v1(ARRAY[c_id[a.place]], ARRAY[k_epoch[kind]], k_since[kind]);
             ELSE

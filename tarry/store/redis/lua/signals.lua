@@ -48,13 +48,16 @@ function lib.wake_job(job, epoch, now8)
   return true
 end
 
--- Notes that a job sleeps for a signal, by the change that was made; wakes it if the signal has come by now.
+-- Notes that a job sleeps for a signal, by the change that was made; wakes it if the signal is there by now. The last
+-- number does not tell: its signal may have been deleted since, and the job would find nothing.
 function lib.await_signal(job, awaits)
   local record = lib.fetch_record(job)
   local epoch = record and lib.sub(record, 2, 5)
   if not record or not lib.sleeping(job, epoch) then return end
-  local last = tonumber(lib.call('HGET', lib.LAST_SIGNALS, awaits.address) or 0)
-  if last > lib.parse('>I8', awaits.after) then return lib.wake_job(job, epoch, lib.since_of(record)) end
+  local after = string.format('(%.0f', lib.parse('>I8', awaits.after))
+  if #lib.call('ZRANGEBYSCORE', lib.numbers_key(awaits.address), after, '+inf', 'LIMIT', '0', '1') > 0 then
+    return lib.wake_job(job, epoch, lib.since_of(record))
+  end
   lib.call('ZADD', lib.AWAITED, '0', lib.awaited_member(awaits.address, job, epoch, awaits.after))
 end
 
