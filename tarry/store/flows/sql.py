@@ -14,7 +14,7 @@ from tarry.model.wake import WakeReason
 from tarry.store.flows import flows as verbs
 from tarry.store.flows.flows import FLOW_TASK, RELEASED_AT_ONCE, STORING_TIME, FlowQuery, NewFlow, StoreFlows
 from tarry.store.flows.settle import RELEASING, Settled, change_flow, release_gate
-from tarry.store.flows.sql_signals import LOOKED_AT, SqlSignals, asleep_after, awaiting_row, is_awake, signal_row
+from tarry.store.flows.sql_signals import LOOKED_AT, SqlSignals, asleep_after, awaiting_row, is_over, signal_row
 from tarry.store.flows.sql_tables import LAST_INDEX, FlowSql, Row, SqlFlowTables, flow_row, gate_row
 from tarry.store.shared.prefix import prefix_end
 from tarry.store.shared.sql_store import SqlStatements, fitting
@@ -133,15 +133,15 @@ class SqlFlows(StoreFlows):
     def _drop_signals(self, now: int, limit: int) -> bool:
         if self._rows(f"SELECT 1 FROM {self._sql.tables}signal WHERE until <= ?1 LIMIT 1", (now,)):
             return self._write(lambda tables: SqlSignals(tables).drop_old(now, limit))
-        self._drop_awake()
+        self._drop_waits()
         return False
 
-    def _drop_awake(self) -> None:
-        """Forgets those of some jobs that are said to wait for a signal and do so no more, such as cancelled ones."""
+    def _drop_waits(self) -> None:
+        """Forgets those of some jobs that are said to wait for a signal and never will again."""
         rows = self._rows(asleep_after(self._sql), (self._looked_at or bytes(16),))
         self._looked_at = bytes(rows[-1][0]) if len(rows) == LOOKED_AT else b""
-        if awake := [(bytes(row[0]), row[1]) for row in rows if is_awake(row)]:
-            self._write(lambda tables: SqlSignals(tables).forget(awake))
+        if over := [(bytes(row[0]), row[1]) for row in rows if is_over(row)]:
+            self._write(lambda tables: SqlSignals(tables).forget(over))
 
     # Signals
 

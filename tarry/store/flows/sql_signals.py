@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from tarry.model.change import Change
 from tarry.model.duration import DAY
 from tarry.model.flow.signal import MOST_KEPT, Awaited, Awaiting, Signal
-from tarry.model.job import State
 from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, upserting
-from tarry.store.shared.state_codes import CODE
 
 _ADDRESS = ("name", "topic", "n")
 LAST_KEPT = 366 * DAY
@@ -96,16 +94,17 @@ class SqlSignals:
 
 
 def asleep_after(sql: FlowSql) -> str:
-    """The statement for the next jobs after an id that are said to wait, with what they do now; `is_awake` reads it."""
+    """The statement for the next jobs after an id that are said to wait, with the epoch of each; `is_over` reads it."""
     job = sql.bytes_of.format("a.job")
-    return f"""SELECT {job}, a.epoch, j.state, j.epoch FROM {sql.tables}awaiting a
+    return f"""SELECT {job}, a.epoch, j.epoch FROM {sql.tables}awaiting a
         LEFT JOIN {sql.tables}job j ON j.id = a.job WHERE a.job > {sql.given(1)} ORDER BY a.job LIMIT {LOOKED_AT}"""
 
 
-def is_awake(row: Row) -> bool:
-    """Whether the job of such a row sleeps no more."""
-    _, epoch, *now = row
-    return now != [CODE[State.SCHEDULED], epoch]
+def is_over(row: Row) -> bool:
+    """Whether the job of such a row has been called since, or is gone: then it will not sleep in that epoch again."""
+    # Not its state: a job whose time has come, or that a person ran, may be put off again before it is called.
+    _, epoch, now = row
+    return bool(now != epoch)
 
 
 def text(name: str | bytes) -> str:

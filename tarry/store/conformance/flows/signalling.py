@@ -12,7 +12,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.moving import NEVER
 from tarry.model.outcome import Snoozed, Suspended
-from tarry.store.base import Store
+from tarry.store.base import Store, Want
 from tarry.store.conformance.cases import NOW, running, seen, settle, side_by_side, taken
 from tarry.store.conformance.flows.flow_cases import FlowCase
 from tarry.store.ids import uuid7
@@ -107,6 +107,35 @@ class Signalling(FlowCase):
         later = settle(store, again, Snoozed(HOUR), now=NOW + 1)
         assert store.flows.signal(sent("paid", "7"), NOW + 2) == 0
         assert (seen(store, other), seen(store, ended).state) == (later, State.CANCELLED)
+
+    @pytest.mark.parametrize("how", ["its time came", "run now", "cancelled and retried"])
+    def test_a_job_that_is_put_off_before_it_is_called_still_waits(self, store: Store, how: str) -> None:
+        """Whoever tidied up meanwhile: it was not called, so it waits for what it waited for, and a signal wakes it."""
+        job = asleep(store, "paid", "7", until=NOW + HOUR)
+        if how == "its time came":
+            assert not store.claim([Want("other", 0, 10)], 10, "ann", HOUR, NOW + HOUR)
+        if how == "cancelled and retried":
+            assert store.apply([lifecycle.cancel(job, DEFAULT, NOW)], NOW) == [True]
+        if how != "its time came":
+            assert store.apply([lifecycle.run_now(seen(store, job), NOW)], NOW) == [True]
+        ready = seen(store, job)
+        while store.flows.tend(NOW + HOUR):
+            pass
+        assert store.apply([lifecycle.move(ready, NOW + HOUR, due=NOW + 2 * HOUR)], NOW + HOUR) == [True]
+        assert [one.job for one in store.flows.awaiting("", 10)] == [job.id]
+        assert store.flows.signal(sent("paid", "7"), NOW + HOUR) == 1
+        assert seen(store, job).state is State.READY
+
+    def test_waits_that_are_over_are_forgotten(self, store: Store) -> None:
+        """Of a job that was called at its time, and then sleeps on for nothing."""
+        job = asleep(store, "paid", "7", until=NOW + 1)
+        (again,) = taken(store, now=NOW + 1)
+        settle(store, again, Suspended(NEVER), now=NOW + 1)
+        while store.flows.tend(NOW + 1):
+            pass
+        assert store.flows.awaiting("", 10) == []
+        assert store.flows.signal(sent("paid", "7"), NOW + 1) == 0
+        assert seen(store, job).state is State.SCHEDULED
 
     def test_time_limit_without_signal(self, store: Store) -> None:
         """The job comes at its time, and no signal is there for it."""

@@ -169,7 +169,7 @@ function lib.tend_flows()
     return {1, ARGV[6]}
   end
   local found, more = lib.drop_signals(now, limit)
-  return {more and 1 or 0, found and ARGV[6] or lib.drop_awake(ARGV[6])}
+  return {more and 1 or 0, found and ARGV[6] or lib.drop_waits(ARGV[6])}
 end
 
 -- Releases nodes of the first gate that is open; answers whether there was one.

@@ -144,11 +144,15 @@ function lib.drop_signals(now, limit)
   return #old > 0, #old > limit
 end
 
--- Forgets jobs that do not sleep any more, of the next 100 that wait. Answers the last one, nothing at the end.
-function lib.drop_awake(after)
+-- Forgets those of the next 100 jobs that are said to wait that have been called since, or are gone: they will not sleep
+-- in that epoch again. Not by their states: a job whose time has come may be put off again before it is called. Answers
+-- the last one, nothing at the end.
+function lib.drop_waits(after)
   local members = lib.call('ZRANGEBYLEX', lib.AWAITED, after ~= '' and '(' .. after or '-', '+', 'LIMIT', '0', '100')
   for _, member in ipairs(members) do
-    if not lib.sleeping(lib.parse_awaited(member)) then lib.call('ZREM', lib.AWAITED, member) end
+    local job, epoch = lib.parse_awaited(member)
+    local record = lib.fetch_record(job)
+    if not record or lib.sub(record, 2, 5) ~= epoch then lib.call('ZREM', lib.AWAITED, member) end
   end
   return #members == 100 and members[100] or ''
 end
