@@ -50,11 +50,15 @@ def signal(store: SqlStore, number: int, until: int = NOW + HOUR, now: int = NOW
 
 
 def test_who_is_cancelled_waits_no_more(store: SqlStore) -> None:
-    """Nor does who was woken by the time, or is gone."""
+    """Nor does who was woken by the time, or is gone. What is kept of a cancelled one goes with it: a person may run it
+    once more."""
     cancelled, woken, stays = asleep(store), asleep(store, NOW + HOUR), asleep(store)
     assert count(store, "awaiting") == 3
     assert store.apply([lifecycle.cancel(cancelled, DEFAULT, NOW)], NOW) == [True]
     assert [job.id for job in taken(store, now=NOW + HOUR)] == [woken.id]
+    assert not store.flows.tend(NOW + HOUR)
+    assert count(store, "awaiting") == 2
+    assert store.apply([lifecycle.forget(seen(store, cancelled))], NOW) == [True]
     assert not store.flows.tend(NOW + HOUR)
     assert count(store, "awaiting") == 1
     assert [one.job for one in store.flows.awaiting("", 10)] == [stays.id]

@@ -144,8 +144,8 @@ function lib.drop_signals(now, limit)
   return #old > 0, #old > limit
 end
 
--- Forgets those of the next 100 jobs that are said to wait that have been called since, or are gone: they will not sleep
--- in that epoch again. Not by their states: a job whose time has come may be put off again before it is called. Answers
+-- Of the next 100 jobs that are said to wait, forgets those that were called since, or are gone: they will not sleep in
+-- that epoch again. Not by their states: a job whose time has come may be put off again before it is called. Answers
 -- the last one, nothing at the end.
 function lib.drop_waits(after)
   local members = lib.call('ZRANGEBYLEX', lib.AWAITED, after ~= '' and '(' .. after or '-', '+', 'LIMIT', '0', '100')
