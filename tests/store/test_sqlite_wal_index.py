@@ -121,7 +121,7 @@ def test_a_log_that_is_in_the_database_may_be_deleted(path: Path, mode: str) -> 
 def test_a_log_begun_anew_may_lack_its_old_rest(path: Path) -> None:
     crash(path, "store._db.execute('PRAGMA wal_checkpoint(RESTART)')\nput(store)")
     log = beside(path, "-wal")
-    index = wal_index._index(wal_index._descriptor(beside(path, "-shm")))
+    index = wal_index._index(wal_index.kept_descriptor(beside(path, "-shm")))
     assert index is not None
     assert index.length < log.stat().st_size
     os.truncate(log, index.length)

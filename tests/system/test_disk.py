@@ -91,7 +91,7 @@ def garble(database: Path) -> None:
 
 @pytest.mark.parametrize(
     ("harm", "told"),
-    [(vanish, "tarry.db was moved or deleted while in use"), (garble, "tarry.db is damaged or no database")],
+    [(vanish, "tarry.db was moved or deleted while in use"), (garble, "`tarry store repair` saves")],
 )
 def test_a_database_that_breaks_under_a_worker(scene: Scene, harm: Callable[[Path], None], told: str) -> None:
     scene.serve()

@@ -3,6 +3,8 @@
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tarry.model.change import Change
@@ -19,7 +21,7 @@ from tarry.store.shared.lanes import assign_lanes
 from tarry.store.shared.state_codes import CODE
 from tarry.store.sqlite.connection import Statements
 from tarry.store.sqlite.database import Database
-from tarry.store.sqlite.file import transaction
+from tarry.store.sqlite.file import call_again, transaction
 from tarry.store.sqlite.insert import insert_any
 from tarry.store.sqlite.lanes import read_limits
 from tarry.store.sqlite.open_lanes import OpenLanes
@@ -91,6 +93,11 @@ class SqliteFlowTables(SqlFlowTables):
 class SqliteFlowStore(FlowStore, Protocol):
     """What it needs of the store."""
 
+    @property
+    def path(self) -> Path:
+        """Of its file."""
+        ...
+
     def lend(self) -> AbstractContextManager[Database]:
         """The connection, for nobody else meanwhile."""
         ...
@@ -118,15 +125,15 @@ class SqliteFlows(SqlFlows):
         self._store = store
 
     def _write(self, work: Callable[[SqlFlowTables], Answer]) -> Answer:
-        with self._store.lend() as db, transaction(db):
-            return work(SqliteFlowTables(db, db.array))
+        with self._store.lend() as db:
+            return call_again(partial(_transact, db, work), self._store.path)
 
     def _wake(self, *reasons: WakeReason) -> None:
         self._store.wake(*reasons)
 
     def _insert(self, new: NewFlow, now: int) -> bytes:
-        with self._store.lend_to_insert() as db, transaction(db):
-            living, is_new = SqliteFlowTables(db, db.array).store(new)
+        with self._store.lend_to_insert() as db:
+            living, is_new = call_again(partial(_transact, db, lambda tables: tables.store(new)), self._store.path)
         if is_new:
             self._wake(WakeReason.WORK)
         return living
@@ -136,6 +143,11 @@ class SqliteFlows(SqlFlows):
         living, is_new = SqliteFlowTables(self._store.caller_statements(connection), tuple).store(new)
         self._store.expect({living} if is_new else ())
         return living
+
+
+def _transact(db: Database, work: Callable[[SqlFlowTables], Answer]) -> Answer:
+    with transaction(db):
+        return work(SqliteFlowTables(db, db.array))
 
 
 def settle_flows(

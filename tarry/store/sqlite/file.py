@@ -6,10 +6,13 @@ other's locks, and soon damage a file that both write. So the store uses Python'
 with a program that uses sqlite3.
 """
 
+import logging
 import os
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
@@ -21,6 +24,12 @@ from tarry.store.sqlite import sql, wal, wal_index
 from tarry.store.sqlite.database import Database, connect
 from tarry.store.sqlite.schema import SCHEMA_VERSION, bring_up, drop_statistics, has_statistics, version
 
+if TYPE_CHECKING:
+    from tarry.store.sqlite.damage.guard import FileGuard
+
+log = logging.getLogger("tarry.store")
+
+Answer = TypeVar("Answer")
 BUSY_LIMIT = 5.0
 
 
@@ -161,10 +170,11 @@ class translate_errors:  # noqa: N801 - used as a function
     """Raises our error for each of SQLite's, with one line that says what to do."""
 
     # A class, since every call of the store enters it: a generator takes three times as long.
-    __slots__ = ("_path",)
+    # guard: tells all processes of damage. Without one, as for a file that is being opened, nobody is told.
+    __slots__ = ("_guard", "_path")
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, guard: "FileGuard | None" = None) -> None:
+        self._path, self._guard = path, guard
 
     def __enter__(self) -> None:
         pass
@@ -179,7 +189,26 @@ class translate_errors:  # noqa: N801 - used as a function
         if isinstance(error, apsw.Error | PermissionError):
             # SQLite's own error stays visible only where ours says no more than that one.
             translated = _translate(error, self._path)
+            if self._guard is not None and isinstance(error, _DAMAGE):
+                self._guard.tell(error)
             raise translated from (error if type(translated) is errors.StoreError else None)
+
+
+_DAMAGE = (apsw.CorruptError, apsw.NotADBError)
+_FAILED_READS = (apsw.SQLITE_IOERR_READ, apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
+
+
+def call_again(call: Callable[[], Answer], path: Path) -> Answer:
+    """What the call answers; it is called a second time if a read failed. call: a whole transaction, or a read."""
+    # SQLite says that a file is damaged, too, where the disk could not read it just now.
+    try:
+        return call()
+    except (*_DAMAGE, apsw.IOError) as error:
+        if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) not in _FAILED_READS:
+            raise
+        answer = call()
+        log.warning("%s: a read failed (%s), and asked again it did not: see to the disk", path, error)
+        return answer
 
 
 def _translate(error: apsw.Error | PermissionError, path: Path) -> errors.StoreError:
@@ -197,7 +226,8 @@ def _translate(error: apsw.Error | PermissionError, path: Path) -> errors.StoreE
             return errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable")
         case apsw.NotADBError() | apsw.CorruptError():
             return errors.StoreCorrupt(
-                f"{path} is damaged or no database ({error}): restore it, or move it away to start anew"
+                f"{path} is damaged or no database ({error}): `tarry check` says what is, `tarry store repair` saves"
+                " what can be read; or restore it"
             )
         case apsw.CantOpenError():
             return errors.StoreUnavailable(f"{path} cannot be opened: check that it is a file this user may write")
@@ -231,16 +261,3 @@ def diagnose(db: Database, path: Path, schema: int) -> list[Diagnostic]:
         Diagnostic("free disk", f"{free / 1e9:.1f} GB", tight),
         _rights(path),
     ]
-
-
-def check_in_place(path: Path, opened: os.stat_result) -> None:
-    """StoreUnavailable if the file that was opened was moved or deleted."""
-    # SQLite would go on in the deleted file, where nobody ever finds the jobs.
-    try:
-        is_there = os.path.samestat(os.stat(path), opened)
-    except OSError:
-        is_there = False
-    if not is_there:
-        raise errors.StoreUnavailable(
-            f"{path} was moved or deleted while in use: put it back, or restart all that use it"
-        )

@@ -4,11 +4,10 @@ What makes it fast: few statements for each batch, whole arrays as one bound val
 finished and scheduled jobs cost a claim nothing, and changes and claim in one transaction.
 """
 
-import os
 import threading
 import time
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -36,8 +35,9 @@ from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.sqlite import forked, sql
 from tarry.store.sqlite.apply import ChangeGroups, SomeInvalid, apply_changes
 from tarry.store.sqlite.connection import Statements
+from tarry.store.sqlite.damage.guard import FileGuard
 from tarry.store.sqlite.database import Database
-from tarry.store.sqlite.file import check_in_place, diagnose, open_database, transaction, translate_errors
+from tarry.store.sqlite.file import Answer, call_again, diagnose, open_database, transaction, translate_errors
 from tarry.store.sqlite.insert import hopefully, insert_any, insert_jobs, insert_unlimited
 from tarry.store.sqlite.lanes import SqliteLanes, read_limits
 from tarry.store.sqlite.levels import SqliteRooms
@@ -71,7 +71,8 @@ class SqliteStore(ScanningSqlStore):
         self._lock: threading.Lock | forked.OpenAgain = threading.Lock()
         self._shared, self._fsync = shared, fsync
         self._db = open_database(self.path, durable, shared, fsync)
-        self._file = os.stat(self.path)
+        self._guard = FileGuard(self.path)
+        self._errors = translate_errors(self.path, self._guard)
         self._board = WakeupBoard(board_directory(self.path))
         self._commits = CommitWatch(self.path, shared)
         self._lanes = SqliteLanes(self._db)
@@ -95,8 +96,8 @@ class SqliteStore(ScanningSqlStore):
         self._lock = forked.OpenAgain(self, lambda: SqliteStore.__init__(self, *again))
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
-        with self._lock, translate_errors(self.path):
-            return self._rows_locked(statement, values)
+        with self._lock, self._errors:
+            return call_again(lambda: self._rows_locked(statement, values), self.path)
 
     def _rows_locked(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """The rows that a statement finds; the caller has the lock."""
@@ -105,31 +106,37 @@ class SqliteStore(ScanningSqlStore):
     @contextmanager
     def lend(self) -> Iterator[Database]:
         """The connection, for nobody else meanwhile."""
-        with self._lock, translate_errors(self.path):
+        with self._lock, self._errors:
             yield self._db
 
     @contextmanager
     def lend_to_insert(self) -> Iterator[Database]:
         """As `lend`. StoreFull or StoreUnavailable if nothing more may be stored."""
-        self._check_room()
-        check_in_place(self.path, self._file)
+        self._check_insert()
         with self.lend() as db:
             yield db
+        self._guard.check_file()
 
     def _change_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
-        with self._lock, translate_errors(self.path), transaction(self._db):
+        with self._lock, self._errors, transaction(self._db):
             return len(self._db.executemany(f"{statement} RETURNING 1", [tuple(row) for row in rows]).fetchall())
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
-        self._check_room()
-        check_in_place(self.path, self._file)
-        with self._lock, translate_errors(self.path):
-            if len(jobs) == 1 and insert_unlimited(self._db, jobs[0], self._lanes.limits):
-                ids = [jobs[0].id]
-            else:
-                ids = hopefully(partial(self._insert_all, jobs))
+        self._check_insert()
+        return self._insert(partial(self._insert_any, jobs))
+
+    def _insert(self, insert: Callable[[], Answer]) -> Answer:
+        with self._lock, self._errors:
+            answer = call_again(insert, self.path)
             self._board.wake(WakeReason.WORK)
-        return ids
+        # What was stored in a file that was replaced meanwhile, nobody finds.
+        self._guard.check_file()
+        return answer
+
+    def _insert_any(self, jobs: Sequence[Job]) -> list[bytes]:
+        if len(jobs) == 1 and insert_unlimited(self._db, jobs[0], self._lanes.limits):
+            return [jobs[0].id]
+        return hopefully(partial(self._insert_all, jobs))
 
     def _insert_all(self, jobs: Sequence[Job], hoping: bool) -> list[bytes]:
         with transaction(self._db):
@@ -146,8 +153,7 @@ class SqliteStore(ScanningSqlStore):
 
     def caller_statements(self, connection: Any) -> Statements:
         """A caller's connection, once it is fit for inserts and has the write lock."""
-        self._check_room()
-        check_in_place(self.path, self._file)
+        self._check_insert()
         theirs = caller_statements(connection, self.path, self._shared)
         # Before the limits are read: in a snapshot from before the lock they could be outdated.
         theirs.execute(sql.TAKE_LOCK)
@@ -161,12 +167,8 @@ class SqliteStore(ScanningSqlStore):
     def insert_bounded(
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
     ) -> list[bytes | QueueFull]:
-        self._check_room()
-        check_in_place(self.path, self._file)
-        with self._lock, translate_errors(self.path):
-            answers = hopefully(partial(self._insert_admitted, jobs, bounds, now, freed))
-            self._board.wake(WakeReason.WORK)
-        return answers
+        self._check_insert()
+        return self._insert(partial(hopefully, partial(self._insert_admitted, jobs, bounds, now, freed)))
 
     def _insert_admitted(
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str], hoping: bool
@@ -180,32 +182,38 @@ class SqliteStore(ScanningSqlStore):
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
         return self._jobs(sql.OLDEST_WAITING, (queue, max(0, limit)))
 
-    def _check_room(self) -> None:
+    def _check_insert(self) -> None:
+        self._guard.check_insert()
         if self._reserve.spent:
             raise StoreFull(f"{self.path}: the disk is full; free some space, and within 10 s jobs are taken again")
 
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
-        check_in_place(self.path, self._file)
-        with self._lock, translate_errors(self.path):
-            wants = self._open(wants)
-            # An idle worker looks without the write lock, so that it does not stand in a producer's way.
-            if not changes and not self._worth_claiming(wants, limit, now):
-                return Exchange([], [], self._next_due())
-            try:
-                answer = self._exchange(changes, wants, limit, owner, lease, now)
-            except apsw.FullError:
-                # The transaction was rolled back, so it can run once more in the room of the reserve.
-                if not self._reserve.spend():
-                    raise
-                answer = self._exchange(changes, wants, limit, owner, lease, now)
-            has_work = self._lanes.has_made_room or self._has_released
-            reasons = wake_reasons(changes, has_work) if changes or answer.jobs else ()
-            # An insert of many jobs wakes one worker, which may take only a part of them.
-            if len(answer.jobs) >= limit > 0 and has_open_jobs(self._db, wants):
-                reasons = (*reasons, WakeReason.WORK)
-            self._board.wake(*reasons)
+        self._guard.check()
+        with self._lock, self._errors:
+            return call_again(partial(self._exchange_locked, changes, wants, limit, owner, lease, now), self.path)
+
+    def _exchange_locked(
+        self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
+    ) -> Exchange:
+        wants = self._open(wants)
+        # An idle worker looks without the write lock, so that it does not stand in a producer's way.
+        if not changes and not self._worth_claiming(wants, limit, now):
+            return Exchange([], [], self._next_due())
+        try:
+            answer = self._exchange(changes, wants, limit, owner, lease, now)
+        except apsw.FullError:
+            # The transaction was rolled back, so it can run once more in the room of the reserve.
+            if not self._reserve.spend():
+                raise
+            answer = self._exchange(changes, wants, limit, owner, lease, now)
+        has_work = self._lanes.has_made_room or self._has_released
+        reasons = wake_reasons(changes, has_work) if changes or answer.jobs else ()
+        # An insert of many jobs wakes one worker, which may take only a part of them.
+        if len(answer.jobs) >= limit > 0 and has_open_jobs(self._db, wants):
+            reasons = (*reasons, WakeReason.WORK)
+        self._board.wake(*reasons)
         return answer
 
     def _exchange(
@@ -281,7 +289,7 @@ class SqliteStore(ScanningSqlStore):
         return due
 
     def extend(self, owner: str, held: Collection[tuple[bytes, int]], lease: int, now: int) -> list[bytes]:
-        with self._lock, translate_errors(self.path):
+        with self._lock, self._errors:
             until = self._db.execute("SELECT until FROM tarry_owner WHERE name = ?", (owner,)).get
             # The write lock is taken only if the lease has to be prolonged.
             if held and (until is None or until < now + lease // 2):
@@ -295,8 +303,8 @@ class SqliteStore(ScanningSqlStore):
         return self._jobs(f"{self._sql.jobs} WHERE id IN (SELECT value FROM carray(?))", (ids_of,))
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
-        with self._lock, translate_errors(self.path):
-            # Pruning comes often enough for the 10 s that the error of `_check_room` promises.
+        with self._lock, self._errors:
+            # Pruning comes often enough for the 10 s that the error of `_check_insert` promises.
             if not self._durable:
                 self._reserve.keep(self._db.pragma("freelist_count") * self._db.pragma("page_size"))
         return super().prune(now, most_bytes, limit, by_queue)
@@ -316,24 +324,24 @@ class SqliteStore(ScanningSqlStore):
         return dues
 
     def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
-        with self._lock, translate_errors(self.path):
+        with self._lock, self._errors:
             with transaction(self._db):
                 owned = [bool(list(self._db.execute(sql.MARK, (told, id, at, owner)))) for id, at, told in marks]
             self._board.wake(WakeReason.STEP)
             return owned
 
     def limit(self, name: str, limit: Limit | None) -> None:
-        with self._lock, translate_errors(self.path):
+        with self._lock, self._errors:
             with transaction(self._db):
                 self._lanes.set_limit(name, limit)
             self._board.wake(WakeReason.WORK)
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
-        with self._lock, translate_errors(self.path):
+        with self._lock, self._errors:
             return self._lanes.all_limits()
 
     def recount(self, now: int) -> int:
-        with self._lock, translate_errors(self.path):
+        with self._lock, self._errors:
             # A look without the write lock comes first: there is hardly ever anything wrong.
             with transaction(self._db, "BEGIN"):
                 if not (self._lanes.wrong_levels() or self._lanes.find_wrongly_closed(now)):

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from tarry.store.sqlite import wal
 
-_HEADER, _SIZE = 48, 100
-"""Bytes: of one header, which is there twice; of both headers and the number of frames that are in the database."""
+_HEADER, _SIZE, _MERGED = 48, 100, 132
+"""Bytes: of one header, which is there twice; of both headers and the number of frames that are in the database; up to
+the number of frames that a merge was begun with."""
 # SQLite's locks are on this file, and all locks of this process on it end when any descriptor of it is closed. So one
 # descriptor stays open for as long as the file has a name.
 _kept: dict[int, tuple[int, int]] = {}
-"""Open descriptors of indexes, each with its device and inode."""
+"""Open descriptors of indexes and databases, each with its device and inode."""
 
 
 class Index(NamedTuple):
@@ -38,6 +39,29 @@ class Index(NamedTuple):
         return wal.HEADER + self.frames * (wal.FRAME + self.page_size)
 
 
+class Merges(NamedTuple):
+    """How much of a log SQLite has written into the database."""
+
+    salt: bytes
+    """Of the log."""
+    done: int
+    """How many of its frames are in the database."""
+    begun: int
+    """How many will be, once the merge that is under way has ended."""
+
+
+def merges(path: Path) -> Merges | None:
+    """The merges of the log of the database at this path, no link; None if nothing is known of them."""
+    try:
+        read = os.pread(kept_descriptor(path.with_name(f"{path.name}-shm")), _MERGED, 0)
+    except OSError:
+        return None
+    if len(read) < _MERGED:
+        return None
+    (done,), (begun,) = struct.unpack("=I", read[_SIZE - 4 : _SIZE]), struct.unpack("=I", read[-4:])
+    return Merges(read[32:40], done, begun)
+
+
 def refuse_cut(path: Path) -> None:
     """StoreCorrupt if the log lacks committed transactions that are not in the database. Call it before opening."""
     # SQLite follows links too: the log and the index are beside the file itself.
@@ -45,7 +69,7 @@ def refuse_cut(path: Path) -> None:
     with contextlib.suppress(OSError):
         # Without a database there is nothing to lose: its owner begins anew.
         os.stat(path)
-        descriptor = _descriptor(path.with_name(f"{path.name}-shm"))
+        descriptor = kept_descriptor(path.with_name(f"{path.name}-shm"))
         before = _index(descriptor)
         if before is None or before.frames <= before.merged:
             return
@@ -104,7 +128,7 @@ def _index(descriptor: int) -> Index | None:
     return Index(header, (size & 0xFE00) + ((size & 1) << 16), frames, merged, header[32:40])
 
 
-def _descriptor(path: Path) -> int:
+def kept_descriptor(path: Path) -> int:
     """A descriptor of this file, open for as long as the file has a name. OSError."""
     found = os.stat(path)
     for descriptor, inode in list(_kept.items()):
