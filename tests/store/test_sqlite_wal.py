@@ -115,6 +115,21 @@ def test_the_way_out_of_the_message_opens_it(crashed: Crashed) -> None:
     assert 0 < crashed.jobs() < TRANSACTIONS
 
 
+def test_a_database_that_another_process_makes_meanwhile_is_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, log_of = tmp_path / "new.db", wal.log_of
+    path.touch()
+
+    def making(path: Path) -> Path:
+        path.write_bytes(b"x" * 4096)
+        log_of(path).write_bytes(b"x" * 4096)
+        return log_of(path)
+
+    monkeypatch.setattr(wal, "log_of", making)
+    wal.refuse_emptied(path)
+
+
 def test_an_emptied_database_beside_its_log_is_refused(crashed: Crashed) -> None:
     crashed.crash()
     crashed.path.write_bytes(b"")

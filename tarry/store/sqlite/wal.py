@@ -74,11 +74,16 @@ def refuse_emptied(path: Path) -> None:
     """StoreCorrupt for a log beside an empty database."""
     # SQLite deletes such a log, and all that was committed in it.
     with suppress(FileNotFoundError):
-        if path.stat().st_size == 0 and log_of(path).stat().st_size > HEADER:
+        # Between two looks another process may make both: a database first, and then its log.
+        if _is_empty(path) and log_of(path).stat().st_size > HEADER and _is_empty(path):
             raise StoreCorrupt(
                 f"{path} is empty, and {log_of(path).name} beside it is not: somebody emptied the database. Restore it"
                 " from a backup; to begin anew, move both away"
             )
+
+
+def _is_empty(path: Path) -> bool:
+    return path.stat().st_size == 0
 
 
 def check(database: Any, path: Path) -> None:
