@@ -48,6 +48,7 @@ class Running:
     __slots__ = (
         "_arguments",
         "coroutine",
+        "exit_error",
         "given_up",
         "handle",
         "held_loop",
@@ -89,6 +90,8 @@ class Running:
         """What the runner needs to interrupt it: its slot, or its asyncio task."""
         self.coroutine: Any = None
         """The coroutine that a loop runs for it now."""
+        self.exit_error: BaseException | None = None
+        """What it raised beside its coroutine, in a callback or an asyncio task of its own, so that its loop ended."""
         self.given_up = False
         """It went on after it was cancelled: its coroutine must not run any further."""
         self.held_loop = False

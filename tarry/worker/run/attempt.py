@@ -159,6 +159,7 @@ async def _drive_async(running: Running, steps: Steps, context: AttemptContext, 
         except BaseException as raised:
             error = raised
     disarm(running)
+    error = running.exit_error or error
     if outcome is None:
         if error is None:
             outcome = steps.outcome(running, value, context.max_result)

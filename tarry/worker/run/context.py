@@ -41,6 +41,7 @@ class AttemptContext:
 
     __slots__ = (
         "cell",
+        "cleared",
         "current",
         "exit_process",
         "is_final",
@@ -70,7 +71,9 @@ class AttemptContext:
         self.current: Running | None = None
         """The attempt whose step the loop runs now."""
         self.last: Running | None = None
-        """The attempt whose step the loop ran last."""
+        """The attempt whose step the loop ran last; None: it has been found not to have closed descriptors."""
+        self.cleared: Running | None = None
+        """The one of which that was found last."""
 
     def show(self, running: Running, kill_at: float, reason: int = TIMEOUT) -> None:
         """Shows that the calling thread runs this job."""

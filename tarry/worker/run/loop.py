@@ -12,7 +12,7 @@ from tarry.model.outcome import Outcome, Released
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import Running
-from tarry.worker.run import attempt
+from tarry.worker.run import attempt, loop_exit
 from tarry.worker.run.base import OutcomeQueue, Runner
 from tarry.worker.run.cancel_escalation import CancelEscalation
 from tarry.worker.run.context import ContextAt
@@ -40,6 +40,7 @@ class LoopRunner(Runner):
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._has_stopped = False
 
     def put(self, batch: Sequence[Running]) -> None:
         if self._loop is None:
@@ -78,7 +79,7 @@ class LoopRunner(Runner):
 
     def stop(self) -> None:
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._stop_loop)
         if self._thread is not None:
             # Limited: a job may block the loop for ever, and the thread is a daemon.
             self._thread.join(timeout=5)
@@ -96,8 +97,8 @@ class LoopRunner(Runner):
 
     def clear_last(self, last: Running | None) -> None:
         """Called after the descriptors were found open: this job, which ran the last step, is not to blame later."""
-        if self._context.last is last:
-            self._context.last = None
+        if last is not None and self._context.last is last:
+            self._context.cleared, self._context.last = last, None
 
     def _start(self) -> None:
         self._loop = _new_uvloop() if self._uvloop else asyncio.new_event_loop()
@@ -108,9 +109,10 @@ class LoopRunner(Runner):
         asyncio.set_event_loop(loop)
         self._context.reporter.thread(self._context.cell, threading.get_ident())
         try:
-            loop.run_forever()
-            loop.run_until_complete(_cancel_the_rest())
-            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop_exit.run_until(lambda: self._has_stopped, loop, lambda: self._context.last or self._context.cleared)
+            with contextlib.suppress(*loop_exit.EXITS):
+                loop.run_until_complete(_cancel_the_rest())
+                loop.run_until_complete(loop.shutdown_asyncgens())
         except OSError:
             # A loop whose descriptors were closed by a job fails with OSError in its next poll.
             if self._context.is_open():
@@ -118,6 +120,12 @@ class LoopRunner(Runner):
             self.exit_cut_off()
         finally:
             loop.close()
+
+    def _stop_loop(self) -> None:
+        assert self._loop is not None
+        # Set in the loop's own thread: where a job has ended the loop just before, this call is not left over.
+        self._has_stopped = True
+        self._loop.stop()
 
     def _soon(self, call: Callable[..., object], *args: Any) -> None:
         """Calls it in the loop; does nothing if the loop has ended. Thread-safe."""
