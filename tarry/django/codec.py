@@ -7,6 +7,7 @@ import msgspec
 
 from tarry.django import compat
 from tarry.errors import ArgumentError
+from tarry.tasks.arguments import json_values
 from tarry.tasks.arguments.codec import Arguments, Codec
 
 REST = "*"
@@ -20,7 +21,10 @@ class DjangoCodec(Codec):
         """The body of a call whose arguments are JSON already; ArgumentError."""
         if REST in kwargs:
             raise ArgumentError(f"no argument can be named {REST!r}")
-        return msgspec.json.encode(args if not kwargs else {REST: args, **kwargs} if args else kwargs)
+        try:
+            return json_values.encode(args if not kwargs else {REST: args, **kwargs} if args else kwargs)
+        except ValueError as error:
+            raise ArgumentError(f"the arguments cannot travel as JSON: {error}") from None
 
     def decode(self, body: bytes) -> Arguments:
         """The arguments in a body; ArgumentError."""
@@ -28,7 +32,7 @@ class DjangoCodec(Codec):
 
     def encode_result(self, value: Any) -> bytes:
         """The result as JSON; TypeError or ValueError."""
-        return msgspec.json.encode(compat.normalize_json(value))
+        return json_values.encode(compat.normalize_json(value))
 
 
 def decode_arguments(body: bytes) -> Arguments:

@@ -15,6 +15,8 @@ from tarry.model.duration import SECOND
 from tarry.model.retry import Retry
 from tarry.remote.job import RemoteJob
 from tarry.remote.problems import ServerProblem, error_of, error_of_answer
+from tarry.tasks.arguments import json_values
+from tarry.tasks.arguments.errors import CAUSES
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Options
 
@@ -202,7 +204,11 @@ class RemoteTask:
     def _body(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if args and kwargs:
             raise ArgumentError(f"{self.name}: give the arguments by position or by name, not both")
-        return {"task": self.name, "args": kwargs or list(args), **_written(self._options)}
+        try:
+            encoded = msgspec.Raw(json_values.encode(kwargs or args))
+        except CAUSES as error:
+            raise ArgumentError(f"{self.name}: the arguments cannot travel as JSON: {error}") from None
+        return {"task": self.name, "args": encoded, **_written(self._options)}
 
 
 def _written(options: Options) -> dict[str, Any]:

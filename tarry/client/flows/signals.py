@@ -76,7 +76,7 @@ def make_signal(now: int, name: str, key: str, value: Any, id: str | None = None
     """A signal as it is stored. now: microseconds since the epoch. ValueError as `SignalSender.signal`."""
     check_address(name, key)
     try:
-        encoded = json_values.encode_checked(value)
+        encoded = json_values.encode(value)
     except (TypeError, ValueError) as error:
         raise ValueError(f"the value of signal {name!r} cannot be kept as JSON: {error}") from None
     if len(encoded) > MOST_VALUE:

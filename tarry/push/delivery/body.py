@@ -27,7 +27,7 @@ class BodyCodec(Codec):
         """The body of a job; ArgumentError if there is not one value or JSON cannot hold it."""
         value = single_value(self._task, args, kwargs)
         try:
-            text = json_values.encode_checked(value)
+            text = json_values.encode(value)
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentError(f"{self._task}: the body cannot travel as JSON: {error}") from None
         # A body in the store is an object or an array, as the arguments of every task.

@@ -45,7 +45,7 @@ class Codec:
                 values, kinds, is_sure = astuple(content), signature.object_exact_types, True
             else:
                 content, values, kinds, is_sure = signature.bind_by_name(args, kwargs), (), [], False
-            body = json_values.encode_checked(content)
+            body = json_values.encode(content)
             # These types are sure to fit and to come back the same, so there is no need to decode the body.
             if is_sure and all(map(contains, kinds, map(type, values))):
                 return body
@@ -186,7 +186,7 @@ class Codec:
 
     def _check_one(self, parameter: Parameter, name: str, value: Any) -> None:
         """ArgumentError or another of `errors.CAUSES` if this value does not fit, or cannot be JSON."""
-        self._decode_one(msgspec.Raw(json_values.encode_checked(value)), self._signature.type_of(parameter), name)
+        self._decode_one(msgspec.Raw(json_values.encode(value)), self._signature.type_of(parameter), name)
         self._check_type(parameter, name, value)
 
     def _check_types(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

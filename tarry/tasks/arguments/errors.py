@@ -47,7 +47,7 @@ def call_error(
     # msgspec does not say which argument it could not encode: try each alone.
     for name, value in content.items():
         try:
-            json_values.encode_checked(value)
+            json_values.encode(value)
         except CAUSES as why:
             return ArgumentError(f"{signature.task}({signature.shown_name(name)}): cannot travel as JSON: {why}")
     return ArgumentError(f"{signature.task}: {error}")

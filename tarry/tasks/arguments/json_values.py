@@ -9,10 +9,9 @@ import msgspec
 from tarry.tasks.arguments import pydantic_values
 from tarry.tasks.arguments.pydantic_values import to_msgspec_type
 
-__all__ = ["decoder", "encode", "encode_checked", "exact_types", "survives_json", "to_msgspec_type"]
+__all__ = ["decoder", "encode", "exact_types", "survives_json", "to_msgspec_type"]
 
-encode: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=pydantic_values.to_json).encode
-"""Encodes any value; nan and infinity become null. TypeError or ValueError if it cannot be JSON."""
+_encode: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=pydantic_values.to_json).encode
 
 # Not float: nan and infinity do not survive.
 _PLAIN: frozenset[type] = frozenset({str, int, bool, type(None)})
@@ -39,10 +38,10 @@ def exact_types(hint: Any) -> frozenset[type]:
         return frozenset()
 
 
-def encode_checked(value: Any) -> bytes:
-    """The value as JSON; ValueError if it has nan or infinity."""
+def encode(value: Any) -> bytes:
+    """The value as JSON; TypeError or ValueError if it cannot be JSON, as for nan and infinity."""
     # msgspec writes null for them, which would come back as None.
-    body = encode(value)
+    body = _encode(value)
     # A look for "null" is cheap, and only such a body can have nan or infinity.
     if b"null" in body and not _is_finite(msgspec.to_builtins(value, enc_hook=pydantic_values.to_builtins)):
         raise ValueError("JSON has no nan and no infinity")

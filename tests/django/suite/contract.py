@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import json
+import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,9 @@ from django.test import override_settings
 from django.utils import timezone
 
 from tarry.django import compat
+from tarry.django.codec import DjangoCodec
 from tarry.django.django_task import DjangoTask
+from tarry.errors import ArgumentError
 from tarry.store.base import Query
 from tests.django.project import tasks
 from tests.django.suite.base import StoreCase, heard
@@ -43,6 +46,15 @@ class Contract(StoreCase):
         assert len(result.id) <= 64
         with self.assertRaisesMessage(ValueError, "Task has not finished yet"):
             _ = result.return_value
+
+    def test_nan_and_infinity_are_refused(self) -> None:
+        for value in (math.nan, [None, {"a": math.inf}]):
+            with self.assertRaisesMessage(ArgumentError, "JSON has no nan"):
+                tasks.echo.enqueue(value)
+            with self.assertRaisesMessage(ArgumentError, "JSON has no nan"):
+                tasks.echo.enqueue(1, two=value)
+            with self.assertRaisesMessage(ValueError, "JSON has no nan"):
+                DjangoCodec("echo", tasks.echo.func).encode_result(value)
 
     def test_a_job_that_is_done(self) -> None:
         for task in (tasks.echo, tasks.aecho):
