@@ -208,8 +208,13 @@ class FlakyFlows(StoreFlows):
     def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
         return bool(self._call(self._flows.tend, now, limit))
 
-    def signal(self, signal: Signal, now: int) -> int:
-        return int(self._call(self._flows.signal, signal, now))
+    def _send(self, signal: Signal, now: int) -> tuple[int, bool]:
+        woken, more = self._call(self._flows._send, signal, now)
+        return woken, more
+
+    def _wake_more(self, name: str, key: str, now: int) -> tuple[int, bool]:
+        woken, more = self._call(self._flows._wake_more, name, key, now)
+        return woken, more
 
     def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
         return list(self._call(self._flows.signals, job, name, key, after))

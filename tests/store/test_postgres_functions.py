@@ -34,10 +34,11 @@ DIGESTS = {
     3: "03ad39cb9ed200ff93015610e9bb1ee60e7a9ed05ca91d28f33fa8d5bacc7be1",
     4: "d850a0a85dcaf5e78c20c5555834bd8a7e6ba21fc00ff46e5a50dfa06dd54fa2",
     5: "1198ec31c9961457b69bf83f993139fd9b15a298dc1a78a8a3e32134fb9afe72",
+    6: "1e3bb78f9cf070b959d3abc7cbd9754402b6d5e171e03b1d8ecc4affeef27a21",
 }
 """The digest of the functions of each revision. Who changes a function raises REVISION and adds a line."""
 
-HEADS = "9283cb03d595756fcbeae5490bbc3738ee270b5c504a647e78b6b1798caa0382"
+HEADS = "053df4c8059ec09e66e3e36c2abf25d354ff5ac87c11296f6fa141bc68ffeb19"
 OTHER_NAMES = ("insert_v1", "promote_v1", "exchange_v1", "queues_v1")
 """Functions of the first tarry whose arguments had other names: these stay, since workers have prepared their call."""
 

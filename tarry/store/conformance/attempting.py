@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tarry.model import lifecycle
 from tarry.model.attempts import KEPT_FROM_START, MOST_KEPT, attempts_of
 from tarry.model.change import Change
-from tarry.model.duration import SECOND
+from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Cancelled, Expired, Lost, Outcome, Released, Returned, Snoozed, TimedOut, Unknown
@@ -98,9 +98,11 @@ class Attempting(Promises):
     def test_the_record_is_bounded(self, store: Store) -> None:
         """The newest are kept, and how many were before them."""
         put(store)
-        for _ in range(MOST_KEPT + 3):
-            (job,) = taken(store)
-            back = settle(store, job, Released())
+        for number in range(MOST_KEPT + 3):
+            # Not one right after the other: such a job would pause.
+            now = NOW + number * MINUTE
+            (job,) = taken(store, now=now)
+            back = settle(store, job, Released(), now=now)
         kept = attempts_of(back)
         assert (len(kept.attempts), kept.left_out) == (MOST_KEPT, 3)
         assert [one.epoch for one in kept.attempts] == list(range(4, MOST_KEPT + 4))

@@ -8,6 +8,7 @@
 5. A finished node is kept as long as its flow.
 """
 
+import logging
 import random
 import time
 from abc import ABC, abstractmethod
@@ -27,9 +28,13 @@ from tarry.model.job import Job, State
 from tarry.model.outcome import outcome_note
 from tarry.store.name_pattern import fits
 
+log = logging.getLogger("tarry.store")
+
 # As with promotions: a bound, so that the cost of a call is bounded too.
 RELEASED_AT_ONCE = 1000
 """How many nodes are released in one call at most."""
+WOKEN_AT_ONCE = 1000
+"""How many jobs a signal wakes in one transaction."""
 STORED_AT_ONCE = 1000
 """A flow with more nodes is stored in parts."""
 STORING_TIME = 10 * MINUTE
@@ -197,14 +202,35 @@ class StoreFlows(ABC):
 
     @abstractmethod
     def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
-        """Does one bounded part of what is left to do: releases nodes whose gate is open; else deletes nodes of a flow
-        that has been kept long enough, or of one that was never stored whole; else deletes old signals. Returns whether
+        """Does one bounded part of what is left to do: releases nodes whose gate is open; else goes on with a signal
+        whose sender has died; else deletes nodes of a flow that has been kept long enough, or of one that was never
+        stored whole; else deletes old signals. Returns whether
         there may be more to do. Cheap if there is nothing."""
 
-    @abstractmethod
     def signal(self, signal: Signal, now: int) -> int:
         """Keeps a signal, and makes jobs ready that await it; returns how many. 0, and nothing is done, if its address
-        has this id already."""
+        has this id already. Many are woken in pieces: where that breaks off, `tend` goes on."""
+        woken, more = self._send(signal, now)
+        # Each piece begins behind the one before.
+        while more:
+            try:
+                some, more = self._wake_more(signal.name, signal.key, now)
+            except StoreError as error:
+                # No error may leave this: the signal is kept.
+                where = signal.name, signal.key
+                log.warning("signal %r %r: the keeper goes on to wake the jobs that wait: %s", *where, error)
+                return woken
+            woken += some
+        return woken
+
+    @abstractmethod
+    def _send(self, signal: Signal, now: int) -> tuple[int, bool]:
+        """Keeps a signal and wakes up to WOKEN_AT_ONCE jobs, in one transaction: how many, and whether there may be
+        more, for `_wake_more`."""
+
+    @abstractmethod
+    def _wake_more(self, name: str, key: str, now: int) -> tuple[int, bool]:
+        """The next piece for the last signal of an address, as `_send`; (0, False) if none is left."""
 
     @abstractmethod
     def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
@@ -244,8 +270,11 @@ class NoFlows(StoreFlows):
     def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
         return False
 
-    def signal(self, signal: Signal, now: int) -> int:
+    def _send(self, signal: Signal, now: int) -> tuple[int, bool]:
         raise StoreError("this store keeps no signals")
+
+    def _wake_more(self, name: str, key: str, now: int) -> tuple[int, bool]:
+        return 0, False
 
     def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
         return []

@@ -201,19 +201,23 @@ class MemoryFlows(StoreFlows):
 
     # Signals
 
-    def signal(self, signal: Signal, now: int) -> int:
+    def _send(self, signal: Signal, now: int) -> tuple[int, bool]:
         with self._lock:
             address = signal.name, signal.key
             kept = self._signals[address]
             if any(one.id == signal.id for one in kept):
-                return 0
+                return 0, False
             self._last[address] += 1
             self._signals[address] = [*kept, replace(signal, n=self._last[address])][-MOST_KEPT:]
             waiting = [one for one in self._awaiting.values() if (one.name, one.key) == address]
             woken = sum(self._wake_job(one, now) for one in waiting)
             if woken:
                 self._wake(WakeReason.WORK, WakeReason.STEP)
-            return woken
+            # All at once: nothing can break off between.
+            return woken, False
+
+    def _wake_more(self, name: str, key: str, now: int) -> tuple[int, bool]:
+        return 0, False
 
     def _wake_job(self, one: Awaiting, now: int) -> bool:
         """Makes a job ready that awaits a signal which has come; False if it does not sleep for it any more."""

@@ -33,8 +33,9 @@ _RELEASE = f"""UPDATE tarry_job FORCE INDEX (PRIMARY) SET since = {{now}},
         WHERE name IN (CONCAT('task:', task), CONCAT('each:', task))), '', lane), due = {_DUE}
     WHERE id IN ({{ids}}) AND state = {BLOCKED}"""
 # As `rules.wake`.
-_WAKE = "UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, due = LEAST(due, ?2), since = ?2 WHERE id = ?1"
-_ASLEEP = "SELECT 1 FROM tarry_job FORCE INDEX (PRIMARY) WHERE id = ?1 AND epoch = ?2 AND state = 0 FOR UPDATE"
+_WAKE = """UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, due = LEAST(due, {now}), since = {now}
+    WHERE id IN ({ids})"""
+_ASLEEP = "SELECT id, epoch FROM tarry_job FORCE INDEX (PRIMARY) WHERE id IN ({}) AND state = 0 FOR UPDATE"
 _IS_BLOCKED = f"SELECT 1 FROM tarry_job FORCE INDEX (PRIMARY) WHERE id = ?1 AND state = {BLOCKED} FOR UPDATE"
 _IDLE = f"""SELECT id FROM tarry_job FORCE INDEX (PRIMARY)
     WHERE id IN ({{}}) AND (state >= 3 OR state = {BLOCKED}) FOR UPDATE"""
@@ -68,11 +69,16 @@ class MysqlFlowTables(SqlFlowTables):
                 lose_keys = f"{sql.LOSE_KEYS.format(table)} AND j.job_key IS NOT NULL"
                 self.run(sql.LEAVE_FINISHED.format(table), lose_keys, sql.FORGET.format(table))
 
-    def wake(self, job: bytes, epoch: int, now: int) -> bool:
-        if not self.rows(_ASLEEP, (job, epoch)):
-            return False
-        self.run(sql.LEAVE_SCHEDULED.format(id_table((job,))), bind(_WAKE, (job, now)), *_come_ready((job,)))
-        return True
+    def wake(self, rows: Sequence[Row], now: int) -> int:
+        epochs: dict[bytes, int] = dict(rows)
+        woken = 0
+        for part in chunks(list(epochs)):
+            found = self.rows(_ASLEEP.format(id_list(part)))
+            if ids := [bytes(id) for id, epoch in found if epochs[bytes(id)] == epoch]:
+                wake = _WAKE.format(now=now, ids=id_list(ids))
+                self.run(sql.LEAVE_SCHEDULED.format(id_table(ids)), wake, *_come_ready(ids))
+                woken += len(ids)
+        return woken
 
     def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:
         if self.rows(_IS_BLOCKED, (flow,)):

@@ -37,7 +37,7 @@ _ID = sql.STATEMENTS.id
 _INSERT = f"SELECT * FROM {{s}}.insert_flow_v1({', '.join(f'?{place}' for place in range(1, 40))})"
 _CHANGE = f"SELECT * FROM {{s}}.change_flow_v1({', '.join(f'?{place}' for place in range(1, 13))})"
 _RELEASE_GATE = "SELECT * FROM {s}.release_gate_v1(?1, ?2)"
-_SIGNAL = f"SELECT {{s}}.signal_v1({', '.join(f'?{place}' for place in range(1, 9))})"
+_SIGNAL = f"SELECT * FROM {{s}}.signal_v2({', '.join(f'?{place}' for place in range(1, 10))})"
 _GROW = f"""UPDATE {{s}}.flow SET size = size + ?2
     WHERE id = {_ID.format("?1")} AND phase <> {Phase.ENDED:d} AND size + ?2 <= {MAX_NODES} RETURNING size - ?2"""
 _RELEASE = "SELECT {s}.release_v1(?1, ?2, ?3, ?4)"
@@ -160,8 +160,9 @@ class PostgresFlowTables(SqlFlowTables):
         values = _uuid(flow), pack.big_ints([first]), pack.big_ints([count]), now
         return self._ready(_RELEASE, values)
 
-    def wake(self, job: bytes, epoch: int, now: int) -> bool:
-        return bool(self._ready(_WAKE, (pack.uuids([job]), pack.ints([epoch]), now)))
+    def wake(self, rows: Sequence[Row], now: int) -> int:
+        ids, epochs = zip(*rows, strict=True)
+        return self._ready(_WAKE, (pack.uuids(ids), pack.ints(epochs), now))
 
     def _ready(self, statement: str, values: Sequence[Any]) -> int:
         """How many jobs a function made ready or scheduled."""
@@ -290,16 +291,17 @@ class PostgresFlows(SqlFlows):
             self._announce(Settled(released, tend, ended))
         return bool(done)
 
-    def signal(self, signal: Signal, now: int) -> int:
+    def _send(self, signal: Signal, now: int) -> tuple[int, bool]:
         began = time.monotonic()
         values = (
-            signal.name, signal.key, signal.id, signal.value, signal.until, signal.until + LAST_KEPT, MOST_KEPT, now
+            signal.name, signal.key, signal.id, signal.value, signal.until, signal.until + LAST_KEPT, MOST_KEPT,
+            verbs.WOKEN_AT_ONCE, now,
         )  # fmt: skip
-        ((awake,),) = self._rows(_SIGNAL, values)
-        if woken := split_ids(awake or b""):
+        ((awake, more),) = self._rows(_SIGNAL, values)
+        if woken := split_ids(awake):
             self._store._set_aside_if_slow(began, woken)
             self._wake(WakeReason.WORK, WakeReason.STEP)
-        return len(woken)
+        return len(woken), more
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         caller = caller_connection(connection, self._pool)

@@ -113,15 +113,20 @@ class RedisFlows(StoreFlows):
 
     def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
         bounds = verbs.KEPT_NODES, STORING_TIME, _NEVER_STORED
-        more, self._looked_at = self._run(scripts.TEND_FLOWS, now, limit, *bounds, self._looked_at)
+        more, self._looked_at = self._run(scripts.TEND_FLOWS, now, limit, *bounds, self._looked_at, verbs.WOKEN_AT_ONCE)
         return bool(more)
 
     # Signals
 
-    def signal(self, signal: Signal, now: int) -> int:
+    def _send(self, signal: Signal, now: int) -> tuple[int, bool]:
         kept = time_bytes(signal.until) + signal.value
         words = now, pack_address(signal.name, signal.key), signal.id, signal.until, kept
-        return int(self._run(scripts.SIGNAL, *words))
+        woken, more = self._run(scripts.SIGNAL, *words, verbs.WOKEN_AT_ONCE)
+        return int(woken), bool(more)
+
+    def _wake_more(self, name: str, key: str, now: int) -> tuple[int, bool]:
+        woken, more = self._run(scripts.WAKE_MORE, now, pack_address(name, key), verbs.WOKEN_AT_ONCE)
+        return int(woken), bool(more)
 
     def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
         numbers, ids, kept = self._run(scripts.READ_SIGNALS, pack_address(name, key), after)

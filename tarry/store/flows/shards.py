@@ -116,11 +116,14 @@ class ShardedFlows(StoreFlows):
         answers = self._ask_all(lambda flows: flows.tend(now, limit))
         return answers.result(any(answers.values()))
 
-    def signal(self, signal: Signal, now: int) -> int:
-        """As promised: on every shard, so that each job finds it where it lives. Send it again if one was away: on the
-        others it stays one signal."""
+    def _send(self, signal: Signal, now: int) -> tuple[int, bool]:
+        """On every shard, each of which wakes all who wait, so that each job finds it where it lives. Send it again if
+        one was away: on the others it stays one signal."""
         answers = self._ask_all(lambda flows: flows.signal(signal, now))
-        return answers.result(sum(answers.values()))
+        return answers.result(sum(answers.values())), False
+
+    def _wake_more(self, name: str, key: str, now: int) -> tuple[int, bool]:
+        return 0, False
 
     def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
         (number,) = self._located.group([job])

@@ -14,7 +14,16 @@ from tarry.model.wake import WakeReason
 from tarry.store.flows import flows as verbs
 from tarry.store.flows.flows import FLOW_TASK, RELEASED_AT_ONCE, STORING_TIME, FlowQuery, NewFlow, StoreFlows
 from tarry.store.flows.settle import RELEASING, Settled, change_flow, release_gate
-from tarry.store.flows.sql_signals import LOOKED_AT, SqlSignals, asleep_after, awaiting_row, is_over, signal_row
+from tarry.store.flows.sql_signals import (
+    LOOKED_AT,
+    SqlSignals,
+    asleep_after,
+    awaiting_row,
+    is_over,
+    next_waking,
+    signal_row,
+    text,
+)
 from tarry.store.flows.sql_tables import LAST_INDEX, FlowSql, Row, SqlFlowTables, flow_row, gate_row
 from tarry.store.shared.prefix import prefix_end
 from tarry.store.shared.sql_store import SqlStatements, fitting
@@ -98,7 +107,8 @@ class SqlFlows(StoreFlows):
     # What is left over. Each part begins with a look without locks, since mostly there is nothing.
 
     def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
-        return self._release(now, limit) or self._delete(now, limit) or self._drop_signals(now, limit)
+        parts = self._release, self._wake_left, self._delete, self._drop_signals
+        return any(part(now, limit) for part in parts)
 
     def _release(self, now: int, limit: int) -> bool:
         # By the flow of each gate: there may be very many flows, but few gates are open.
@@ -108,6 +118,13 @@ class SqlFlows(StoreFlows):
         if rows:
             gate = gate_row(rows[0])
             self._announce(self._write(lambda tables: release_gate(tables, gate, now, limit)))
+        return bool(rows)
+
+    def _wake_left(self, now: int, limit: int) -> bool:
+        """Goes on with a signal that has not woken all who wait."""
+        rows = self._rows(next_waking(self._sql))
+        for name, key in rows:
+            self._wake_more(text(name), text(key), now)
         return bool(rows)
 
     def _delete(self, now: int, limit: int) -> bool:
@@ -131,7 +148,7 @@ class SqlFlows(StoreFlows):
         return int(size or 0) > verbs.KEPT_NODES
 
     def _drop_signals(self, now: int, limit: int) -> bool:
-        if self._rows(f"SELECT 1 FROM {self._sql.tables}signal WHERE until <= ?1 LIMIT 1", (now,)):
+        if self._rows(f"SELECT 1 FROM {self._sql.tables}signal WHERE until > 0 AND until <= ?1 LIMIT 1", (now,)):
             return self._write(lambda tables: SqlSignals(tables).drop_old(now, limit))
         self._drop_waits()
         return False
@@ -145,11 +162,17 @@ class SqlFlows(StoreFlows):
 
     # Signals
 
-    def signal(self, signal: Signal, now: int) -> int:
-        woken = self._write(lambda tables: SqlSignals(tables).send(signal, now))
+    def _send(self, signal: Signal, now: int) -> tuple[int, bool]:
+        return self._wake_by(lambda signals: signals.send(signal, now))
+
+    def _wake_more(self, name: str, key: str, now: int) -> tuple[int, bool]:
+        return self._wake_by(lambda signals: signals.wake_more(name, key, now))
+
+    def _wake_by(self, work: Callable[[SqlSignals], tuple[int, bool]]) -> tuple[int, bool]:
+        woken, more = self._write(lambda tables: work(SqlSignals(tables)))
         if woken:
             self._wake(WakeReason.WORK, WakeReason.STEP)
-        return woken or 0
+        return woken, more
 
     def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
         where = "name = ?1 AND topic = ?2 AND n > ?3"

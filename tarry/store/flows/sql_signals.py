@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from tarry.model.change import Change
 from tarry.model.duration import DAY
 from tarry.model.flow.signal import MOST_KEPT, Awaited, Awaiting, Signal
+from tarry.store.flows import flows
 from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, upserting
 
 _ADDRESS = ("name", "topic", "n")
 LAST_KEPT = 366 * DAY
 """How long after its last signal the last number of an address is kept."""
+WAKING = -1
+"""The number of the row that an address has while a signal has not woken all who wait: its id is that of the job woken
+last, its `newest` the number of the signal, and its time is 0."""
 LOOKED_AT = 100
 """How many jobs that wait one call checks."""
 
@@ -26,23 +30,47 @@ class SqlSignals:
         self._tables, self._sql = tables, tables.sql
         self._signals, self._awaiting = f"{self._sql.tables}signal", f"{self._sql.tables}awaiting"
 
-    def send(self, signal: Signal, now: int) -> int | None:
-        """How many jobs it woke; None: the address has this id already."""
+    def send(self, signal: Signal, now: int) -> tuple[int, bool]:
+        """How many jobs it woke, and whether there may be more; (0, False) if the address has this id already."""
         where = "name = ?1 AND topic = ?2"
         last = self._lock(signal.name, signal.key, signal.until + LAST_KEPT)
         address = signal.name, signal.key
         known = f"SELECT n FROM {self._signals} WHERE {where} AND n > 0 AND id = ?3"
         if self._tables.rows(known, (*address, signal.id)):
-            return None
+            return 0, False
         columns = ("id", "value", "until", "newest")
         write = upserting(self._sql, "signal", _ADDRESS, columns, ids=0)
         self._tables.each(write, [(*address, last + 1, signal.id, signal.value, signal.until, 0)])
         self._tables.each(f"UPDATE {self._signals} SET newest = ?3 WHERE {where} AND n = 0", [(*address, last + 1)])
         oldest = f"DELETE FROM {self._signals} WHERE {where} AND n > 0 AND n <= ?3"
         self._tables.each(oldest, [(*address, last + 1 - MOST_KEPT)])
-        job = self._sql.bytes_of.format("job")
-        waiting = f"SELECT {job}, epoch FROM {self._awaiting} WHERE {where} ORDER BY job"
-        return sum(self._wake(bytes(job), epoch, now) for job, epoch in self._tables.rows(waiting, address))
+        return self._wake_some(*address, bytes(16), last + 1, now)
+
+    def wake_more(self, name: str, key: str, now: int) -> tuple[int, bool]:
+        """The next piece, as `send`."""
+        self._lock(name, key, 0)
+        where = "name = ?1 AND topic = ?2 AND n = ?3"
+        address = name, key, WAKING
+        found = self._tables.rows(f"SELECT id, newest FROM {self._signals} WHERE {where}", address)
+        if not found:
+            return 0, False
+        ((last, number),) = found
+        woken, more = self._wake_some(name, key, bytes(last), number, now)
+        if not more:
+            self._tables.each(f"DELETE FROM {self._signals} WHERE {where}", [address])
+        return woken, more
+
+    def _wake_some(self, name: str, key: str, last: bytes, number: int, now: int) -> tuple[int, bool]:
+        """Wakes some jobs behind the last one that do not know the signal of this number, and notes how far it came."""
+        job, most = self._sql.bytes_of.format("job"), flows.WOKEN_AT_ONCE
+        where = f"name = ?1 AND topic = ?2 AND job > {self._sql.given(3)} AND seen < ?4"
+        statement = f"SELECT {job}, epoch FROM {self._awaiting} WHERE {where} ORDER BY job LIMIT {most}"
+        rows = [(bytes(job), epoch) for job, epoch in self._tables.rows(statement, (name, key, last, number))]
+        if more := len(rows) == most:
+            write = upserting(self._sql, "signal", _ADDRESS, ("id", "value", "until", "newest"), ids=0)
+            self._tables.each(write, [(name, key, WAKING, rows[-1][0], b"", 0, number)])
+        self.forget(rows)
+        return self._tables.wake(rows, now) if rows else 0, more
 
     def wait(self, change: Change) -> None:
         """Notes that the job of a change, which was made, sleeps for a signal; wakes it if that has come by now."""
@@ -51,7 +79,8 @@ class SqlSignals:
         self._lock(awaits.name, awaits.key, change.state_since + DAY)
         if self._is_there(awaits):
             # It came between the look of the task and this suspension.
-            self._wake(change.id, change.epoch, change.state_since)
+            self.forget([(change.id, change.epoch)])
+            self._tables.wake([(change.id, change.epoch)], change.state_since)
         else:
             write = upserting(self._sql, "awaiting", ("job",), ("name", "topic", "epoch", "seen"))
             self._tables.each(write, [(change.id, awaits.name, awaits.key, change.epoch, awaits.after)])
@@ -72,11 +101,6 @@ class SqlSignals:
         ((last,),) = self._tables.rows(statement, (name, key))
         return int(last)
 
-    def _wake(self, job: bytes, epoch: int, now: int) -> bool:
-        """Makes a job ready that awaits a signal which has come; False if it does not sleep for it any more."""
-        self.forget([(job, epoch)])
-        return self._tables.wake(job, epoch, now)
-
     def forget(self, rows: Sequence[Row]) -> None:
         """Forgets that jobs, each with its epoch, wait."""
         if rows:
@@ -85,7 +109,8 @@ class SqlSignals:
     def drop_old(self, now: int, limit: int) -> bool:
         """Deletes signals whose time is over, at most `limit`; whether there may be more."""
         old = self._tables.rows(
-            f"SELECT name, topic, n FROM {self._signals} WHERE until <= ?1 ORDER BY until LIMIT {limit}", (now,)
+            f"SELECT name, topic, n FROM {self._signals} WHERE until > 0 AND until <= ?1 ORDER BY until LIMIT {limit}",
+            (now,),
         )
         drop = f"DELETE FROM {self._signals} WHERE name = ?1 AND topic = ?2 AND n = ?3 AND until <= ?4"
         if old:
@@ -110,6 +135,11 @@ def is_over(row: Row) -> bool:
 def text(name: str | bytes) -> str:
     """A name that was read: where names are kept as bytes."""
     return name.decode() if isinstance(name, bytes) else name
+
+
+def next_waking(sql: FlowSql) -> str:
+    """The statement for the address of a signal that has not woken all who wait."""
+    return f"SELECT name, topic FROM {sql.tables}signal WHERE until = 0 AND n = {WAKING} LIMIT 1"
 
 
 def signal_row(name: str, key: str, row: Row) -> Signal:

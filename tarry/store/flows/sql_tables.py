@@ -141,8 +141,8 @@ class SqlFlowTables(ABC):
         """As `FlowTables.release`."""
 
     @abstractmethod
-    def wake(self, job: bytes, epoch: int, now: int) -> bool:
-        """Makes a job ready if it is scheduled in that epoch (`rules.wake`); returns whether it was."""
+    def wake(self, rows: Sequence[Row], now: int) -> int:
+        """Makes jobs ready, each with its epoch, that are scheduled in it (`rules.wake`); returns how many were."""
 
     @abstractmethod
     def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:

@@ -75,8 +75,8 @@ class SqliteFlowTables(SqlFlowTables):
     def release(self, flow: bytes, first: int, count: int, now: int) -> int:
         return self._ready(_RELEASE, (node_id(flow, first), node_id(flow, first + count), now))
 
-    def wake(self, job: bytes, epoch: int, now: int) -> bool:
-        return bool(self._ready(_WAKE, (job, epoch, now)))
+    def wake(self, rows: Sequence[Row], now: int) -> int:
+        return sum(self._ready(_WAKE, (*row, now)) for row in rows)
 
     def _ready(self, statement: str, values: Sequence[Any]) -> int:
         """How many jobs a statement changed; opens the lanes of those that are ready by it."""

@@ -50,6 +50,8 @@ _SCRIPTS = make_scripts(
         Verb("tend_flows"),
         # Not repeatable: a second run finds the signal there, and does not know whom the first one woke.
         Verb("signal", flags="", repeatable=False),
+        # Each piece begins behind the one before.
+        Verb("wake_more"),
         Verb("read_signals", _READS),
         Verb("read_awaited", _READS),
     ]
@@ -91,5 +93,6 @@ GROW_FLOW = _SCRIPTS["grow_flow"]
 READ_FLOWS = _SCRIPTS["read_flows"]
 TEND_FLOWS = _SCRIPTS["tend_flows"]
 SIGNAL = _SCRIPTS["signal"]
+WAKE_MORE = _SCRIPTS["wake_more"]
 READ_SIGNALS = _SCRIPTS["read_signals"]
 READ_AWAITED = _SCRIPTS["read_awaited"]

@@ -15,6 +15,7 @@ from tarry.model.outcome import Snoozed, Suspended
 from tarry.store.base import Store, Want
 from tarry.store.conformance.cases import NOW, running, seen, settle, side_by_side, taken
 from tarry.store.conformance.flows.flow_cases import FlowCase
+from tarry.store.flows import flows
 from tarry.store.ids import uuid7
 
 
@@ -91,6 +92,30 @@ class Signalling(FlowCase):
             pass
         for after in (0, MOST_KEPT - 1, MOST_KEPT + 1):
             assert asleep(store, "paid", "7", after=after).state is State.SCHEDULED
+
+    def test_many_are_woken_in_pieces(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One call wakes all, and those who wait elsewhere sleep on."""
+        monkeypatch.setattr(flows, "WOKEN_AT_ONCE", 3)
+        jobs, other = all_asleep(store, 9), asleep(store, "paid", "8")
+        assert store.flows.signal(sent("paid", "7"), NOW) == len(jobs)
+        assert [seen(store, job).state for job in jobs] == [State.READY] * len(jobs)
+        assert not store.flows.tend(NOW)
+        assert seen(store, other).state is State.SCHEDULED
+
+    @pytest.mark.parametrize("again", [False, True])
+    def test_what_breaks_off_goes_on(self, store: Store, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+        """The sender dies after any piece: tending wakes the others, but not who waits for the signal after this one.
+        A second signal that breaks off too wakes all that the first one has left."""
+        monkeypatch.setattr(flows, "WOKEN_AT_ONCE", 2)
+        jobs, sends = all_asleep(store, 7), 1 + again
+        for _ in range(sends):
+            store.flows._send(sent("paid", "7"), NOW)
+        later, *_ = taken(store)
+        settle(store, later, Suspended(NEVER, Awaited("paid", "7", sends)))
+        while store.flows.tend(NOW):
+            pass
+        sleeping = [job.id for job in jobs if seen(store, job).state is State.SCHEDULED]
+        assert sleeping == [later.id]
 
     def test_two_waiters(self, store: Store) -> None:
         """Both get it."""
@@ -239,3 +264,11 @@ def asleep(store: Store, name: str, key: str, after: int = 0, until: int = NEVER
     """A new job that sleeps until a signal comes to this address."""
     (job,) = running(store)
     return settle(store, job, Suspended(until, Awaited(name, key, after)))
+
+
+def all_asleep(store: Store, count: int) -> list[Job]:
+    """New jobs that sleep until a signal comes to one address."""
+    jobs = running(store, count)
+    changes = [lifecycle.after(job, Suspended(NEVER, Awaited("paid", "7")), DEFAULT, NOW) for job in jobs]
+    assert store.apply(changes, NOW) == [True] * count
+    return jobs

@@ -159,13 +159,19 @@ function lib.read_flows() return {lib.fetch(lib.FLOWS, ARGV), lib.fetch_records(
 -- tend_flows: one part of what is left to do: releases nodes, else deletes nodes or a flow, else signals.
 -- Keys: as exchange_nodes.
 -- Arguments: now, limit, how many nodes of ended flows are kept, microseconds after which a flow that is not stored
--- whole is deleted, the note of such a one, the member of `awaited` that was checked last, or nothing.
+-- whole is deleted, the note of such a one, the member of `awaited` that was checked last, or nothing; how many jobs to
+-- wake for a signal that has not woken all who wait.
 -- Answer: 1 if there may be more to do, else 0; the member that was checked last.
 -- Cost: five reads if there is nothing. Else as many jobs as the limit, as for a flow of exchange_nodes.
 function lib.tend_flows()
   local now, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
   if lib.release_more(now, limit) or lib.delete_more(now, limit) then
     lib.end_settling()
+    return {1, ARGV[6]}
+  end
+  local address = lib.call('HRANDFIELD', lib.WAKING)
+  if address then
+    lib.end_waking(lib.wake_next(address, ARGV[7], lib.pack('>I8', ARGV[1])))
     return {1, ARGV[6]}
   end
   local found, more = lib.drop_signals(now, limit)

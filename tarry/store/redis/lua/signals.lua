@@ -9,6 +9,8 @@ lib.SIGNALS_UNTIL = lib.P .. 'sigs'
 lib.LASTS_UNTIL = lib.P .. 'siglasts'
 -- Sorted set, whose scores are all 0: name, 0, key, 0, job 16, epoch 4, the number after which 8, length of the name 2.
 lib.AWAITED = lib.P .. 'awaited'
+-- Hash, while a signal has not woken all who wait: address to the number of the signal 8 and the member woken last.
+lib.WAKING = lib.P .. 'waking'
 lib.MOST_KEPT = 100
 -- How long after its last signal the number of an address is kept: 366 days.
 lib.LAST_KEPT = 31622400000000
@@ -61,25 +63,47 @@ function lib.await_signal(job, awaits)
   lib.call('ZADD', lib.AWAITED, '0', lib.awaited_member(awaits.address, job, epoch, awaits.after))
 end
 
--- signal: keeps a signal, and wakes the jobs that wait for it.
+-- signal: keeps a signal, and wakes the jobs that wait for it, up to so many.
 -- Keys: those above, and those of exchange; wakes for `w` and `f`.
--- Arguments: now, address, id, until, and until 8 and value in one text.
--- Answer: how many jobs it woke.
--- Cost: some ten commands, and for each job that waits some eight.
+-- Arguments: now, address, id, until, until 8 and value in one text, how many jobs to wake.
+-- Answer: how many jobs it woke; 1 if there may be more, else 0.
+-- Cost: some ten commands, and for each job that it wakes some eight.
 function lib.signal()
   local address, id, expires = ARGV[2], ARGV[3], ARGV[4]
   local numbers, values = lib.numbers_key(address), lib.values_key(address)
-  if lib.call('ZSCORE', numbers, id) then return 0 end
-  lib.call('ZADD', numbers, lib.call('HINCRBY', lib.LAST_SIGNALS, address, '1'), id)
+  if lib.call('ZSCORE', numbers, id) then return {0, 0} end
+  local number = lib.call('HINCRBY', lib.LAST_SIGNALS, address, '1')
+  lib.call('ZADD', numbers, number, id)
   lib.call('HSET', values, id, ARGV[5])
   lib.call('ZADD', lib.SIGNALS_UNTIL, expires, id .. address)
   lib.call('ZADD', lib.LASTS_UNTIL, 'GT', string.format('%.0f', expires + lib.LAST_KEPT), address)
   for _, old in ipairs(lib.call('ZRANGE', numbers, '0', -1 - lib.MOST_KEPT)) do lib.drop_signal(address, old) end
-  local woken = lib.wake_waiting(address, lib.pack('>I8', ARGV[1]))
+  return lib.end_waking(lib.wake_waiting(address, '', lib.pack('>I8', number), ARGV[6], lib.pack('>I8', ARGV[1])))
+end
+
+-- wake_more: goes on with a signal that has not woken all who wait.
+-- Keys: as signal.
+-- Arguments: now, address, how many jobs to wake.
+-- Answer: as signal.
+-- Cost: for each job that it wakes some eight commands.
+function lib.wake_more()
+  return lib.end_waking(lib.wake_next(ARGV[2], ARGV[3], lib.pack('>I8', ARGV[1])))
+end
+
+-- The next piece for an address: how many it woke, whether there may be more.
+function lib.wake_next(address, most, now8)
+  local state = lib.call('HGET', lib.WAKING, address)
+  if not state then return 0, false end
+  local woken, more = lib.wake_waiting(address, lib.sub(state, 9), lib.sub(state, 1, 8), most, now8)
+  if not more then lib.call('HDEL', lib.WAKING, address) end
+  return woken, more
+end
+
+function lib.end_waking(woken, more)
   lib.write_lines()
   lib.write_tallies()
   if woken > 0 then lib.wake('wf') end
-  return woken
+  return {woken, more and 1 or 0}
 end
 
 function lib.drop_signal(address, id)
@@ -88,19 +112,24 @@ function lib.drop_signal(address, id)
   lib.call('ZREM', lib.SIGNALS_UNTIL, id .. address)
 end
 
--- Wakes who waits at an address; answers how many.
-function lib.wake_waiting(address, now8)
+-- Wakes up to so many who wait at an address, behind a member of `awaited` or from the first one, and do not know the
+-- signal of this number; notes how far it came. Answers how many, and whether there may be more.
+function lib.wake_waiting(address, behind, number8, most, now8)
   local prefix, woken = lib.awaited_prefix(address), 0
-  local last = '(' .. prefix .. string.rep('\255', 17)
-  for _, member in ipairs(lib.call('ZRANGEBYLEX', lib.AWAITED, '[' .. prefix, last)) do
+  local first, last = behind ~= '' and '(' .. behind or '[' .. prefix, '(' .. prefix .. string.rep('\255', 17)
+  local members = lib.call('ZRANGEBYLEX', lib.AWAITED, first, last, 'LIMIT', '0', most)
+  for _, member in ipairs(members) do
     -- A name or a key may have a 0 in it.
-    if #member == #prefix + 30 and lib.sub(member, -2) == lib.sub(address, 1, 2) then
+    local is_here = #member == #prefix + 30 and lib.sub(member, -2) == lib.sub(address, 1, 2)
+    if is_here and lib.less(lib.sub(member, -10, -3), number8) then
       local job, epoch = lib.parse_awaited(member)
       if lib.wake_job(job, epoch, now8) then woken = woken + 1 end
       lib.call('ZREM', lib.AWAITED, member)
     end
   end
-  return woken
+  local more = #members == tonumber(most)
+  if more then lib.call('HSET', lib.WAKING, address, number8 .. members[#members]) end
+  return woken, more
 end
 
 -- read_signals: the signals of an address.
