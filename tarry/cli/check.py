@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
 from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.cli.queues import unknown_tasks
@@ -25,6 +27,7 @@ from tarry.server_settings import ServerConfig
 from tarry.store import creation
 from tarry.store.base import Diagnostic, Query, Store
 from tarry.store.hosts import list_hosts
+from tarry.store.opening import sqlite_files
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
 
@@ -64,6 +67,7 @@ def check_facts(setup: Setup) -> list[Diagnostic]:
         "app": _app,
         "schedules": _schedules,
         "store": _store,
+        "integrity": _integrity,
         "history": _history,
         "queues": _queues,
         "server": _server,
@@ -152,6 +156,19 @@ def idle_facts(store: Store) -> list[Diagnostic]:
         Diagnostic("job comes no further", f"{UUID(bytes=job.id)} of {job.task}: called {calls} times in a row", advice)
         for job, calls in found[:_NAMED]
     ]
+
+
+def _integrity(setup: Setup) -> list[Diagnostic]:
+    """Whether SQLite files are whole. Not by way of the store, which may be too damaged to be opened."""
+    # The store's own facts say that a file cannot be written, and without that SQLite cannot read its log.
+    files = [(path, shared) for path, shared in sqlite_files(setup.config.stores) if os.access(path, os.W_OK)]
+    if not files:
+        return []
+    from tarry.store.sqlite.damage.trees import integrity  # noqa: PLC0415 - with other stores it is not needed
+
+    facts = [integrity(path, shared) for path, shared in files]
+    names = [f"sqlite:///{path} integrity" if len(files) > 1 else "integrity" for path, _ in files]
+    return [replace(fact, name=name) for fact, name in zip(facts, names, strict=True)]
 
 
 def _queues(setup: Setup) -> list[Diagnostic]:

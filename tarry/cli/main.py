@@ -33,6 +33,7 @@ COMMAND_MODULES = {
     "tarry.cli.schedules": ("schedules",),
     "tarry.cli.shards": ("shards",),
     "tarry.cli.check": ("check",),
+    "tarry.cli.store.command": ("store",),
     "tarry.cli.project.init": ("init",),
     "tarry.cli.project.completion": ("completion",),
     "tarry.cli.project.doctor": ("doctor",),
@@ -47,7 +48,7 @@ COMMAND_MODULES = {
 """The commands of each module."""
 AUDITED = frozenset({
     "jobs", "flows", "queues", "limits", "schedules", "tasks", "endpoints", "hosts", "tokens", "passwords", "shards",
-    "import",
+    "import", "store",
 })  # fmt: skip
 """Commands that may change what others see; `tarry.cli.audit` has their actions."""
 

@@ -27,6 +27,17 @@ def _sqlite(url: str, durable: bool) -> Store:
     return SqliteStore(Path(path), durable, *_read_options(url, query))
 
 
+def sqlite_files(urls: str | Sequence[str]) -> list[tuple[Path, str]]:
+    """The SQLite files among these stores, each with who shares it, as `SqliteStore` takes it."""
+    found = []
+    for url in [urls] if isinstance(urls, str) else urls:
+        plain = parse_shard_url(url)[0]
+        if plain.startswith(_FILE):
+            path, query = _split_query(plain.removeprefix(_FILE))
+            found.append((Path(path).absolute(), _read_options(plain, query)[0]))
+    return found
+
+
 def _split_query(text: str) -> tuple[str, str]:
     """Path and query."""
     # A question mark may also be part of the path.

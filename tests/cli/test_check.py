@@ -151,8 +151,10 @@ def test_check_of_a_damaged_database(project: Project) -> None:
     project.said("enqueue", "app.add", "--batch", "many")
     whole = project.database.read_bytes()
     project.database.write_bytes(whole[:4096] + b"\x5a" * (len(whole) - 4096))
-    (advice,) = troubles(project).values()
-    assert "is damaged" in advice
+    found = troubles(project)
+    assert found.keys() == {"store", "integrity"}
+    assert "is damaged" in found["store"]
+    assert "then `tarry store repair`" in found["integrity"]
 
 
 def test_check_of_a_newer_schema(project: Project) -> None:

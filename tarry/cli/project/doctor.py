@@ -29,7 +29,10 @@ REASONS = {
     Urgency.COULD_BE_BETTER: "slower than it could be",
 }
 _BY_NAME = (
-    (Urgency.NOTHING_WORKS, ("configuration", "app", "store", "schedules", "queues", "pid file", "server")),
+    (
+        Urgency.NOTHING_WORKS,
+        ("configuration", "app", "store", "integrity", "schedules", "queues", "pid file", "server"),
+    ),
     (
         Urgency.JOBS_AT_RISK,
         ("durability", "binary log", "eviction", "memory", "free disk", "file rights", "transport", "replicas"),

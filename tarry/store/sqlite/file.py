@@ -223,11 +223,11 @@ def _translate(error: apsw.Error | PermissionError, path: Path) -> errors.StoreE
         case apsw.FullError():
             return errors.StoreFull(f"{path}: the disk is full; free some space and try again")
         case apsw.ReadOnlyError():
-            return errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable")
+            return errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable for this user")
         case apsw.NotADBError() | apsw.CorruptError():
             return errors.StoreCorrupt(
                 f"{path} is damaged or no database ({error}): `tarry check` says what is, `tarry store repair` saves"
-                " what can be read; or restore it"
+                " what can be read; or restore it, or move it away to start anew"
             )
         case apsw.CantOpenError():
             return errors.StoreUnavailable(f"{path} cannot be opened: check that it is a file this user may write")

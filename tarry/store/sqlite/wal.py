@@ -77,8 +77,8 @@ def refuse_emptied(path: Path) -> None:
         # Between two looks another process may make both: a database first, and then its log.
         if _is_empty(path) and log_of(path).stat().st_size > HEADER and _is_empty(path):
             raise StoreCorrupt(
-                f"{path} is empty, and {log_of(path).name} beside it is not: somebody emptied the database. Restore it"
-                " from a backup; to begin anew, move both away"
+                f"{path} is empty, and {log_of(path).name} beside it is not: somebody emptied the database. Move"
+                " both away, together; then restore a backup, or begin anew"
             )
 
 

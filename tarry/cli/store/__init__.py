@@ -1,0 +1,1 @@
+"""`tarry store`."""
