@@ -127,6 +127,8 @@ def test_a_job_that_stops_the_loop_stops_nobody(bench: Bench) -> None:
 
 
 def test_what_a_job_has_left_may_exit_after_it_and_at_the_end(bench: Bench) -> None:
+    kept: list[asyncio.Task[None]] = []
+
     @bench.app.task(name="leaves")
     async def leaves() -> str:
         async def at_the_end() -> None:
@@ -135,7 +137,7 @@ def test_what_a_job_has_left_may_exit_after_it_and_at_the_end(bench: Bench) -> N
             finally:
                 sys.exit(4)
 
-        leaves.kept = [asyncio.create_task(at_the_end())]
+        kept.append(asyncio.create_task(at_the_end()))
         asyncio.get_running_loop().call_later(0.01, sys.exit, 3)
         return "ended"
 
