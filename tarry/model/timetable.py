@@ -88,7 +88,7 @@ def _every_day(expression: str, zone: str) -> Timetable:
     if words and words[0].startswith("@"):
         named = NAMED.get(" ".join(words))
         if named is None:
-            raise ValueError(f'cron="{expression}": no such name; {WAY_OUT}')
+            raise ValueError(f'cron="{expression}": {_zone_apart(expression) or "no such name"}; {WAY_OUT}')
         words = named.split()
     return _on_the_wall(expression, " ".join(words), _find_zone(zone))
 
@@ -158,12 +158,19 @@ def _on_the_wall(expression: str, fields: str, zone: tzinfo) -> Timetable:
     except (CronSimError, AssertionError, TypeError, ValueError) as error:
         # cronsim has other errors too for expressions that it does not understand, with no words for people.
         why = str(error) if isinstance(error, CronSimError) else "it cannot be understood"
-        raise ValueError(f'cron="{expression}": {why[:1].lower()}{why[1:]}; {WAY_OUT}') from None
+        why = _zone_apart(fields) or f"{why[:1].lower()}{why[1:]}"
+        raise ValueError(f'cron="{expression}": {why}; {WAY_OUT}') from None
     table = _EveryHour(fields, zone) if len(hours) == 24 else _NamedHours(fields, zone)
     # Such as 30 February: found now, and not by a schedule that never ticks.
     if table.next(0) is None:
         raise ValueError(f'cron="{expression}": there is no such day; {WAY_OUT}')
     return table
+
+
+def _zone_apart(text: str) -> str:
+    """What to say if an expression ends with a time zone; empty: it does not."""
+    last = text.split()[-1:]
+    return f'the zone stands apart, zone="{last[0]}"' if last and last[0].lower() in _known_zones() else ""
 
 
 def _find_zone(zone: str) -> tzinfo:

@@ -13,7 +13,7 @@ from tarry.model.retry import RetryRule, retry_rule
 from tarry.model.schedule import Cron, Missed, schedules
 from tarry.tasks.arguments.codec import Codec
 from tarry.tasks.hooks import EndHooks, Hook, Kind
-from tarry.tasks.options import Options, with_overrides
+from tarry.tasks.options import Options, refuse_unfit, with_overrides
 from tarry.tasks.task_hooks import NO_TASK_HOOKS, RunWrapper
 from tarry.tasks.task_limits import make_lane_function, make_limits
 
@@ -79,7 +79,7 @@ class TaskDefinition(Generic[P, R]):
         zone: str | None = None,
         missed: Missed | None = None,
     ) -> None:
-        _check_settings(fn, Options(priority=priority, queue=queue, expires=expires))
+        _check_settings(fn, name, Options(priority=priority, queue=queue, expires=expires))
         self.fn = fn
         self.name = name or full_name(fn)
         self.queue = queue
@@ -121,9 +121,10 @@ class TaskDefinition(Generic[P, R]):
         return f"<Task {self.name}>"
 
 
-def _check_settings(fn: object, options: Options) -> None:
+def _check_settings(fn: object, name: str | None, options: Options) -> None:
     if not callable(fn):
         raise TypeError(f"a task is made of a function, not of {fn!r}")
+    refuse_unfit("name", name or "")
     options.check()
 
 

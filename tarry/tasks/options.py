@@ -20,6 +20,14 @@ UNFIT = re.compile("[\0\ud800-\udfff]")
 # No store in SQL can hold a NUL in a text.
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00]*$")]
 """The name of a queue, task or key that comes from outside, as every store can hold it."""
+
+
+def refuse_unfit(name: str, text: str) -> None:
+    """ValueError if no store can hold the text. name: whose it is, for the message."""
+    if UNFIT.search(text):
+        raise ValueError(f"{name}={shorten(text)}: no store can hold a NUL or half of a character")
+
+
 MAX_AT = 253_402_300_799
 """The last second of the year 9999."""
 
@@ -72,6 +80,7 @@ class Options(Struct, frozen=True):
         for name, value in (("key", self.key), ("queue", self.queue), ("idempotency", self.idempotency)):
             if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_NAME):
                 raise ValueError(f"{name}={shorten(value)}: text of 1 to {MAX_NAME} characters")
+            refuse_unfit(name, value or "")
         return self._check_unique()
 
     def _check_unique(self) -> "Options":

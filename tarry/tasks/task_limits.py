@@ -7,6 +7,7 @@ from typing import Any
 
 from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.tasks.arguments.signature import bind
+from tarry.tasks.options import refuse_unfit
 
 LaneFunction = Callable[[Sequence[Any], Mapping[str, Any]], str]
 """Takes the arguments of a call, and returns the lane in which its job waits."""
@@ -43,7 +44,9 @@ def make_lane_function(
         key = call_by(args, kwargs)
         if not isinstance(key, str | int):
             raise TypeError(f"{task}: limit_by gave {key!r}: the key must be text or a whole number")
-        return _shorten(str(key))
+        text = str(key)
+        refuse_unfit(f"{task}: limit_by", text)
+        return _shorten(text)
 
     return lane
 

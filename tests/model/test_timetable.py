@@ -227,6 +227,10 @@ FIELDS = 'minute hour day month weekday, as in "*/5 * * * *"'
         ("* * */20 * 1L", "there is no such day"),
         ("@reboot", "no such name"),
         ("@daily @hourly", "no such name"),
+        ("0 3 * * * UTC", 'the zone stands apart, zone="UTC"; write minute'),
+        ("0 3 * * * Europe/Paris", 'the zone stands apart, zone="Europe/Paris"'),
+        ("0 0 3 * * * utc", 'the zone stands apart, zone="utc"'),
+        ("@daily UTC", 'the zone stands apart, zone="UTC"'),
     ],
 )
 def test_an_expression_that_cannot_be_is_named_with_the_way_out(expression: str, why: str) -> None:

@@ -1,5 +1,6 @@
 """Retry rules in CEL: their variables and results, what is refused, and that no answer breaks them."""
 
+import gzip
 import json
 import time
 
@@ -105,6 +106,14 @@ def test_an_answer_that_the_rule_cannot_be_asked_about_is_asked_for_again_with_t
     assert found.again
     assert found.reason.startswith(reason)
     assert "\n" not in found.reason
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "deflate, gzip"])
+def test_an_answer_that_is_encoded_is_told_as_that(coding: str) -> None:
+    answer = HttpResponse(200, (("content-encoding", coding),), body=gzip.compress(b'{"code": 200}'))
+    found = RetryRule.parse("res.code != 200").evaluate(answer)
+    assert found.again
+    assert found.reason.startswith(f"the answer is encoded as '{coding}', not plain JSON")
 
 
 def test_a_rule_that_does_not_need_the_json_does_without() -> None:

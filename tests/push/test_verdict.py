@@ -99,6 +99,22 @@ def test_a_redirect_that_is_not_followed_is_final_and_named(location: str, told:
 
 
 @pytest.mark.parametrize(
+    ("status", "settings", "told"),
+    [
+        (302, {}, "redirects are not followed so far: set the url to that, or redirects"),
+        (307, {}, "redirects are not followed so far"),
+        (301, {"redirects": 3}, "after it only GET and HEAD follow: set the url to that, or have it answer with 307"),
+        (302, {"redirects": 3}, "after it only GET and HEAD follow: set the url to that, or have it answer with 307"),
+        (300, {"redirects": 3}, "only 301, 302, 303, 307 and 308 are followed: set the url to that"),
+    ],
+)
+def test_what_to_do_about_a_redirect_depends_on_what_is_set(status: int, settings: dict[str, Any], told: str) -> None:
+    found = verdict(HttpResponse(status, (("location", "/there"),)), **settings)
+    assert isinstance(found, Final)
+    assert f"to /there; {told}" in found.reason
+
+
+@pytest.mark.parametrize(
     ("success", "delivered"),
     [
         ("2xx", {200, 299}),

@@ -35,9 +35,23 @@ def test_a_user_that_is_a_token() -> None:
         assert not any(part in str(raised.value) for part in PARTS)
 
 
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+cluster", "redis+sentinel", "redis+unix", "mysql"])
+@pytest.mark.parametrize(
+    "rest",
+    [":pa?hush", "u:pa?hush", ":1234?hush", "u:1?hush@h/0", "?hush", ":a?b=1hush@h/d", "u:p@ss?hush@h/0", ":1?a&hush"],
+)
+def test_a_password_that_ends_where_options_begin_is_not_quoted_as_one(scheme: str, rest: str) -> None:
+    with pytest.raises(TarryError) as raised:
+        open_store(f"{scheme}://{rest}")
+    assert "hush" not in f"{raised.value} {public_url(f'{scheme}://{rest}')}"
+
+
 @pytest.mark.parametrize(
     ("url", "seen"),
     [
+        ("redis://h:1/0?prefix=a&timeout=5s", "redis://h:1/0?prefix=a&timeout=5s"),
+        ("redis://h:1/0?hush", "redis://h:1/0?***"),
+        ("redis://:1234?hush", "redis://***"),
         ("postgresql://u:p@h/d", "postgresql://***@h/d"),
         ("mysql://u:p@a@h/d?tls=no", "mysql://***@h/d?tls=no"),
         ("redis+sentinel://h/s?sentinel_password=p&db=1", "redis+sentinel://h/s?sentinel_password=***"),

@@ -1,6 +1,7 @@
 """Tasks that do what tasks do not do: each ends as its own job's failure, and the worker works on."""
 
 import asyncio
+import functools
 import json
 import sys
 import threading
@@ -92,6 +93,7 @@ ACTS: dict[str, tuple[Callable[[], Any], str]] = {
     "a result with half a character": (lambda: "\ud800", "ResultError"),
     "a result that cannot be read": (Unreadable, "ResultError"),
     "a class": (lambda: ValueError, "ResultError"),
+    "a coroutine": (lambda: asyncio.sleep(0), "ResultError"),
 }
 
 
@@ -119,6 +121,24 @@ def test_it_fails_its_own_job_only(bench: Bench, kind: str, act: str) -> None:
     assert tame.result(LIMIT) == 1
     until(lambda: worker.pump.held_count == 0)
     assert worker.thread.is_alive()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_decorator_that_hides_an_async_def_is_named(bench: Bench) -> None:
+    async def send() -> int:
+        return 1
+
+    @functools.wraps(send)
+    def wrapper() -> Any:
+        return send()
+
+    bench.app.task(name="send")(wrapper)
+    bench.work()
+    handle = bench.app.enqueue("send")
+    until(lambda: handle.state.finished)
+    told = json.loads(handle.record().note)["message"]
+    assert told.startswith("send returned coroutine, which cannot be kept as JSON: await ")
+    assert told.endswith("send, or, if a decorator's def calls that, make its wrapper an async def")
 
 
 def test_a_task_that_leaves_a_thread_behind_has_ended(bench: Bench) -> None:

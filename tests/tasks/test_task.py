@@ -227,12 +227,29 @@ def test_when_a_job_is_due(still: App, options: dict[str, Any], due: int) -> Non
         ({"key": 5}, "key=5: text"),
         ({"queue": ""}, "queue='': text"),
         ({"queue": "q" * 201}, "queue='qqq"),
+        *(
+            ({name: f"a{sign}"}, f"^{name}=.*: no store can hold a NUL or half of a character")
+            for name in ("key", "queue", "idempotency")
+            for sign in ("\0", "\ud800", "\udfff")
+        ),
     ],
 )
 def test_options_that_cannot_be_are_refused_by_name(app: App, options: dict[str, Any], message: str) -> None:
     task = app.task(module_task)
     with pytest.raises(ValueError, match=message):
         task.using(**options)
+
+
+def test_names_and_limit_keys_that_no_store_can_hold_are_refused(app: App) -> None:
+    for text in ("a\ud800", "\0"):
+        with pytest.raises(ValueError, match=r"^name=.*: no store can hold"):
+            app.task(name=text)(module_task)
+        with pytest.raises(ValueError, match=r"^queue=.*: no store can hold"):
+            app.task(name="fine", queue=text)(module_task)
+        by = lambda *args, text=text: text  # noqa: E731
+        task = app.task(name=f"by{ord(text[0])}", limit=1, limit_by=by)(module_task)
+        with pytest.raises(ValueError, match=r"limit_by=.*: no store can hold"):
+            task.enqueue(1)
 
 
 @pytest.mark.parametrize("options", [{"delay": -1}, {"delay": "soon"}, {"expires": -1}, {"delay": float("nan")}])

@@ -74,6 +74,9 @@ class SuccessRules(Protocol):
     @property
     def has_fixed_url(self) -> bool: ...
 
+    @property
+    def redirects(self) -> int: ...
+
 
 def judge(terms: SuccessRules, came: HttpResponse | Failure, now: float, cap: int = MAX_RETRY_AFTER) -> Verdict:
     """The verdict on an attempt. now: seconds since the epoch, for a Retry-After that is a date. cap: microseconds.
@@ -109,7 +112,7 @@ def _judge_status(terms: SuccessRules, came: HttpResponse, after: int | None, bu
     # With one url for each job, 410 is about one job. After a redirect it is about another address.
     if came.status == HTTPStatus.GONE and terms.has_fixed_url and not came.url:
         return Disabled(f"answered {_format_status(came.status)}: the endpoint is disabled; enable it once it is back")
-    return Final(_refusal(came))
+    return Final(_refusal(came, terms.redirects))
 
 
 def _judge_failure(failure: Failure) -> Verdict:
@@ -121,15 +124,18 @@ def _judge_failure(failure: Failure) -> Verdict:
     return Again(reason, None, failure.sent, failure.kind in _SLOW, counted)
 
 
-def _refusal(answer: HttpResponse) -> str:
+def _refusal(answer: HttpResponse, redirects: int) -> str:
     said = f"answered {_format_status(answer.status)}"
     if answer.status not in range(300, 400):
         return said
     if not (location := answer.header("location")):
         return f"{said}, which is no success here; add it to success if it is one"
-    return (
-        f"{said}, to {_redact_location(location)}; redirects are not followed so far: set the url to that, or redirects"
-    )
+    said = f"{said}, to {_redact_location(location)}"
+    if not redirects:
+        return f"{said}; redirects are not followed so far: set the url to that, or redirects"
+    if answer.status in (HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND):
+        return f"{said}; after it only GET and HEAD follow: set the url to that, or have it answer with 307 or 308"
+    return f"{said}; only 301, 302, 303, 307 and 308 are followed: set the url to that"
 
 
 def _redact_location(location: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tarry.model.quantity import shorten
 from tarry.push.http.response import HttpResponse
 from tarry.push.rule import php_rules
 
@@ -37,7 +38,12 @@ def json_variables(answer: HttpResponse, paths: Sequence[str] | None) -> tuple[d
     try:
         found = _json(answer.body)
     except (ValueError, RecursionError, OverflowError):
-        return {}, "the answer is no JSON"
+        coding = answer.header("content-encoding")
+        # It was not asked for; without this word people look for a fault in the JSON.
+        return (
+            {},
+            f"the answer is encoded as {shorten(coding, 20)}, not plain JSON" if coding else "the answer is no JSON",
+        )
     return {"res": found} if paths is None else {"at": php_rules.look_up(found, paths)}, ""
 
 

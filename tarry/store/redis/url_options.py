@@ -40,7 +40,9 @@ def options_of(url: str, kind: str, tls: bool, query: str) -> dict[str, str]:
         if name not in known:
             near = get_close_matches(name, known, 1, 0.5)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise ConfigError(f"{shown(url)}: there is no option {name!r} here; {hint}")
+            # Without a value it may be the end of a password that has a `?` in it.
+            named = f"no option {name!r}" if value else "no such option"
+            raise ConfigError(f"{shown(url)}: there is {named} here; {hint}")
         given[name] = value
     _check(url, given)
     return given

@@ -241,7 +241,9 @@ def public_url(url: str) -> str:
     scheme, user, place, where = _parts(url)
     shown = mask_password(url)
     # A part of the password may stand in what is the place here: see `mask_password`.
-    if scheme != "sqlite://" and (is_astray(url.partition("://")[2]) or "://" not in url or shown.endswith("://***")):
+    if scheme != "sqlite://" and (
+        is_astray(url.partition("://")[2]) or "://" not in url or shown.endswith(("://***", "?***"))
+    ):
         return shown
     return scheme + user + place + where
 

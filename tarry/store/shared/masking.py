@@ -10,9 +10,11 @@ MAX_URL, _MAX_SHOWN = 8192, 1000
 """Characters of the URL of a store, and of what is shown of it."""
 _WORDS = r"(?:pass|pwd|secret|token|key|auth|cred)"
 _SECRET_OPTION = re.compile(rf"[?&#;][^=&#;]{{0,100}}?{_WORDS}[^=&#;]{{0,100}}=", re.IGNORECASE)
-_HOST = r"(?:\[[0-9A-Fa-f:.%]*\]|[^\[\]:@/?#\s,]*)(?::\d{0,5})?"
+# A port without a host may be a password without a user.
+_HOST = r"(?:\[[0-9A-Fa-f:.%]*\](?::\d{0,5})?|[^\[\]:@/?#\s,]+(?::\d{0,5})?|)"
 _HOSTS = re.compile(rf"(?:{_HOST},)*{_HOST}")
 _ESCAPED = re.compile(r"%([46][1-9A-Fa-f]|[57][0-9Aa])")
+_OPTIONS = re.compile(r"(?:[\w.%-]+=[^&]*(?:&|$))*")
 _MASK = "***"
 ASTRAY = "a user or password with one of / ? # @ must be written with %2F %3F %23 %40"
 
@@ -42,6 +44,10 @@ def mask_password(url: str) -> str:
 
 
 def _hide_options(text: str) -> str:
+    where, mark, options = text.partition("?")
+    if not _OPTIONS.fullmatch(options):
+        # No options: a password ends there with a `?` in it, perhaps.
+        text = f"{where}{mark}{_MASK}"
     # All that follows, and not up to the next `&`: the secret may have one in it.
     found = _SECRET_OPTION.search(_decoded_names(text))
     return text if found is None else f"{_decoded_names(text)[: found.end()]}{_MASK}"

@@ -15,7 +15,7 @@ from tarry.model.moving import NEVER
 from tarry.tasks.arguments import json_values
 from tarry.tasks.durable.attempt_steps import AttemptSteps, begin_step, run_step
 from tarry.tasks.durable.modes import BLOCKING
-from tarry.tasks.options import UNFIT
+from tarry.tasks.options import refuse_unfit
 
 IN_PLACE = 1 * SECOND
 """Microseconds: a shorter sleep holds its slot, since a call of the store costs more than that slot."""
@@ -104,8 +104,7 @@ def check_address(name: str, key: str) -> None:
     for what, text in (("name", name), ("key", key)):
         if not isinstance(text, str) or not text:
             raise ValueError(f"{what}={text!r}: a signal needs a text here")
-        if UNFIT.search(text):
-            raise ValueError(f"{what}={text!r}: no store can hold a NUL or half of a character")
+        refuse_unfit(what, text)
         if len(text.encode()) > MOST_ADDRESS:
             raise ValueError(f"the {what} of a signal has {len(text.encode()):,} bytes; {MOST_ADDRESS} are possible")
 

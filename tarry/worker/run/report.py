@@ -1,5 +1,6 @@
 """Turns a task's return value or error into an Outcome. No other module reads these."""
 
+import inspect
 import logging
 from contextvars import ContextVar
 from typing import Any
@@ -46,12 +47,22 @@ def outcome_of_value(running: Running, value: Any, most: int) -> Outcome:
     try:
         encoded = running.task.codec.encode_result(value)
     except Exception as error:
-        why = f"{running.job.task} returned {type(value).__name__}, which cannot be kept as JSON: {text_of(error)}"
+        why = (
+            f"{running.job.task} returned {type(value).__name__}, which cannot be kept as JSON: {_reason(value, error)}"
+        )
         return Raised(outcome.outcome_note("ResultError", why), final=True)
     if len(encoded) > most:
         why = over_max_body(f"{running.job.task} returned a result of", len(encoded), most)
         return Raised(outcome.outcome_note("ResultError", why), final=True)
     return Returned(encoded)
+
+
+def _reason(value: Any, error: Exception) -> str:
+    if not inspect.iscoroutine(value):
+        return text_of(error)
+    # So that Python does not warn of one that was never awaited.
+    value.close()
+    return f"await {value.__qualname__}, or, if a decorator's def calls that, make its wrapper an async def"
 
 
 def outcome_of_error(running: Running, error: BaseException) -> Outcome:

@@ -247,7 +247,9 @@ def _session(version: tuple[str, tuple[int, ...]], patience: float) -> str:
     own = "in_predicate_conversion_threshold=0" if kind == "MariaDB" else "range_optimizer_max_mem_size=0"
     return (
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET SESSION sql_mode='STRICT_ALL_TABLES',"
-        f" SESSION time_zone='+00:00', SESSION innodb_lock_wait_timeout={max(1, int(patience * 0.6))}, SESSION {own};"
+        f" SESSION time_zone='+00:00', SESSION innodb_lock_wait_timeout={max(1, int(patience * 0.6))}, SESSION {own},"
+        # A server may have it on for all, to protect people at a prompt: statements without a key in WHERE fail then.
+        " SESSION sql_safe_updates=0;"
         " SELECT CONNECTION_ID(), @@max_allowed_packet"
     )
 
