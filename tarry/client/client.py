@@ -202,7 +202,7 @@ class Client:
             raise
         # A large flow begins once it is whole; the keeper would release its first nodes a second later.
         for _ in range(1 + len(new.nodes) // RELEASED_AT_ONCE if len(new.nodes) > STORED_AT_ONCE else 0):
-            if not flows.tend(now):
+            if not flows.release_more(now):
                 break
         if self.listener is not None and id == new.root.id:
             self.listener.on_accepted(new.nodes)

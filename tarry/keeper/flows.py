@@ -50,11 +50,19 @@ class FlowChores:
         self._round: dict[bytes, _LastSeen] = {}
         """Those that were looked at in this round, which takes as many audits as there are pages."""
 
-    def tend_flows(self) -> None:
-        """Releases and deletes what workers left over. Each host tries; the first one does a piece."""
+    def release_more(self) -> None:
+        """Releases what workers left over. Each host tries; the first one does a piece."""
         now = self._clock.now()
         for _ in range(_PIECES):
-            if not self._flows.tend(now):
+            if not self._flows.release_more(now):
+                return
+
+    # Not together with the above: while large flows are released, old ones would stay.
+    def tidy_flows(self) -> None:
+        """Deletes flows and signals that were kept long enough."""
+        now = self._clock.now()
+        for _ in range(_PIECES):
+            if not self._flows.tidy(now):
                 return
 
     def steer_flows(self) -> None:
@@ -74,7 +82,7 @@ class FlowChores:
             self._seen.clear()
             return
         # What is open and not released yet would count as missing.
-        if self._flows.tend(now):
+        if self._flows.release_more(now):
             return
         rows = self._flows.find(FlowQuery(phases=_UNFINISHED, before=self._after, limit=_AUDITED))
         for row in rows:

@@ -73,7 +73,7 @@ class Exchange(Struct, frozen=True, gc=False):
     claimed_at: int = 0
     """Of `sleep_and_claim`: the store's time of the claim."""
     tend: bool = False
-    """A flow has more nodes to release: call `flows.tend` until it answers False."""
+    """A flow has more nodes to release: call `flows.release_more` until it answers False."""
 
 
 class NextClaim(Struct, frozen=True):

@@ -205,8 +205,11 @@ class FlakyFlows(StoreFlows):
     def change(self, change: FlowChange, now: int) -> bool:
         return bool(self._call(self._flows.change, change, now))
 
-    def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
-        return bool(self._call(self._flows.tend, now, limit))
+    def release_more(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        return bool(self._call(self._flows.release_more, now, limit))
+
+    def tidy(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        return bool(self._call(self._flows.tidy, now, limit))
 
     def _send(self, signal: Signal, now: int) -> tuple[int, bool]:
         woken, more = self._call(self._flows._send, signal, now)

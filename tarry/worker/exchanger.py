@@ -197,7 +197,7 @@ class Exchanger:
             moment = self._clock.now()
             changes = [self.decide(running.job, outcome, moment) for running, outcome in self.unsettled]
             if self._tends:
-                self._tends = self.store.flows.tend(moment)
+                self._tends = self.store.flows.release_more(moment)
             due = self.next_due is not None and self.next_due <= moment
             wants: Sequence[Want] = self._plan.wants(limit, due) if limit else ()
             answer = self.store.exchange(changes, wants, limit if wants else 0, self.owner, self._lease, moment)

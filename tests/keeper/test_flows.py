@@ -45,7 +45,7 @@ def audit_twice(keeping: FlowChores, clock: FakeClock) -> None:
 def test_pieces_are_released(store: MemoryStore, clock: FakeClock, keeping: FlowChores) -> None:
     flow = put(store, [[] for _ in range(2500)])
     assert states(store, flow) == "b" * 2500
-    keeping.tend_flows()
+    keeping.release_more()
     assert states(store, flow) == "r" * 2500
 
 

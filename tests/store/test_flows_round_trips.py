@@ -103,13 +103,14 @@ def test_postgres_needs_one_for_each_verb(postgres: PostgresStore, asked: list[s
     assert costs == dict.fromkeys(costs, 1)
 
 
-def test_postgres_tends_in_one_round_trip_a_piece(postgres: PostgresStore, asked: list[str]) -> None:
+def test_postgres_releases_a_piece_in_one_round_trip(postgres: PostgresStore, asked: list[str]) -> None:
     flow = flow_of(postgres, [[]] * 1001)
     assert postgres.flows.insert(flow, NOW) == flow.root.id
-    for left in (501, 1, 0):
+    # One more where no flow is behind the one that was served last, and two to find that there is no other.
+    for left, trips in ((501, 1), (1, 2), (0, 4)):
         asked.clear()
         assert postgres.flows.tend(NOW, 500)
-        assert len(asked) == 1
+        assert len(asked) == trips
         assert states(postgres, flow.root.id).count("b") == left
     assert not postgres.flows.tend(NOW, 500)
 

@@ -1,18 +1,22 @@
 """What the SQL stores keep of signals and for how long: no table grows without end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tarry.model import lifecycle
-from tarry.model.duration import DAY, HOUR
+from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.flow.signal import Awaited, Signal
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Suspended
 from tarry.store.conformance.cases import NOW, put, seen, taken
+from tarry.store.conformance.flows.flow_cases import end, stored
+from tarry.store.flows import flows
+from tarry.store.flows.sql import SqlFlows
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
 from tarry.store.postgres.store import PostgresStore
@@ -84,3 +88,25 @@ def test_an_address_without_a_signal_goes_too(store: SqlStore) -> None:
     assert not store.flows.tend(NOW + 2 * DAY)
     assert count(store, "signal") == 0
     assert signal(store, 1, NOW + 3 * DAY, NOW + 2 * DAY) == 1
+
+
+def test_ended_flows_are_not_summed_up_at_each_look(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be 200,000; once a minute is enough. Too many go all the same."""
+    flow, statements = stored(store, [[], []]), list[str]()
+    end(store, taken(store))
+    assert isinstance(store.flows, SqlFlows)
+    rows = store.flows._rows
+
+    def noted(text: str, values: Sequence[Any] = ()) -> Sequence[Any]:
+        statements.append(text)
+        return rows(text, values)
+
+    monkeypatch.setattr(store.flows, "_rows", noted)
+    for number in range(60):
+        assert not store.flows.tidy(NOW + number * SECOND)
+    assert sum("sum(size)" in text for text in statements) == 1
+    monkeypatch.setattr(flows, "KEPT_NODES", 1)
+    while store.flows.tidy(NOW + 2 * MINUTE):
+        pass
+    assert store.flows.get(flow) is None
+    assert sum("sum(size)" in text for text in statements) == 2

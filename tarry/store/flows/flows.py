@@ -33,6 +33,8 @@ log = logging.getLogger("tarry.store")
 # As with promotions: a bound, so that the cost of a call is bounded too.
 RELEASED_AT_ONCE = 1000
 """How many nodes are released in one call at most."""
+FLOWS_AT_ONCE = 100
+"""Of how many flows nodes are released in one call of `release_more` at most."""
 WOKEN_AT_ONCE = 1000
 """How many jobs a signal wakes in one transaction."""
 STORED_AT_ONCE = 1000
@@ -200,12 +202,21 @@ class StoreFlows(ABC):
         """Makes the change if it is valid, and returns whether it was. As with the end of a node, gates may open by it,
         and the flow may end."""
 
-    @abstractmethod
     def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
-        """Does one bounded part of what is left to do: releases nodes whose gate is open; else goes on with a signal
-        whose sender has died; else deletes nodes of a flow that has been kept long enough, or of one that was never
-        stored whole; else deletes old signals. Returns whether
-        there may be more to do. Cheap if there is nothing."""
+        """Does one bounded part of what is left to do: `release_more`, or else `tidy`. Returns whether there may be
+        more."""
+        return self.release_more(now, limit) or self.tidy(now, limit)
+
+    @abstractmethod
+    def release_more(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        """Releases up to `limit` nodes whose gates are open, whatever the number of gates, of one flow after the other:
+        the next call begins with the next flow. If there are none, it goes on with a signal whose sender has died.
+        Returns whether there may be more to do. Cheap if there is nothing."""
+
+    @abstractmethod
+    def tidy(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        """Deletes up to `limit` nodes of a flow that has been kept long enough, or of one that was never stored whole;
+        else old signals. Returns whether there may be more to do. Cheap if there is nothing."""
 
     def signal(self, signal: Signal, now: int) -> int:
         """Keeps a signal, and makes jobs ready that await it; returns how many. 0, and nothing is done, if its address
@@ -267,7 +278,10 @@ class NoFlows(StoreFlows):
     def change(self, change: FlowChange, now: int) -> bool:
         return False
 
-    def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+    def release_more(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        return False
+
+    def tidy(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
         return False
 
     def _send(self, signal: Signal, now: int) -> tuple[int, bool]:

@@ -23,7 +23,8 @@ from tarry.store.flows.flows import (
     StoreFlows,
     abandoned,
 )
-from tarry.store.flows.settle import RELEASING, Settled, change_flow, end_flow, release_gate, settle
+from tarry.store.flows.settle import RELEASING, Settled, change_flow, end_flow, release_flow, settle
+from tarry.store.flows.turns import Turns
 from tarry.store.memory_index import JobIndex
 
 _POSTPONED = STORING_TIME
@@ -50,6 +51,9 @@ class MemoryTables:
 
     def told_gates(self, flow: bytes) -> list[GateRow]:
         return [gate for gate in self.all_gates(flow) if not gate.waits]
+
+    def open_gates(self, flow: bytes, most: int) -> list[GateRow]:
+        return [gate for gate in self.all_gates(flow) if gate.next >= 0][:most]
 
     def all_gates(self, flow: bytes) -> list[GateRow]:
         """The gates of a flow, by index."""
@@ -94,6 +98,7 @@ class MemoryFlows(StoreFlows):
         self._last: defaultdict[tuple[str, str], int] = defaultdict(int)
         """The number of the last signal of each address."""
         self._awaiting: dict[bytes, Awaiting] = {}
+        self._turns = Turns()
 
     def _insert(self, new: NewFlow, now: int) -> bytes:
         with self._lock:
@@ -159,16 +164,22 @@ class MemoryFlows(StoreFlows):
 
     # What is left over
 
-    def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+    def release_more(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
         with self._lock:
-            return self._release(now, limit) or self._delete(now, limit) or self._drop_signals(now, limit)
+            return self._turns.take(lambda after, most: self._release_next(after, now, most), limit)
 
-    def _release(self, now: int, limit: int) -> bool:
-        opened = [gate for gate in self.tables.by_gate.values() if gate.next >= 0]
-        moving = [gate for gate in opened if self.tables.flows[gate.flow].phase in RELEASING]
-        for gate in moving[:1]:
-            self._announce(release_gate(self.tables, gate, now, limit))
-        return bool(moving)
+    def _release_next(self, after: bytes, now: int, most: int) -> tuple[bytes | None, int]:
+        opened = {gate.flow for gate in self.tables.by_gate.values() if gate.next >= 0 and gate.flow > after}
+        flow = min((flow for flow in opened if self.tables.flows[flow].phase in RELEASING), default=None)
+        if flow is None:
+            return None, 0
+        settled = release_flow(self.tables, flow, now, most)
+        self._announce(settled)
+        return flow, settled.released
+
+    def tidy(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        with self._lock:
+            return self._delete(now, limit) or self._drop_signals(now, limit)
 
     def _delete(self, now: int, limit: int) -> bool:
         rows = sorted(self.tables.flows.values(), key=lambda row: (row.at, row.id))

@@ -36,7 +36,7 @@ SQL = FlowSql(tables="{s}.", id=sql.STATEMENTS.id, bytes_of="uuid_send({})")
 _ID = sql.STATEMENTS.id
 _INSERT = f"SELECT * FROM {{s}}.insert_flow_v1({', '.join(f'?{place}' for place in range(1, 40))})"
 _CHANGE = f"SELECT * FROM {{s}}.change_flow_v1({', '.join(f'?{place}' for place in range(1, 13))})"
-_RELEASE_GATE = "SELECT * FROM {s}.release_gate_v1(?1, ?2)"
+_RELEASE_FLOW = "SELECT * FROM {s}.release_flow_v1(?1, ?2, ?3)"
 _SIGNAL = f"SELECT * FROM {{s}}.signal_v2({', '.join(f'?{place}' for place in range(1, 10))})"
 _GROW = f"""UPDATE {{s}}.flow SET size = size + ?2
     WHERE id = {_ID.format("?1")} AND phase <> {Phase.ENDED:d} AND size + ?2 <= {MAX_NODES} RETURNING size - ?2"""
@@ -117,6 +117,10 @@ class PostgresFlowTables(SqlFlowTables):
     def told_gates(self, flow: bytes) -> list[GateRow]:
         self._flush_of((flow,))
         return super().told_gates(flow)
+
+    def open_gates(self, flow: bytes, most: int) -> list[GateRow]:
+        self._flush_of((flow,))
+        return super().open_gates(flow, most)
 
     def _flush_of(self, flows: Collection[bytes]) -> None:
         if any(flow in flows for flow, _ in self._gates):
@@ -279,8 +283,14 @@ class PostgresFlows(SqlFlows):
         )  # fmt: skip
         return self._settled(_CHANGE, values)
 
-    def _release(self, now: int, limit: int) -> bool:
-        return self._settled(_RELEASE_GATE, (limit, now))
+    def _release_next(self, after: bytes, now: int, most: int) -> tuple[bytes | None, int]:
+        began = time.monotonic()
+        ((flow, released, tend, ended, awake),) = self._rows(_RELEASE_FLOW, (_uuid(after or bytes(16)), most, now))
+        if flow is None:
+            return None, 0
+        self._store._set_aside_if_slow(began, split_ids(awake))
+        self._announce(Settled(released, tend, ended))
+        return bytes(flow), released
 
     def _settled(self, statement: str, values: Sequence[Any]) -> bool:
         """Calls a function that settles one flow: whether there was anything to do."""

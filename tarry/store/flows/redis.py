@@ -111,9 +111,12 @@ class RedisFlows(StoreFlows):
         phases = int(change.was), int(change.to)
         return bool(self._run(scripts.CHANGE_FLOW, now, verbs.RELEASED_AT_ONCE, change.id, *phases, seen, *words))
 
-    def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+    def release_more(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        return bool(self._run(scripts.RELEASE_MORE, now, limit, verbs.FLOWS_AT_ONCE, verbs.WOKEN_AT_ONCE))
+
+    def tidy(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
         bounds = verbs.KEPT_NODES, STORING_TIME, _NEVER_STORED
-        more, self._looked_at = self._run(scripts.TEND_FLOWS, now, limit, *bounds, self._looked_at, verbs.WOKEN_AT_ONCE)
+        more, self._looked_at = self._run(scripts.TIDY_FLOWS, now, limit, *bounds, self._looked_at)
         return bool(more)
 
     # Signals

@@ -56,6 +56,9 @@ class FlowTables(Protocol):
     def told_gates(self, flow: bytes) -> list[GateRow]:
         """The gates of a flow that wait for nothing more, whether they are open or held, by index."""
 
+    def open_gates(self, flow: bytes, most: int) -> list[GateRow]:
+        """The first gates of a flow that have nodes to release, by index."""
+
     def save_gates(self, gates: Iterable[GateRow]) -> None:
         """Writes rows, whether they are there or not."""
 
@@ -154,16 +157,26 @@ def change_flow(tables: FlowTables, change: FlowChange, now: int) -> Settled | N
     return one.finish()
 
 
-def release_gate(tables: FlowTables, gate: GateRow, now: int, most: int) -> Settled:
-    """Releases up to `most` nodes of a gate that was seen open."""
-    row = tables.lock((gate.flow,)).get(gate.flow)
-    # Another process may have been here first.
-    fresh = tables.gates({gate.flow: (gate.first,)})
-    if row is None or row.phase not in RELEASING or not fresh or fresh[0].next < 0:
+def release_flow(tables: FlowTables, flow: bytes, now: int, most: int) -> Settled:
+    """Releases up to `most` nodes of a flow of which a gate was seen open."""
+    row = tables.lock((flow,)).get(flow)
+    if row is None or row.phase not in RELEASING:
         return Settled()
     one = FlowSettling(tables, row, now, most)
-    one.opened = fresh
-    return one.finish()
+    one.opened = _enough(tables.open_gates(flow, most), most)
+    # Another process may have been here first.
+    return one.finish() if one.opened else Settled()
+
+
+def _enough(gates: Iterable[GateRow], most: int) -> list[GateRow]:
+    """The first of these gates that have so many nodes to release."""
+    found, left = list[GateRow](), most
+    for gate in gates:
+        if left <= 0:
+            break
+        found.append(gate)
+        left -= gate.first + gate.count - gate.next
+    return found
 
 
 def end_flow(tables: FlowTables, row: FlowRow, now: int, keep: int | None = None) -> FlowRow:

@@ -112,8 +112,12 @@ class ShardedFlows(StoreFlows):
         found = sorted((row for rows in answers.values() for row in rows), key=lambda row: row.id, reverse=True)
         return answers.result(found[: max(0, query.limit)])
 
-    def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
-        answers = self._ask_all(lambda flows: flows.tend(now, limit))
+    def release_more(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        answers = self._ask_all(lambda flows: flows.release_more(now, limit))
+        return answers.result(any(answers.values()))
+
+    def tidy(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        answers = self._ask_all(lambda flows: flows.tidy(now, limit))
         return answers.result(any(answers.values()))
 
     def _send(self, signal: Signal, now: int) -> tuple[int, bool]:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from tarry.model.duration import MINUTE
 from tarry.model.flow.flow import FlowChange, FlowRow, Phase
 from tarry.model.flow.node_ids import node_id
 from tarry.model.flow.signal import Awaiting, Signal
@@ -13,7 +14,7 @@ from tarry.model.job import HELD, Job, State
 from tarry.model.wake import WakeReason
 from tarry.store.flows import flows as verbs
 from tarry.store.flows.flows import FLOW_TASK, RELEASED_AT_ONCE, STORING_TIME, FlowQuery, NewFlow, StoreFlows
-from tarry.store.flows.settle import RELEASING, Settled, change_flow, release_gate
+from tarry.store.flows.settle import RELEASING, Settled, change_flow, release_flow
 from tarry.store.flows.sql_signals import (
     LOOKED_AT,
     SqlSignals,
@@ -25,11 +26,13 @@ from tarry.store.flows.sql_signals import (
     text,
 )
 from tarry.store.flows.sql_tables import LAST_INDEX, FlowSql, Row, SqlFlowTables, flow_row, gate_row
+from tarry.store.flows.turns import Turns
 from tarry.store.shared.prefix import prefix_end
 from tarry.store.shared.sql_store import SqlStatements, fitting
 from tarry.store.shared.state_codes import CODE
 
 Answer = TypeVar("Answer")
+_SUMMED_EVERY = MINUTE
 _POSTPONED = STORING_TIME
 """When a flow that has a node that still runs is looked at again."""
 
@@ -54,6 +57,9 @@ class SqlFlows(StoreFlows):
     def __init__(self, store: FlowStore, sql: FlowSql) -> None:
         self._rows, self._jobs, self._store_jobs, self._get = store._rows, store._jobs, store.insert, store.get
         self._sql, self._job_sql = sql, store._sql
+        self._turns = Turns()
+        self._summed_at, self._ended_nodes = -_SUMMED_EVERY, 0
+        """When the nodes of ended flows were summed up last, and how many there were."""
         self._looked_at = b""
         """The job that was checked last of those that wait for a signal."""
 
@@ -106,21 +112,30 @@ class SqlFlows(StoreFlows):
 
     # What is left over. Each part begins with a look without locks, since mostly there is nothing.
 
-    def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
-        parts = self._release, self._wake_left, self._delete, self._drop_signals
-        return any(part(now, limit) for part in parts)
+    def release_more(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        return self._release(now, limit) or self._wake_left(now)
+
+    def tidy(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        return self._delete(now, limit) or self._drop_signals(now, limit)
 
     def _release(self, now: int, limit: int) -> bool:
+        return self._turns.take(lambda after, most: self._release_next(after, now, most), limit)
+
+    def _release_next(self, after: bytes, now: int, most: int) -> tuple[bytes | None, int]:
+        """Releases up to so many nodes of the first flow behind this one that has some: the flow, and how many."""
         # By the flow of each gate: there may be very many flows, but few gates are open.
         phases = ", ".join(str(int(phase)) for phase in RELEASING)
         moving = f"EXISTS (SELECT 1 FROM {self._sql.tables}flow f WHERE f.id = g.flow AND f.phase IN ({phases}))"
-        rows = self._rows(self._sql.gates(f"next >= 0 AND {moving} ORDER BY flow, first LIMIT 1"))
-        if rows:
-            gate = gate_row(rows[0])
-            self._announce(self._write(lambda tables: release_gate(tables, gate, now, limit)))
-        return bool(rows)
+        where = f"next >= 0 AND flow > {self._sql.given(1)} AND {moving} ORDER BY flow, first LIMIT 1"
+        rows = self._rows(self._sql.gates(where), (after or bytes(16),))
+        if not rows:
+            return None, 0
+        flow = gate_row(rows[0]).flow
+        settled = self._write(lambda tables: release_flow(tables, flow, now, most))
+        self._announce(settled)
+        return flow, settled.released
 
-    def _wake_left(self, now: int, limit: int) -> bool:
+    def _wake_left(self, now: int) -> bool:
         """Goes on with a signal that has not woken all who wait."""
         rows = self._rows(next_waking(self._sql))
         for name, key in rows:
@@ -132,9 +147,10 @@ class SqlFlows(StoreFlows):
             self._write(lambda tables: tables.abandon(storing.id, now))
             return True
         ended = self._first(Phase.ENDED, HELD)
-        if ended is None or not (ended.at <= now or self._has_too_many()):
+        if ended is None or not (ended.at <= now or self._has_too_many(now)):
             return False
-        self._write(lambda tables: tables.delete_some(ended.id, now, limit, _POSTPONED))
+        if self._write(lambda tables: tables.delete_some(ended.id, now, limit, _POSTPONED)):
+            self._ended_nodes -= ended.size
         return True
 
     def _first(self, phase: Phase, at: int) -> FlowRow | None:
@@ -143,9 +159,14 @@ class SqlFlows(StoreFlows):
         rows = self._rows(self._sql.select(where), (at,))
         return flow_row(rows[0]) if rows else None
 
-    def _has_too_many(self) -> bool:
-        ((size,),) = self._rows(f"SELECT sum(size) FROM {self._sql.tables}flow WHERE phase = {int(Phase.ENDED)}")
-        return int(size or 0) > verbs.KEPT_NODES
+    def _has_too_many(self, now: int) -> bool:
+        """Whether ended flows have too many nodes. They are summed up once a minute, since there may be very many; if
+        there are too many, once for each time of a call, since other hosts delete them too."""
+        every = 1 if self._ended_nodes > verbs.KEPT_NODES else _SUMMED_EVERY
+        if abs(now - self._summed_at) >= every:
+            ((size,),) = self._rows(f"SELECT sum(size) FROM {self._sql.tables}flow WHERE phase = {int(Phase.ENDED)}")
+            self._summed_at, self._ended_nodes = now, int(size or 0)
+        return self._ended_nodes > verbs.KEPT_NODES
 
     def _drop_signals(self, now: int, limit: int) -> bool:
         if self._rows(f"SELECT 1 FROM {self._sql.tables}signal WHERE until > 0 AND until <= ?1 LIMIT 1", (now,)):

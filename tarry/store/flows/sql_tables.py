@@ -175,6 +175,10 @@ class SqlFlowTables(ABC):
         where = f"flow = {self.sql.given(1)} AND waits = 0 ORDER BY first"
         return [gate_row(row) for row in self.rows(self.sql.gates(where), (flow,))]
 
+    def open_gates(self, flow: bytes, most: int) -> list[GateRow]:
+        where = f"flow = {self.sql.given(1)} AND next >= 0 ORDER BY first LIMIT {most}"
+        return [gate_row(row) for row in self.rows(self.sql.gates(where), (flow,))]
+
     def save_gates(self, gates: Iterable[GateRow]) -> None:
         rows = [(gate.flow, gate.first, gate.count, gate.waits, gate.next) for gate in gates]
         if rows:
@@ -221,12 +225,12 @@ class SqlFlowTables(ABC):
         if row is not None and row.phase is Phase.STORING and row.at <= now - STORING_TIME:
             end_flow(self, abandoned(row), now, keep=0)
 
-    def delete_some(self, flow: bytes, now: int, limit: int, postponed: int) -> None:
-        """Deletes up to `limit` nodes or gates of an ended flow; if there are none, the flow. postponed: microseconds
-        after which a flow that has nodes which still run is looked at again."""
+    def delete_some(self, flow: bytes, now: int, limit: int, postponed: int) -> bool:
+        """Deletes up to `limit` nodes or gates of an ended flow; if there are none, the flow, and returns True.
+        postponed: microseconds after which a flow that has nodes which still run is looked at again."""
         row = self.lock((flow,)).get(flow)
         if row is None or row.phase is not Phase.ENDED:
-            return
+            return False
         if idle := self._ids(flow, f"(state >= 3 OR state = {CODE[State.BLOCKED]})", limit):
             self.delete_jobs(idle)
         elif self._ids(flow, "state >= 0", 1):
@@ -235,6 +239,8 @@ class SqlFlowTables(ABC):
         elif not self._drop_some_gates(flow, limit):
             self.delete_jobs((flow,))
             self.each(f"DELETE FROM {self.sql.tables}flow WHERE id = {self.sql.given(1)}", [(flow,)])
+            return True
+        return False
 
     def _ids(self, flow: bytes, where: str, limit: int) -> list[bytes]:
         """The ids of nodes of a flow of which that is true."""

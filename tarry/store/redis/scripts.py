@@ -47,7 +47,8 @@ _SCRIPTS = make_scripts(
         # A second run gives out other indices: those of the first are nobody's.
         Verb("grow_flow"),
         Verb("read_flows", _READS),
-        Verb("tend_flows"),
+        Verb("release_more"),
+        Verb("tidy_flows"),
         # Not repeatable: a second run finds the signal there, and does not know whom the first one woke.
         Verb("signal", flags="", repeatable=False),
         # Each piece begins behind the one before.
@@ -91,7 +92,8 @@ EXCHANGE_NODES = _SCRIPTS["exchange_nodes"]
 CHANGE_FLOW = _SCRIPTS["change_flow"]
 GROW_FLOW = _SCRIPTS["grow_flow"]
 READ_FLOWS = _SCRIPTS["read_flows"]
-TEND_FLOWS = _SCRIPTS["tend_flows"]
+RELEASE_MORE = _SCRIPTS["release_more"]
+TIDY_FLOWS = _SCRIPTS["tidy_flows"]
 SIGNAL = _SCRIPTS["signal"]
 WAKE_MORE = _SCRIPTS["wake_more"]
 READ_SIGNALS = _SCRIPTS["read_signals"]

@@ -24,6 +24,7 @@ from tarry.store.conformance.flows.flow_cases import (
     flow_of,
     node,
     numbers,
+    row_of,
     run,
     states,
     stored,
@@ -223,6 +224,46 @@ class FlowReleasing(FlowCase):
         end(store, [by_index[1]], BAD)
         end(store, [by_index[2]])
         assert states(store, flow) == "xdbb"
+
+    def test_many_gates_are_one_piece_of_work(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Pairs, each added in turn: what counts is how many nodes are released, not by how many gates."""
+        monkeypatch.setattr(verbs, "RELEASED_AT_ONCE", 1)
+        flow = stored(store, [parents for number in range(20) for parents in ([], [2 * number + 1])])
+        end(store, taken(store))
+        assert states(store, flow).count("b") == 19
+        assert store.flows.release_more(NOW, 10)
+        assert states(store, flow).count("b") == 9
+        assert store.flows.release_more(NOW, 10)
+        assert states(store, flow).count("b") == 0
+        assert not store.flows.release_more(NOW, 10)
+
+    def test_flows_take_turns(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A flow with much left to release holds up no other, whichever comes first."""
+        if self.shards > 1:
+            pytest.skip("each shard releases so many")
+        monkeypatch.setattr(verbs, "RELEASED_AT_ONCE", 1)
+        large = [stored(store, [[], *([1] for _ in range(40))]) for _ in range(3)]
+        end(store, taken(store))
+        for _ in range(3):
+            assert store.flows.release_more(NOW, 5)
+        # One of them had a node released by the change that ended its parent.
+        assert sorted(states(store, flow).count("r") for flow in large) == [5, 5, 6]
+        for _ in range(3):
+            assert store.flows.release_more(NOW, 5)
+        assert sorted(states(store, flow).count("r") for flow in large) == [10, 10, 11]
+
+    def test_old_flows_go_while_others_are_released(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Deleting is a part of its own."""
+        monkeypatch.setattr(verbs, "RELEASED_AT_ONCE", 1)
+        old = stored(store, [[]])
+        end(store, taken(store))
+        large = stored(store, [[], *([1] for _ in range(20))])
+        end(store, taken(store))
+        at = row_of(store, old).at
+        while store.flows.tidy(at, 5):
+            pass
+        assert store.flows.get(old) is None
+        assert states(store, large).count("b") >= 19
 
 
 def _tend_by_pieces(store: Store) -> None:

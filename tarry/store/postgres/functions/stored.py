@@ -47,12 +47,12 @@ class FunctionSet(Struct, frozen=True):
         return not is_older and digest != self.digest
 
 
-REVISION = 6
+REVISION = 7
 """One more with each change of a function: `tests/store/test_postgres_functions.py` has the digest of each."""
 _OF_JOBS = ("insert_v2", "insert", "ended", "apply_v2", "apply", "promote", "exchange_v2", "exchange", "queues")
 OF_FLOWS = (
     "release", "finish_flow", "settle_flows", "wake_waiting", "exchange_nodes", "insert_flow", "change_flow",
-    "release_gate", "signal_v2", "signal",
+    "release_flow", "release_gate", "signal_v2", "signal",
 )  # fmt: skip
 """Those that name the tables of flows: these must be there first."""
 FUNCTIONS = FunctionSet(REVISION, tuple(map(read_function, OF_FLOWS + _OF_JOBS)))

@@ -156,41 +156,68 @@ end
 -- Cost: three reads.
 function lib.read_flows() return {lib.fetch(lib.FLOWS, ARGV), lib.fetch_records(ARGV)} end
 
--- tend_flows: one part of what is left to do: releases nodes, else deletes nodes or a flow, else signals.
+-- release_more: releases nodes whose gates are open; else goes on with a signal that has not woken all who wait.
 -- Keys: as exchange_nodes.
--- Arguments: now, limit, how many nodes of ended flows are kept, microseconds after which a flow that is not stored
--- whole is deleted, the note of such a one, the member of `awaited` that was checked last, or nothing; how many jobs to
--- wake for a signal that has not woken all who wait.
--- Answer: 1 if there may be more to do, else 0; the member that was checked last.
--- Cost: five reads if there is nothing. Else as many jobs as the limit, as for a flow of exchange_nodes.
-function lib.tend_flows()
+-- Arguments: now, how many nodes to release, of how many flows, how many jobs to wake.
+-- Answer: 1 if there may be more to do, else 0.
+-- Cost: two reads if there is nothing. Else as many jobs as the limit, as for flows of exchange_nodes.
+function lib.release_more()
   local now, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
-  if lib.release_more(now, limit) or lib.delete_more(now, limit) then
+  if lib.release_in_turn(now, limit, ARGV[3]) then
     lib.end_settling()
-    return {1, ARGV[6]}
+    return 1
   end
   local address = lib.call('HRANDFIELD', lib.WAKING)
-  if address then
-    lib.end_waking(lib.wake_next(address, ARGV[7], lib.pack('>I8', ARGV[1])))
+  if not address then return 0 end
+  lib.end_waking(lib.wake_next(address, ARGV[4], lib.pack('>I8', ARGV[1])))
+  return 1
+end
+
+-- tidy_flows: deletes nodes of a flow, or the flow, else signals.
+-- Keys: as exchange_nodes.
+-- Arguments: now, limit, how many nodes of ended flows are kept, microseconds after which a flow that is not stored
+-- whole is deleted, the note of such a one, the member of `awaited` that was checked last, or nothing.
+-- Answer: 1 if there may be more to do, else 0; the member that was checked last.
+-- Cost: five reads if there is nothing. Else as many jobs as the limit, as for a flow of exchange_nodes.
+function lib.tidy_flows()
+  local now, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
+  if lib.delete_more(now, limit) then
+    lib.end_settling()
     return {1, ARGV[6]}
   end
   local found, more = lib.drop_signals(now, limit)
   return {more and 1 or 0, found and ARGV[6] or lib.drop_waits(ARGV[6])}
 end
 
--- Releases nodes of the first gate that is open; answers whether there was one.
-function lib.release_more(now, limit)
-  for _, flow in ipairs(lib.call('ZRANGE', lib.MOVING, '0', '99')) do
-    local row, member = lib.read_flow(flow), lib.gates_in(lib.OPEN_GATES, flow, 1)[1]
-    if row and member and lib.releases(row) then
-      local one = lib.settling(row, now, limit)
-      one.opened = lib.read_gates(flow, {member})
+-- Releases up to so many nodes of up to so many flows, each of which is then behind the others; answers whether there
+-- were any.
+function lib.release_in_turn(now, limit, flows)
+  local found, left = false, limit
+  for _, flow in ipairs(lib.call('ZRANGE', lib.MOVING, '0', flows - 1)) do
+    if left <= 0 then break end
+    local row = lib.read_flow(flow)
+    local gates = row and lib.releases(row) and lib.open_gates(flow, left) or {}
+    if #gates > 0 then
+      local one = lib.settling(row, now, left)
+      one.opened, found = gates, true
       lib.finish_settling(one)
-      return true
+      left = one.most
+      lib.call('ZADD', lib.MOVING, lib.call('ZRANGE', lib.MOVING, '-1', '-1', 'WITHSCORES')[2] + 1, flow)
+    else
+      lib.call('ZREM', lib.MOVING, flow)
     end
-    lib.call('ZREM', lib.MOVING, flow)
   end
-  return false
+  return found
+end
+
+-- The first open gates of a flow that have so many nodes to release.
+function lib.open_gates(flow, most)
+  local gates, left = {}, most
+  for _, gate in ipairs(lib.read_gates(flow, lib.gates_in(lib.OPEN_GATES, flow, most))) do
+    if left <= 0 then break end
+    gates[#gates + 1], left = gate, left - (gate.first + gate.count - gate.next)
+  end
+  return gates
 end
 
 -- Ends a flow that was not stored in time, or deletes nodes of one that has ended; answers whether there was one.

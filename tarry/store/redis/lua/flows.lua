@@ -10,7 +10,7 @@ function lib.phase_key(phase) return lib.P .. 'flowat:' .. string.format('%d', p
 function lib.gates_key(flow) return lib.P .. 'gates:' .. lib.sub(flow, 1, 12) end
 -- Sorted sets, whose scores are all 0, of gates that wait for nothing more (12 bytes of the flow, 4 of the first node):
 -- those that are open, with nodes to release; and those that are held. And of flows that may have open gates, and whose
--- phase lets them be released.
+-- phase lets them be released: those served longest ago first.
 lib.OPEN_GATES = lib.P .. 'open'
 lib.HELD_GATES = lib.P .. 'withheld'
 lib.MOVING = lib.P .. 'moving'
@@ -90,7 +90,7 @@ function lib.save_gate(flow, gate)
   if gate.next >= 0 then
     lib.call('ZADD', lib.OPEN_GATES, '0', member)
     lib.call('ZREM', lib.HELD_GATES, member)
-    if lib.releases(flow) then lib.call('ZADD', lib.MOVING, '0', flow.id) end
+    if lib.releases(flow) then lib.call('ZADD', lib.MOVING, 'NX', '0', flow.id) end
   elseif gate.waits == 0 then
     lib.call('ZADD', lib.HELD_GATES, '0', member)
   end
@@ -268,7 +268,7 @@ function lib.finish_settling(one)
     if row.failed == 0 then row.note, row.undo = '', -math.abs(row.undo) end
   end
   if lib.releases(row) and not one.was_releasing and lib.gates_in(lib.OPEN_GATES, row.id, 1)[1] then
-    lib.call('ZADD', lib.MOVING, '0', row.id)
+    lib.call('ZADD', lib.MOVING, 'NX', '0', row.id)
   end
   lib.release_opened(one)
   local goes_on = row.active > 0 or row.phase == lib.STORING or row.phase == lib.ENDED
