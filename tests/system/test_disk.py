@@ -28,9 +28,9 @@ def test_a_full_disk_refuses_jobs_and_ends_those_it_has(scene: Scene, disk: Disk
     while (ran := scene.tarry("enqueue", "other.task", "--batch", "big", "--force")).status == 0:
         put += 25
         assert put < 4000, "the disk is never full"
-    assert [line for line in ran.err.splitlines() if "this app has no task" not in line] == [
-        f"tarry: {scene.database}: the disk is full; free some space and try again"
-    ]
+    (line,) = [line for line in ran.err.splitlines() if "this app has no task" not in line]
+    # A worker may have found it full first.
+    assert line.startswith(f"tarry: {scene.database}: the disk is full; free some space")
     assert len(scene.jobs()) == put
     scene.open("go")
     ours = until(lambda: _ended(scene, 3001), 60)
@@ -56,7 +56,7 @@ def test_a_full_disk_is_freed_by_deleting_jobs_also_with_nobody_at_work(scene: S
     while (ran := scene.tarry("enqueue", "other.task", "--batch", "big", "--force")).status == 0:
         stored += 50
         assert stored < 1000, "the disk is never full"
-    assert ran.err.splitlines()[-1] == f"tarry: {scene.database}: the disk is full; free some space and try again"
+    assert ran.err.splitlines()[-1].startswith(f"tarry: {scene.database}: the disk is full; free some space")
     assert len(scene.jobs()) == stored
     deleted = scene.tarry("jobs", "delete", "--task", "other.task", "--yes")
     assert (deleted.status, deleted.out) == (0, f"{stored} of {stored} jobs deleted\n"), deleted

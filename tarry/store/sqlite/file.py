@@ -22,6 +22,7 @@ from tarry.store.creation import check_creation
 from tarry.store.shared.deadline import left
 from tarry.store.sqlite import sql, wal, wal_index
 from tarry.store.sqlite.database import Database, connect
+from tarry.store.sqlite.reserve import most_logged
 from tarry.store.sqlite.schema import SCHEMA_VERSION, bring_up, drop_statistics, has_statistics, version
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> Non
     wal.check(database, path)
     database.execute("PRAGMA cache_size=-65536")
     database.execute("PRAGMA mmap_size=0")
-    # 2000 pages are 8 MB: the room in reserve (`sqlite.reserve.ROOM`) has to be larger.
-    database.execute("PRAGMA wal_autocheckpoint=2000")
+    pages = most_logged(path.parent) // database.pragma("page_size")
+    database.execute(f"PRAGMA wal_autocheckpoint={pages}")
     database.execute("PRAGMA journal_size_limit=67108864")
     # A write lock only if there is something to do: the caller may hold it already, in another connection.
     if found != SCHEMA_VERSION:
@@ -108,6 +109,21 @@ def to_wal(connection: Database) -> None:
             if time.monotonic() > until:
                 raise
             time.sleep(random.uniform(0.001, 0.01))
+
+
+def free_bytes(database: Database) -> int:
+    """The bytes in the file that hold nothing."""
+    return int(database.pragma("freelist_count") * database.pragma("page_size"))
+
+
+def merge_log(database: Database) -> bool:
+    """Writes the log into the file, so that the next transaction uses its room again; False if not all of it could
+    be."""
+    try:
+        busy, logged, merged = database.execute("PRAGMA wal_checkpoint").get
+    except apsw.FullError:
+        return False
+    return not busy and logged == merged
 
 
 class transaction:  # noqa: N801 - used as a function
@@ -198,10 +214,15 @@ _DAMAGE = (apsw.CorruptError, apsw.NotADBError)
 _FAILED_READS = (apsw.SQLITE_IOERR_READ, apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
 
 
-def call_again(call: Callable[[], Answer], path: Path) -> Answer:
-    """What the call answers; it is called a second time if a read failed. call: a whole transaction, or a read."""
+def call_again(call: Callable[[], Answer], path: Path, make_room: Callable[[], bool] = lambda: False) -> Answer:
+    """What the call answers; it is called a second time if a read failed, or if the disk was full and `make_room`
+    answers True. call: a whole transaction, or a read."""
     # SQLite says that a file is damaged, too, where the disk could not read it just now.
     try:
+        return call()
+    except apsw.FullError:
+        if not make_room():
+            raise
         return call()
     except (*_DAMAGE, apsw.IOError) as error:
         if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) not in _FAILED_READS:

@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import apsw
-
 from tarry.errors import QueueFull, StoreFull
 from tarry.model.bound import Bound
 from tarry.model.change import Change
@@ -32,6 +30,7 @@ from tarry.store.shared.pruning import Finished, Pruning
 from tarry.store.shared.sql_store import Row, ScanningSqlStore, SqlFinishedJobs
 from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
 from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.sqlite import file as sqlite_file
 from tarry.store.sqlite import forked, sql
 from tarry.store.sqlite.apply import ChangeGroups, SomeInvalid, apply_changes
 from tarry.store.sqlite.connection import Statements
@@ -86,7 +85,7 @@ class SqliteStore(ScanningSqlStore):
         self._reserve = Reserve(self.path)
         # Only workers keep the reserve: it is for settling what runs.
         if not durable:
-            self._reserve.keep()
+            self._reserve.keep(sqlite_file.free_bytes(self._db))
         self._closed = False
         forked.watch(self)
 
@@ -192,7 +191,13 @@ class SqliteStore(ScanningSqlStore):
     ) -> Exchange:
         self._guard.check()
         with self._lock, self._errors:
-            return call_again(partial(self._exchange_locked, changes, wants, limit, owner, lease, now), self.path)
+            exchange = partial(self._exchange_locked, changes, wants, limit, owner, lease, now)
+            return call_again(exchange, self.path, self._make_room)
+
+    def _make_room(self) -> bool:
+        has_room = self._reserve.spend()
+        # The next transaction uses the room of the log again.
+        return sqlite_file.merge_log(self._db) or has_room
 
     def _exchange_locked(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
@@ -201,13 +206,7 @@ class SqliteStore(ScanningSqlStore):
         # An idle worker looks without the write lock, so that it does not stand in a producer's way.
         if not changes and not self._worth_claiming(wants, limit, now):
             return Exchange([], [], self._next_due())
-        try:
-            answer = self._exchange(changes, wants, limit, owner, lease, now)
-        except apsw.FullError:
-            # The transaction was rolled back, so it can run once more in the room of the reserve.
-            if not self._reserve.spend():
-                raise
-            answer = self._exchange(changes, wants, limit, owner, lease, now)
+        answer = self._exchange(changes, wants, limit, owner, lease, now)
         has_work = self._lanes.has_made_room or self._has_released
         reasons = wake_reasons(changes, has_work) if changes or answer.jobs else ()
         # An insert of many jobs wakes one worker, which may take only a part of them.
@@ -306,7 +305,7 @@ class SqliteStore(ScanningSqlStore):
         with self._lock, self._errors:
             # Pruning comes often enough for the 10 s that the error of `_check_insert` promises.
             if not self._durable:
-                self._reserve.keep(self._db.pragma("freelist_count") * self._db.pragma("page_size"))
+                self._reserve.keep(sqlite_file.free_bytes(self._db))
         return super().prune(now, most_bytes, limit, by_queue)
 
     def pause(self, queue: str, paused: bool) -> None:
@@ -367,7 +366,7 @@ class SqliteStore(ScanningSqlStore):
 
     def diagnostics(self) -> list[Diagnostic]:
         with self.lend() as db:
-            return diagnose(db, self.path, SCHEMA_VERSION)
+            return [*diagnose(db, self.path, SCHEMA_VERSION), self._reserve.describe()]
 
     def close(self) -> None:
         # In a forked child that never used the store everything is the parent's: nothing here is to be closed.
