@@ -35,7 +35,7 @@ SENTENCES: Mapping[str, str] = {
     "key": "Limit %(limit)s is reached for its key: %(running)s of %(most)s run.",
     "rate": "Limit %(limit)s allows the next start in %(time)s.",
     "external": "Other programs take jobs of queue %(queue)s. Pools that serve all queues leave it to them.",
-    "gone": "It is of a broadcast, for %(name)s, which does not run any more: it is cancelled when it expires.",
+    "gone": "It is of a broadcast, for %(name)s, which does not run any more: it will be cancelled.",
     "no_host": "No master is known to run.",
     "unserved": "No pool of a master that runs serves queue %(queue)s.",
     "no_worker": "No worker of the pools that serve queue %(queue)s is ready.",

@@ -49,6 +49,7 @@ from tarry.model.outcome import (
     TimedOut,
     Unknown,
     Unsuccessful,
+    has_started,
     outcome_note,
     record_note,
 )
@@ -63,10 +64,8 @@ UNKNOWN_TASK = "UnknownTask"
 """The type in the note of a job whose task the worker that claimed it does not know."""
 
 _SECOND_CRASH_DELAY = 5 * SECOND
-# Time for the other job that is near poison to end, on this worker or another.
-_QUARANTINE = 1 * SECOND
-# Bounded, so that once a worker knows the task the job is found soon.
-_UNKNOWN_DELAY, _UNKNOWN_DELAY_MAX = 1 * SECOND, 60 * SECOND
+_QUARANTINE = 1 * SECOND  # for the other job that is near poison to end, on this worker or another
+_UNKNOWN_DELAY, _UNKNOWN_DELAY_MAX = 1 * SECOND, 60 * SECOND  # once a worker knows the task, the job is found soon
 
 
 class Rules(Struct, frozen=True):
@@ -140,22 +139,22 @@ def _after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int) -> C
     if isinstance(outcome, Suspended):
         return _suspended(job, outcome, now)
     change = with_bounded_note(_after_all_but_success(job, outcome, rules, now))
+    # What has started in time must not expire while it waits to go on, or for its next attempt.
+    if job.expires and change.to in (State.READY, State.SCHEDULED) and has_started(outcome):
+        change = replace(change, expires=0)
     change = _recorded(job, change, attempts.outcome_name(outcome), now, attempts.error_of(outcome, change.note))
     # Only a delay can end too early: a job that is ready already has nothing to wait for.
     if unsure and change.to is State.SCHEDULED and change.due is not None:
-        # Never too short: `now` may be behind the store's clock.
         return replace(change, due=change.due + unsure)
     return change
 
 
 def _suspended(job: Job, outcome: Suspended, now: int) -> Change:
     """No record of an attempt: it is not over, and the task goes on where it was."""
-    # It has started in time, so it must not expire while it sleeps.
-    expires = 0 if job.expires else None
     until, awaits = outcome.until, outcome.awaits
     if pause_after(outcome.idle):
         until, awaits = after_pause(now if awaits else until, now, outcome.idle), None
-    return _change(job, initial_state(until, now), now, due=until, note=job.note, expires=expires, awaits=awaits)
+    return _change(job, initial_state(until, now), now, due=until, note=job.note, expires=0, awaits=awaits)
 
 
 def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: int) -> Change:
@@ -232,8 +231,8 @@ def move(
 ) -> Change:
     """Gives a waiting job another time, queue or priority."""
     refusals.refuse_unless_waiting(job)
-    when = job.due if due is None else due
-    return _change(job, initial_state(when, now), now, due=when, note=job.note, queue=queue, priority=priority)
+    due = job.due if due is None else due
+    return _change(job, initial_state(due, now), now, due=due, note=job.note, queue=queue, priority=priority)
 
 
 def replace_call(job: Job, by: Job, now: int) -> Change:
@@ -260,7 +259,7 @@ def give_back(job: Job, now: int, *, delay: int = 0, priority: int | None = None
     priority: another priority; None: unchanged."""
     refusals.refuse_unless_running(job)
     due = now + delay if delay > 0 else min(job.due, now)
-    change = _change(job, initial_state(due, now), now, due=due, note=job.note, priority=priority)
+    change = _change(job, initial_state(due, now), now, due=due, note=job.note, priority=priority, expires=0)
     return _recorded(job, change, attempts.GIVEN_BACK, now)
 
 
@@ -286,8 +285,9 @@ def by_hand(job: Job, change: Change, act: attempts.JobAct) -> Change:
     """A change that a person or program makes to the job, with the record of who it was."""
     if change.to is None:
         return change
-    before = job.attempts if change.attempts is None else change.attempts
-    return replace(change, attempts=attempts.with_act(before, act))
+    return replace(
+        change, attempts=attempts.with_act(job.attempts if change.attempts is None else change.attempts, act)
+    )
 
 
 def forget(job: Job) -> Change:
@@ -369,8 +369,7 @@ def _failed(
     delay = None if final else retry_of(job.headers, rules.retry).delay(failures, kinds, job.id, age(job, now), asked)
     if delay is None:
         return _finished(job, State.DEAD, rules, now, text, failures)
-    due = now + delay
-    return _failure(job, now, due, text, failures=failures)
+    return _failure(job, now, now + delay, text, failures=failures)
 
 
 def _failure(job: Job, now: int, due: int, text: bytes, **numbers: int) -> Change:
@@ -393,8 +392,8 @@ def _lost(job: Job, rules: Rules, now: int, why: str) -> Change:
 
 
 def _unknown(job: Job, now: int) -> Change:
-    """For a task that this worker does not know: waits briefly at first, then longer, up to a minute."""
-    # A rolling deployment is normal: another worker, or the next release, knows the task.
+    """For a task that this worker does not know: waits briefly at first, then longer, up to a minute. A rolling
+    deployment is normal: another worker, or the next release, knows it."""
     delay = min(_UNKNOWN_DELAY << min(max(job.epoch - 1, 0), 20), _UNKNOWN_DELAY_MAX)
     text = outcome_note(UNKNOWN_TASK, f"no worker that claimed it knows the task {job.task}")
     return _change(job, State.SCHEDULED, now, due=now + delay, note=text)

@@ -47,7 +47,10 @@ class Lost(Struct, frozen=True, gc=False):
 
 
 class Released(Struct, frozen=True, gc=False):
-    """The worker interrupted it, or never started it. It is requeued and no attempt is counted."""
+    """The worker interrupted it, or never started it. It is requeued and no attempt is counted. has_started: its code,
+    or another program, had it."""
+
+    has_started: bool = False
 
 
 class Snoozed(Struct, frozen=True, gc=False):
@@ -98,6 +101,12 @@ RECORD_ERROR = "RecordError"
 def record_error(error: BaseException) -> Raised:
     """The outcome of a job of which something stored cannot be used: no other attempt can help."""
     return Raised(record_note(error), (RECORD_ERROR,), final=True)
+
+
+def has_started(outcome: Unsuccessful) -> bool:
+    """Whether the job had started when its attempt ended so. Of one that was lost with its worker nobody knows: it
+    counts as started, since a worker took it in time."""
+    return not isinstance(outcome, Unknown | Quarantined) and outcome != Released()
 
 
 def record_note(error: BaseException) -> bytes:

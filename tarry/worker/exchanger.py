@@ -141,7 +141,7 @@ class Exchanger:
 
     def release_all(self) -> None:
         """Puts all jobs in line to be settled, running ones as released. The caller makes an exchange next."""
-        self.unsettled += [(running, Released()) for running in self.held.values()]
+        self.unsettled += [(running, Released(bool(running.started))) for running in self.held.values()]
         self.unsettled += self.postponed
         self.postponed = []
         self.held.clear()

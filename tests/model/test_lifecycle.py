@@ -226,6 +226,32 @@ def test_what_is_given_back_is_as_it_was(job: Job, kind: outcome.Outcome, rules:
     assert change.to is State.READY, "also where the clock was set back while it ran"
 
 
+STARTED = [
+    outcome.Raised(b"{}"),
+    outcome.Raised(b"{}", after=MINUTE),
+    outcome.TimedOut(b"{}"),
+    outcome.Lost(on=True),
+    outcome.Lost(on=False),
+    outcome.Released(has_started=True),
+    outcome.Snoozed(MINUTE),
+    outcome.Suspended(NOW + DAY),
+]
+
+
+@pytest.mark.parametrize("kind", STARTED)
+def test_a_job_that_has_started_does_not_expire(kind: outcome.Outcome) -> None:
+    """However its attempt ends; what it waits for then is no start."""
+    job = job_in(State.RUNNING, expires=NOW - 1)
+    change = ended(job, kind, Rules(retry=Retry(3)))
+    assert (change.to in (State.READY, State.SCHEDULED), change.expires) == (True, 0)
+    assert lifecycle.give_back(job, NOW).expires == 0
+
+
+@pytest.mark.parametrize("kind", [outcome.Released(), outcome.Unknown(), outcome.Quarantined()])
+def test_a_job_that_was_taken_and_not_started_expires(kind: outcome.Outcome) -> None:
+    assert ended(job_in(State.RUNNING, expires=NOW + 1), kind, Rules()).expires is None
+
+
 @given(strategies.running, st.integers(0, DAY), st.none() | st.integers(-5, 5))
 def test_what_a_taker_gives_back_counts_nothing(job: Job, delay: int, priority: int | None) -> None:
     change = lifecycle.give_back(job, NOW, delay=delay, priority=priority)
@@ -349,7 +375,7 @@ def test_a_suspended_job_goes_on_in_the_same_attempt(awaits: Awaited | None) -> 
 
 def test_a_sleep_that_is_over_makes_ready() -> None:
     change = ended(job_in(State.RUNNING), outcome.Suspended(NOW), Rules())
-    assert (change.to, change.expires) == (State.READY, None)
+    assert (change.to, change.expires) == (State.READY, 0)
 
 
 def test_an_unknown_task_waits_longer_each_time_up_to_a_minute() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tarry import App, Cancel, Fail, JobFailed, Retry, Snooze, current_job
 from tarry.client.task import Task
+from tarry.model.verdict import RetryAfter
 from tests.worker.bench import LIMIT, Bench, finished, note, until
 
 
@@ -167,6 +168,24 @@ def test_a_job_that_cannot_start_in_time_is_cancelled(bench: Bench, kind: str) -
     assert (note(job)["type"], runs) == ("Expired", [])
     assert bench.app.tasks[kind].using(expires=60).enqueue().result(LIMIT) is None
     assert runs == [1]
+
+
+@pytest.mark.parametrize("again", [Snooze(0.3), RetryAfter(0.3)], ids=["snooze", "retry"])
+def test_a_job_that_has_started_in_time_is_tried_again_after_its_expiry(bench: Bench, again: Exception) -> None:
+    runs: list[int] = []
+
+    @bench.app.task(name="twice", expires=60, retry=Retry(None))
+    def twice() -> str:
+        runs.append(1)
+        if len(runs) == 1:
+            raise again
+        return "done"
+
+    bench.work()
+    job = twice.using(expires=0.2).enqueue()
+    until(lambda: len(runs) == 1 and job.state == "scheduled")
+    assert job.record().expires == 0
+    assert (job.result(LIMIT), len(runs)) == ("done", 2)
 
 
 def test_an_unknown_task_waits_longer_and_longer_for_a_worker_that_knows_it(

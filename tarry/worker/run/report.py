@@ -162,7 +162,7 @@ def _of_interrupt(running: Running, error: BaseException) -> Outcome:
     if running.interrupt is TimeLimit:
         return TimedOut(outcome.outcome_note("TimeLimit", _late(running), format_traceback(error)))
     # The job is not ours any more: the store will refuse this outcome.
-    return Released()
+    return Released(has_started=True)
 
 
 def _late(running: Running) -> str:

@@ -6,13 +6,16 @@ from typing import Any, cast
 
 import pytest
 
-from tarry import App, HostNotFound, JobCancelled, ResultTimeout
+from tarry import App, HostNotFound, JobCancelled, ResultTimeout, Snooze
 from tarry.client.clock import FakeClock
-from tarry.keeper.broadcasts import BroadcastChore
+from tarry.keeper.broadcasts import GONE_AFTER, BroadcastChore
 from tarry.keeper.hosts import HostEntry
 from tarry.model import lifecycle
-from tarry.model.duration import SECOND
+from tarry.model.duration import MINUTE, SECOND
 from tarry.model.flow.own_queues import own_queue
+from tarry.model.job import State
+from tarry.store import owner
+from tarry.store.base import Query
 from tarry.store.flows.flows import FlowQuery
 from tarry.store.hosts import LOST_AFTER, Host, PoolFigures, WorkerFigures
 from tarry.store.memory import MemoryStore
@@ -128,6 +131,34 @@ def test_a_host_that_never_takes_its_job_gives_none(
     clock.time += 2 * SECOND
     expire(app)
     assert flow.result(timeout=0) == {"web-1|1.1:0:0": 5, "web-2|1.1:0:0": None}
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_a_job_that_has_started_and_whose_worker_is_gone_gives_none(
+    app: App, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, is_dead: bool
+) -> None:
+    """It was to be tried again, by nobody else. A host that cannot be seen may be cut off only."""
+    name = "web-1|1.1:1:1"
+
+    @app.task(name="again")
+    def again() -> None:
+        raise Snooze("1m")
+
+    live(store, host("web-1", 2))
+    again.using(per="worker").broadcast()
+    assert drain(app, name) == 1
+    expire(app)
+    clock.time += max(LOST_AFTER, MINUTE) + SECOND
+    live(store, host("web-2"))
+    assert app.drain() == 0, "it is ready again"
+    monkeypatch.setattr(owner, "is_dead", lambda dead: is_dead and dead == name)
+    expire(app)
+    assert len(store.find(Query((State.CANCELLED,), own_queue(name)))) == is_dead
+    clock.time += GONE_AFTER + SECOND
+    live(store, host("web-2"))
+    expire(app)
+    (gone,) = store.find(Query((State.CANCELLED,), own_queue(name)))
+    assert b"does not run any more" in gone.note
 
 
 def test_only_jobs_of_broadcasts_expire_before_somebody_claims_them(app: App, store: MemoryStore) -> None:

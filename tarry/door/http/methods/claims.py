@@ -320,7 +320,7 @@ def _outcome(call: ApiCall, order: FinishOrder | FailOrder | ReleaseOrder) -> Ou
         _check_json(result)
         return Returned(result)
     if isinstance(order, ReleaseOrder):
-        return Released() if order.delay is None else Snoozed(_span(order.delay, "delay"))
+        return Released(has_started=True) if order.delay is None else Snoozed(_span(order.delay, "delay"))
     error, after = order.error, None if order.retry_after is None else _span(order.retry_after, "retry_after")
     note = outcome_note(error.type, error.message, error.traceback)
     return Raised(note, (error.type,), order.final, after)
