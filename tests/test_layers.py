@@ -15,13 +15,14 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tarry"
 ROOT = "tarry"
 """The layer of tarry/__init__.py."""
 
-_BELOW = "errors files terminal tracebacks model settings config store tasks client"
+_BELOW = "errors files forks terminal tracebacks model settings config store tasks client"
 _SETTINGS = "defaults kinds server_settings calendar_settings metrics_settings"
 _ALL = f"{_BELOW} worker keeper embedded push app metrics alert door remote runtime {_SETTINGS}"
 
 ROOMS: Mapping[str, tuple[str, str]] = {
     "errors": ("what may go wrong, by name", ""),
     "files": ("files that only their owner may read", ""),
+    "forks": ("signal handlers of forked children", ""),
     "terminal": ("text that is harmless on a terminal", ""),
     "tracebacks": ("tracebacks that begin in the code of the app", ""),
     "model": ("what a job is and becomes", ""),
@@ -38,9 +39,9 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "store": ("the verbs, on each engine", "errors files model config"),
     "tasks": ("what a task is, its arguments, its hooks", "errors model config store"),
     "client": ("enqueue, look, wait", "errors model config store tasks"),
-    "worker": ("claims and settles, and runs each attempt", "errors tracebacks model config store tasks client"),
+    "worker": ("claims and settles, and runs each attempt", "errors forks tracebacks model config store tasks client"),
     "keeper": ("a host's chores", "errors model config store tasks client worker"),
-    "embedded": ("workers without a master", "errors model config store tasks client worker keeper"),
+    "embedded": ("workers without a master", "errors forks model config store tasks client worker keeper"),
     "push": ("HTTP tasks: endpoints, their rules, deliveries", f"{_BELOW} worker keeper embedded"),
     "app": ("App: all of the above, as users have it", f"{_BELOW} worker keeper embedded push defaults"),
     "compat": (
@@ -57,7 +58,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "instrument": ("what observers add to an app", f"{_BELOW} worker app metrics"),
     "web": ("apps within web applications: their lifespan, progress as events", f"{_BELOW} embedded app"),
     # Not even by way of the app: a master must be able to live without a store and without anybody's code.
-    "runtime": ("the master and its processes", "errors files terminal model"),
+    "runtime": ("the master and its processes", "errors files forks terminal model"),
     "process": ("what the master's children do", f"{_ALL} {ROOT}"),
     "testing": ("the fixture `jobs`", f"{_ALL}"),
     ROOT: ("what `import tarry` has", f"{_ALL}"),
@@ -73,6 +74,7 @@ ALLOWED: Mapping[str, set[str]] = {room: set(may.split()) for room, (_, may) in 
 OUTSIDE: Mapping[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "forks": set(),
     "terminal": set(),
     "model": {"msgspec", "cronsim"},
     "runtime": {"msgspec"},

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from types import FrameType, TracebackType
 from typing import Any
 
+from tarry import forks
 from tarry.config import Pool
 from tarry.errors import ConfigError, StoreError
 from tarry.keeper.chores import Keeper
@@ -303,9 +304,16 @@ def handle_signals(worker: LocalWorker, *numbers: int) -> Iterator[None]:
     def forward(number: int, frame: FrameType | None) -> None:
         worker.receive_signal(number)
 
+    def reset_in_child() -> None:
+        for number in numbers:
+            if signal.getsignal(number) is forward:
+                forks.reset_handler(number)
+
     previous = {number: signal.signal(number, forward) for number in numbers}
+    forks.add(reset_in_child)
     try:
         yield
     finally:
+        forks.remove(reset_in_child)
         for number, handler in previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from tarry import files
+from tarry import files, forks
 from tarry.errors import MasterError
-from tarry.runtime.signals import ALL, unblock_signals
+from tarry.runtime.signals import unblock_signals
 
 _SERVING = b"serving:"
 # Python ignores these from its start: their default action would kill the process.
@@ -95,7 +95,7 @@ def _fork() -> int:
 
 def _reset_signals() -> None:
     """Resets signals that `nohup`, `&` or the parent process made us ignore or block."""
-    for number in ALL - {signal.SIGKILL, signal.SIGSTOP, *_PYTHON_IGNORES}:
+    for number in forks.ALL - {signal.SIGKILL, signal.SIGSTOP, *_PYTHON_IGNORES}:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     unblock_signals()

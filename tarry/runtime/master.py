@@ -385,7 +385,6 @@ class Master:
 
     def _inherit(self, role: Role) -> Sockets:
         """In a forked child: closes what belongs to the master alone. Returns the sockets at which the role accepts."""
-        self._signals.close_in_child()
         self._pid_file.close_in_child()
         self._close_sockets()
         return self._listeners.close_in_child(role.listens)

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
+from tarry import forks
 from tarry.errors import ConfigError
 from tarry.runtime.autoscaler import Range
 from tarry.runtime.board.layout import READY
@@ -20,7 +21,7 @@ from tarry.runtime.board.reader import process_name
 from tarry.runtime.board.slot import BoardSlot
 from tarry.runtime.logs import handlers
 from tarry.runtime.pipe import Message, MessagePipe
-from tarry.runtime.signals import ALL, Signals, unblock_signals
+from tarry.runtime.signals import Signals, unblock_signals
 from tarry.runtime.sockets.listeners import Addresses, Sockets
 
 KEEPER, CANARY, WATCHER = "keeper", "canary", "watcher"
@@ -248,11 +249,8 @@ def _detach_from_master() -> None:
     with contextlib.suppress(OSError):
         # The master kills the group, so that nothing that a job started outlives the child.
         os.setpgid(0, 0)
-    # It is the master's pipe.
-    signal.set_wakeup_fd(-1)
-    # The signals in _WANTED go straight from the master's handler to ours. In a process started with `nohup` or `&` the
-    # default is to ignore them: a signal that is pending at such a moment would be lost.
-    for number in ALL - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, *_WANTED}:
+    # Not those in _WANTED: after `nohup` or `&` they may be ignored, and one that is pending then would be lost.
+    for number in forks.ALL - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, *_WANTED}:
         if signal.getsignal(number) not in (signal.SIG_DFL, None):
             signal.signal(number, signal.SIG_DFL)
     # A job must not read what somebody types into the master's terminal.

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-ALL = frozenset(signal.valid_signals())
+from tarry import forks
 
 
 class Signals:
-    """While entered, the wanted signals only make `fileno()` readable. Main thread only."""
+    """While entered, the wanted signals only make `fileno()` readable. Main thread only. A forked child does not record
+    them: there they do what they do in any program."""
 
     def __init__(self, wanted: Iterable[int], ignored: Iterable[int] = ()) -> None:
         self._handlers: dict[int, Any] = dict.fromkeys(wanted, _record)
@@ -28,17 +29,21 @@ class Signals:
         # Before the handlers: once they are set, every signal must be recorded.
         self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, handler) for number, handler in self._handlers.items()}
+        forks.add(self._reset_in_child)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Restores the handlers from before."""
+        forks.remove(self._reset_in_child)
+        if self._read_fd < 0:  # in a forked child
+            return
         for number, handler in self._before.items():
             # None: the handler was not set from Python, so it cannot be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.set_wakeup_fd(self._wakeup_before)
-        self.close_in_child()
+        self._close()
 
     def ignore(self) -> None:
         """For a process that is about to end: no signal may kill it from now on."""
@@ -47,10 +52,18 @@ class Signals:
             signal.signal(number, signal.SIG_IGN)
             del self._before[number]
 
-    def close_in_child(self) -> None:
-        """In a forked child with blocked signals: stops recording. The child replaces the handlers itself."""
+    def _reset_in_child(self) -> None:
+        if (wakeup := signal.set_wakeup_fd(-1)) != self._write_fd:
+            signal.set_wakeup_fd(wakeup)  # a task has set it
+        for number in self._handlers:
+            if signal.getsignal(number) is _record:
+                forks.reset_handler(number)
+        self._close()
+
+    def _close(self) -> None:
         os.close(self._read_fd)
         os.close(self._write_fd)
+        self._read_fd = self._write_fd = -1
 
     def fileno(self) -> int:
         """Readable when a signal came."""
@@ -69,7 +82,7 @@ class Signals:
 @contextlib.contextmanager
 def block_signals() -> Iterator[None]:
     """Blocks all signals within; those that come are delivered afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, forks.ALL)
     try:
         yield
     finally:

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import select
 import signal
@@ -71,15 +72,32 @@ def test_they_do_not_cut_a_sleep_short() -> None:
         assert signals.take() == [signal.SIGALRM]
 
 
-def test_a_forked_child_that_forgets_them_does_not_take_its_parents() -> None:
+@pytest.mark.parametrize("number", WANTED)
+def test_a_forked_child_ends_by_its_signals_and_they_are_not_its_parents(number: int) -> None:
     with Signals(WANTED) as signals:
         child = os.fork()
         if child == 0:
-            signals.close_in_child()
-            os._exit(0)
-        os.waitpid(child, 0)
+            with contextlib.suppress(BaseException):
+                threading.Event().wait()
+            os._exit(7)
+        # At once: the child may not have run yet.
+        until(lambda: os.kill(child, number) or os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert status in ((7, -number) if number == signal.SIGINT else (-number,))
+        assert signals.take() == []
         signal_self(signal.SIGUSR1)
         assert signals.take() == [signal.SIGUSR1]
+
+
+def test_a_forked_child_has_no_descriptor_of_them_and_keeps_a_handler_of_a_task() -> None:
+    with Signals(WANTED):
+        signal.signal(signal.SIGUSR2, lambda number, frame: os._exit(9))
+        before = len(os.listdir("/dev/fd"))
+        child = os.fork()
+        if child == 0:
+            signal_self(signal.SIGUSR2 if len(os.listdir("/dev/fd")) == before - 2 else signal.SIGKILL)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "INT"), (signal.SIGUSR2, "USR2")])

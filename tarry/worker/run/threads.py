@@ -3,6 +3,7 @@ needs."""
 
 import contextlib
 import ctypes
+import os
 import signal
 import threading
 import time
@@ -10,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from queue import Empty, SimpleQueue
 from types import FrameType
 
+from tarry import forks
 from tarry.model.killing import TIMEOUT
+from tarry.model.outcome import Returned
 from tarry.tasks import own_loop
 from tarry.tasks.interrupts import CalledBack, Interrupted
 from tarry.tasks.running import Running
@@ -99,6 +102,7 @@ class Slot:
         context, runner, shield, disarm = self._context, self._runner, self._shield, self._disarm
         outcomes, reporter, cell, run = runner.outcomes, context.reporter, self.cell, attempt.run_sync
         reporter.thread(cell, self._thread)
+        depth = forks.depth
         while (running := line.get()) is not None:
             job = running.job
             running.started = time.monotonic()
@@ -113,6 +117,9 @@ class Slot:
                 # The interrupt hit just before the task began.
                 disarm(running)
                 outcome = report.outcome_of_error(running, late)
+            if forks.depth != depth:
+                # A child that the job has forked came back from it: it is no worker, and must not touch our board.
+                os._exit(0 if type(outcome) is Returned else 1)
             context.exit_if_cut_off(running)
             reporter.off(cell)
             outcomes.add(running, outcome, line.qsize() <= runner.refill_at)

@@ -1,0 +1,125 @@
+"""Tasks that start children of their own and end them: the child gets the signal, and the worker does not."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.project import until
+from tests.system.scene import APP, Scene
+
+CHILDREN = """
+
+import multiprocessing
+import subprocess
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+FORK, SPAWN = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
+
+
+def end(process) -> int:
+    process.start()
+    process.terminate()
+    process.join()
+    return process.exitcode
+
+
+@app.task
+def forked() -> int:
+    return end(FORK.Process(target=time.sleep, args=(60,)))
+
+
+@app.task
+def spawned() -> int:
+    return end(SPAWN.Process(target=time.sleep, args=(60,)))
+
+
+@app.task
+async def from_the_loop() -> int:
+    return await asyncio.to_thread(end, FORK.Process(target=time.sleep, args=(60,)))
+
+
+@app.task
+def pool() -> list[int]:
+    with FORK.Pool(2) as workers:
+        return workers.map(abs, [-1, -2])
+
+
+def kill_itself() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@app.task
+def executor() -> str:
+    with ProcessPoolExecutor(1, FORK) as workers:
+        try:
+            return workers.submit(kill_itself).result()
+        except BrokenProcessPool:
+            return "broken"
+
+
+@app.task
+def by_hand() -> int:
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    os.kill(child, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@app.task
+def fork_that_returns() -> int:
+    child = os.fork()
+    if child == 0:
+        return 1
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@app.task
+def command() -> int:
+    process = subprocess.Popen(["sleep", "60"])
+    process.terminate()
+    return process.wait()
+"""
+RESULTS = {
+    "forked": b"-15", "spawned": b"-15", "from_the_loop": b"-15", "pool": b"[1,2]", "executor": b'"broken"',
+    "by_hand": b"-15", "fork_that_returns": b"0", "command": b"-15",
+}  # fmt: skip
+WAYS = {
+    "worker": ["-m", "tarry", "worker"],
+    "run": ["-c", "import app; app.app.run()"],
+    "running": ["-c", "import app, time\nwith app.app.running(): time.sleep(600)"],
+}
+
+
+@contextlib.contextmanager
+def runs(scene: Scene, way: str) -> Iterator[None]:
+    if way == "master":
+        scene.serve()
+        yield
+        assert scene.tarry("stop").status == 0
+        return
+    process = subprocess.Popen([sys.executable, *WAYS[way]], cwd=scene.directory, env=scene.environ)
+    yield
+    process.terminate()
+    process.wait(30)
+
+
+@pytest.mark.parametrize("way", ["master", *WAYS])
+def test_the_jobs_end_and_so_do_their_neighbours(scene: Scene, way: str) -> None:
+    scene.write("app.py", APP + CHILDREN)
+    scene.write("tarry.toml", f'app = "app:app"\nstore = "sqlite:///{scene.database}"\n[pools.default]\nworkers = 1\n')
+    neighbours = scene.put("app.await_gate", "go", times=3)
+    with runs(scene, way):
+        scene.begun(3)
+        jobs = {name: scene.put(f"app.{name}")[0] for name in RESULTS}
+        until(lambda: all(scene.job(job).state.finished for job in jobs.values()))
+        ends = {name: (scene.job(job).state, scene.job(job).attempt, scene.job(job).note) for name, job in jobs.items()}
+        assert ends == {name: ("done", 1, result) for name, result in RESULTS.items()}
+        scene.open("go")
+        until(scene.all_finished)
+        assert scene.times("began") == dict.fromkeys(neighbours, 1), "the worker was replaced"
