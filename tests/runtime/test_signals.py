@@ -16,6 +16,11 @@ def signal_self(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
+def end_child(pid: int, number: int) -> bool:
+    os.kill(pid, number)
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def test_they_are_taken_in_their_order() -> None:
     came = [signal.SIGUSR1, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR2]
     with Signals(WANTED) as signals:
@@ -81,7 +86,7 @@ def test_a_forked_child_ends_by_its_signals_and_they_are_not_its_parents(number:
                 threading.Event().wait()
             os._exit(7)
         # At once: the child may not have run yet.
-        until(lambda: os.kill(child, number) or os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+        until(lambda: end_child(child, number))
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert status in ((7, -number) if number == signal.SIGINT else (-number,))
         assert signals.take() == []
