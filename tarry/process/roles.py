@@ -191,6 +191,10 @@ class MasterOutside(ControlChannel):
         self._requests += self._child.receive()
         return not self._child.is_orphaned
 
+    def is_asked(self) -> bool:
+        """The master has asked for the end by the pipe."""
+        return self._child.is_asked
+
     def requests(self) -> Sequence[Message]:
         """What the master has asked for."""
         came, self._requests = self._requests, []

@@ -142,6 +142,8 @@ class ChildProcess:
         if not self.stopping_since:
             self.stopping_since = now
             self.slot.set_boot_state(STOPPING)
+            # First by the pipe: a task may have changed the handlers of signals.
+            self.send({"stop": True})
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGINT)
 

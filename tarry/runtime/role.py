@@ -59,6 +59,8 @@ class ChildContext:
         """Installed: INT (finish and exit), TERM (give jobs back and exit), USR1 (report). Wait on its fileno()."""
         self.is_orphaned = False
         """True: the master is gone, so exit. Set by `receive`."""
+        self.is_asked = False
+        """True: the master has asked for its end by the pipe. Set by `receive`."""
         self.asked_by = 0
         """The signal that asked it to end, INT or TERM; 0: none has come."""
         self._pipe, self._lock = pipe, threading.Lock()
@@ -86,7 +88,8 @@ class ChildContext:
         """The messages that the master sent since the last call; does not wait."""
         messages = self._pipe.receive()
         self.is_orphaned = self._pipe.at_eof
-        return messages
+        self.is_asked = self.is_asked or any("stop" in message for message in messages)
+        return [message for message in messages if "stop" not in message]
 
     def take_signals(self) -> list[int]:
         """The signals that came since the last call. HUP also reopens the logs."""
@@ -99,7 +102,7 @@ class ChildContext:
 
     def should_exit(self) -> bool:
         """True: INT or TERM came, or the master is gone. For roles that treat these alike."""
-        return not _ENDING.isdisjoint(self.take_signals()) or self.is_orphaned
+        return not _ENDING.isdisjoint(self.take_signals()) or self.is_orphaned or self.is_asked
 
     def sleep(self, seconds: float) -> None:
         """Waits for a message or a signal; at most so long."""

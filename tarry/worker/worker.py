@@ -79,6 +79,10 @@ class ControlChannel(Protocol):
     def is_parent_alive(self) -> bool:
         """Whether the process that started this one is still there."""
 
+    def is_asked(self) -> bool:
+        """Whether the parent wants the worker to finish its jobs and end, as after INT; known as `requests` are."""
+        return False
+
     def requests(self) -> Sequence[Mapping[str, Any]]:
         """What the parent has asked for until the last call of `is_parent_alive`, each once: see `AttemptRequests`."""
         return ()
@@ -310,6 +314,8 @@ class Worker:
             self.pump.stop()
             # After it: who reads this may rely on it.
             log.warning("the master is gone; this worker finishes what it runs and ends")
+        if self._control.is_asked() and not self.pump.stopping:
+            self.pump.stop()
         for request in self._control.requests():
             if (answer := self._requests.answer(request)) is not None:
                 self._control.reply(answer)

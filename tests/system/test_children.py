@@ -123,3 +123,35 @@ def test_the_jobs_end_and_so_do_their_neighbours(scene: Scene, way: str) -> None
         scene.open("go")
         until(scene.all_finished)
         assert scene.times("began") == dict.fromkeys(neighbours, 1), "the worker was replaced"
+
+
+SPOILT = """
+
+@app.task
+def spoil() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)
+
+
+@app.task
+def version() -> int:
+    return VERSION
+"""
+
+
+def test_a_task_that_changes_the_handlers_keeps_neither_a_reload_nor_a_stop_from_working(scene: Scene) -> None:
+    scene.write("app.py", f"{APP}{SPOILT}\nVERSION = 1\n")
+    master = scene.serve()
+    (spoil,) = scene.put("app.spoil")
+    until(lambda: scene.job(spoil).state == "done")
+    scene.write("app.py", f"{APP}{SPOILT}\nVERSION = 2\n")
+    assert scene.tarry("reload", "--timeout", "30s").status == 0
+    until(lambda: len(scene.processes()) == 3)
+    jobs = scene.put("app.version", times=16)
+    until(scene.all_finished)
+    assert {scene.job(job).note for job in jobs} == {b"2"}
+    scene.put("app.spoil")
+    until(scene.all_finished)
+    assert scene.tarry("stop", "--timeout", "20s").status == 0
+    assert master.wait(10) == 0
