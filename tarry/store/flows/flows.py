@@ -57,6 +57,13 @@ def abandoned(row: FlowRow) -> FlowRow:
     return replace(row, active=0, ends=State.CANCELLED, note=note)
 
 
+def deleted_meanwhile() -> StoreError:
+    """The error of who stores nodes of a flow that is gone."""
+    error = StoreError("storing the flow took so long that it was deleted meanwhile; send it again, as a new one")
+    error.stored = False
+    return error
+
+
 class NewFlow(Struct, frozen=True):
     """A flow to store. The ids of root and nodes are those of `StoreFlows.new_id` and `node_ids.node_id`."""
 
@@ -154,7 +161,7 @@ class StoreFlows(ABC):
         for start in range(0, len(blocked), STORED_AT_ONCE):
             self._insert_nodes(blocked[start : start + STORED_AT_ONCE])
         if not self.change(FlowChange(living, Phase.STORING, Phase.RUNNING, at=new.flow.at), now):
-            raise StoreError("storing the flow took so long that it was deleted meanwhile; send it again, as a new one")
+            raise deleted_meanwhile()
         return living
 
     @abstractmethod
@@ -163,11 +170,12 @@ class StoreFlows(ABC):
 
     @abstractmethod
     def _insert_nodes(self, jobs: Sequence[Job]) -> None:
-        """Stores nodes of a flow that is not ready yet; those that are there already stay as they are."""
+        """Stores nodes of one flow, blocked; those that are there already stay as they are. StoreError if the flow is
+        gone, and then none is stored: nobody would ever delete them."""
 
     def add_nodes(self, jobs: Sequence[Job]) -> None:
         """Stores nodes of one flow that were added while it runs, blocked, where the flow lives; those that are there
-        already stay as they are. Their indices are of `grow`."""
+        already stay as they are. Their indices are of `grow`. StoreError if the flow is gone."""
         self._insert_nodes(jobs)
 
     def check_limited(self, flow: bytes, limited: Collection[str]) -> None:

@@ -22,6 +22,7 @@ from tarry.store.flows.flows import (
     NewFlow,
     StoreFlows,
     abandoned,
+    deleted_meanwhile,
 )
 from tarry.store.flows.settle import RELEASING, Settled, change_flow, end_flow, release_flow, settle
 from tarry.store.flows.turns import Turns
@@ -112,6 +113,8 @@ class MemoryFlows(StoreFlows):
 
     def _insert_nodes(self, jobs: Sequence[Job]) -> None:
         with self._lock:
+            if jobs and flow_of(jobs[0].id) not in self.tables.flows:
+                raise deleted_meanwhile()
             self._insert_all(jobs)
 
     def grow(self, flow: bytes, count: int) -> int | None:

@@ -7,12 +7,20 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from tarry.model.flow.flow import FlowChange, FlowRow, Phase
-from tarry.model.flow.node_ids import MAX_NODES, node_id
+from tarry.model.flow.node_ids import MAX_NODES, flow_of, node_id
 from tarry.model.flow.signal import Awaiting, Signal
 from tarry.model.job import Job, State
 from tarry.store.base import Query
 from tarry.store.flows import flows as verbs
-from tarry.store.flows.flows import RELEASED_AT_ONCE, STORING_TIME, FlowQuery, NewFlow, StoreFlows, abandoned
+from tarry.store.flows.flows import (
+    RELEASED_AT_ONCE,
+    STORING_TIME,
+    FlowQuery,
+    NewFlow,
+    StoreFlows,
+    abandoned,
+    deleted_meanwhile,
+)
 from tarry.store.flows.redis_effects import pack_address, pack_flow, pack_gate_rows, parse_flow
 from tarry.store.history.journal import record_of_new
 from tarry.store.redis import scripts
@@ -29,9 +37,6 @@ _NEVER_STORED = abandoned(FlowRow(b"", Phase.STORING, 0, 0, 0, 0)).note
 
 class RedisJobs(Protocol):
     """What it needs of the store."""
-
-    def insert(self, jobs: Sequence[Job]) -> list[bytes]:
-        """As `Store.insert`."""
 
     def find(self, query: Query) -> list[Job]:
         """As `Store.find`."""
@@ -52,7 +57,10 @@ class RedisFlows(StoreFlows):
         return bytes(self._run(scripts.INSERT_FLOW, new.flow.id, *rows, len(jobs), *stored, record_of_new(jobs)))
 
     def _insert_nodes(self, jobs: Sequence[Job]) -> None:
-        self._store.insert(jobs)
+        if jobs:
+            stored = [word for job in jobs for word in (job.id, pack_job(job))]
+            if not self._run(scripts.INSERT_NODES, flow_of(jobs[0].id), len(jobs), *stored, record_of_new(jobs)):
+                raise deleted_meanwhile()
 
     def grow(self, flow: bytes, count: int) -> int | None:
         first: int | None = self._run(scripts.GROW_FLOW, flow, count, MAX_NODES)

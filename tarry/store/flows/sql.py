@@ -46,8 +46,6 @@ class FlowStore(Protocol):
 
     def _jobs(self, statement: str, values: Sequence[Any]) -> list[Job]: ...
 
-    def insert(self, jobs: Sequence[Job]) -> list[bytes]: ...
-
     def get(self, ids: Sequence[bytes]) -> list[Job | None]: ...
 
 
@@ -55,7 +53,7 @@ class SqlFlows(StoreFlows):
     """The flows of one SQL store."""
 
     def __init__(self, store: FlowStore, sql: FlowSql) -> None:
-        self._rows, self._jobs, self._store_jobs, self._get = store._rows, store._jobs, store.insert, store.get
+        self._rows, self._jobs, self._get = store._rows, store._jobs, store.get
         self._sql, self._job_sql = sql, store._sql
         self._turns = Turns()
         self._summed_at, self._ended_nodes = -_SUMMED_EVERY, 0
@@ -78,7 +76,8 @@ class SqlFlows(StoreFlows):
         return living
 
     def _insert_nodes(self, jobs: Sequence[Job]) -> None:
-        self._store_jobs(jobs)
+        if jobs:
+            self._write(lambda tables: tables.add_nodes(jobs))
 
     def grow(self, flow: bytes, count: int) -> int | None:
         return self._write(lambda tables: tables.grow(flow, count))

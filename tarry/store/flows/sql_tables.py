@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from tarry.model.change import Change
 from tarry.model.flow.flow import FlowRow, GateRow, Phase
-from tarry.model.flow.node_ids import MAX_NODES, node_id
+from tarry.model.flow.node_ids import MAX_NODES, flow_of, node_id
 from tarry.model.job import Job, State
-from tarry.store.flows.flows import STORING_TIME, NewFlow, abandoned
+from tarry.store.flows.flows import STORING_TIME, NewFlow, abandoned, deleted_meanwhile
 from tarry.store.flows.settle import Settled, end_flow, settle
 from tarry.store.shared.state_codes import CODE, state_of
 
@@ -210,6 +210,14 @@ class SqlFlowTables(ABC):
         if new.nodes:
             self.insert_jobs(new.nodes)
         return id, True
+
+    def add_nodes(self, jobs: Sequence[Job]) -> None:
+        """As `StoreFlows._insert_nodes`."""
+        flow = flow_of(jobs[0].id)
+        # Locked, so that nobody deletes it at this moment.
+        if not self.lock((flow,)):
+            raise deleted_meanwhile()
+        self.insert_jobs(jobs)
 
     def grow(self, flow: bytes, count: int) -> int | None:
         """As `StoreFlows.grow`."""

@@ -138,6 +138,11 @@ class SqliteFlows(SqlFlows):
             self._wake(WakeReason.WORK)
         return living
 
+    def _insert_nodes(self, jobs: Sequence[Job]) -> None:
+        with self._store.lend_to_insert() as db, transaction(db):
+            if jobs:
+                SqliteFlowTables(db, db.array).add_nodes(jobs)
+
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         # Storing needs no arrays, which a caller's connection may not have.
         living, is_new = SqliteFlowTables(self._store.caller_statements(connection), tuple).store(new)

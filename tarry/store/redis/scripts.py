@@ -40,6 +40,7 @@ _SCRIPTS = make_scripts(
         Verb("waiting_bands", _READS),
         Verb("waiting_before", _READS),
         Verb("insert_flow", flags=""),
+        Verb("insert_nodes", flags=""),
         # Not repeatable: as exchange.
         Verb("exchange_nodes", repeatable=False),
         # Not repeatable: as kv_cas.
@@ -87,6 +88,7 @@ DROP_SUMS = _SCRIPTS["drop_sums"]
 WAITING_DUE = _SCRIPTS["waiting_due"]
 WAITING_BANDS = _SCRIPTS["waiting_bands"]
 WAITING_BEFORE = _SCRIPTS["waiting_before"]
+INSERT_NODES = _SCRIPTS["insert_nodes"]
 INSERT_FLOW = _SCRIPTS["insert_flow"]
 EXCHANGE_NODES = _SCRIPTS["exchange_nodes"]
 CHANGE_FLOW = _SCRIPTS["change_flow"]

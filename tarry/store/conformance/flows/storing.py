@@ -154,5 +154,11 @@ class FlowStoring(FlowCase):
         tend_all(store, before + 1)
         assert store.get([new.root.id, *(job.id for job in new.nodes)]) == [None] * 9
         assert store.flows.get(new.root.id) is None
+        # Nor are its nodes stored, which nobody would delete.
+        late = [replace(job, state=State.BLOCKED) for job in new.nodes[4:]]
+        for send in (store.flows._insert_nodes, store.flows.add_nodes):
+            with pytest.raises(StoreError, match="deleted meanwhile"):
+                send(late)
+        assert store.get([job.id for job in late]) == [None] * len(late)
         again = flow_of(store, [[]], key="7")
         assert store.flows.insert(again, before + 1) == again.root.id

@@ -135,6 +135,22 @@ function lib.insert_flow()
   return id
 end
 
+-- insert_nodes: stores nodes of a flow, blocked.
+-- Keys: as insert, and flows; wakes for `w`.
+-- Arguments: flow, how many nodes there are, ids and records in turn, the record of what they count as, or nothing.
+-- Answer: 1, or 0 if the flow is gone: then none is stored.
+-- Cost: some three commands for each job.
+function lib.insert_nodes()
+  if lib.call('HEXISTS', lib.FLOWS, ARGV[1]) == 0 then return 0 end
+  local limits, digits = lib.read_limits(), {}
+  for number = 1, tonumber(ARGV[2]) do
+    local _, new = lib.insert_one(ARGV[1 + 2 * number], ARGV[2 + 2 * number], limits)
+    digits[number] = new and '1' or '0'
+  end
+  lib.end_insert(digits)
+  return 1
+end
+
 -- grow_flow: gives out indices of a flow.
 -- Keys: flows.
 -- Arguments: flow, how many, the most that a flow may have.
