@@ -3,7 +3,7 @@
 The stores turn the errors of their drivers into these, so drivers' errors appear nowhere else.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -159,7 +159,14 @@ class StoreError(TarryError):
     """After an enqueue: False: the job is surely not stored; None: it may be."""
     job: Any = None
     """After an enqueue of one job: its handle, with the id that the job has if it is stored."""
+    job_ids: Sequence[str] = ()
+    """After an enqueue: the ids that its jobs, or its flow, have if they are stored. Empty: a server gives them."""
     again: Callable[[], Any] | None = None
+
+    @property
+    def job_id(self) -> str | None:
+        """After an enqueue of one job or flow: the id that it has if it is stored; None after any other call."""
+        return self.job_ids[0] if len(self.job_ids) == 1 else None
 
     def send_again(self) -> Any:
         """Sends the same jobs again, and returns what the enqueue would have returned. TypeError if this is not the

@@ -14,7 +14,7 @@ from tarry.client.follow import Follow
 from tarry.client.forwarder import Forwarder, Insert
 from tarry.client.handle import Handle, require_handle
 from tarry.client.insert_many import PendingJobs
-from tarry.client.inserter import Inserter
+from tarry.client.inserter import Inserter, own_error
 from tarry.client.job_factory import JobFactory, encode_call
 from tarry.client.transaction import TransactionalInserter
 from tarry.client.waiting import Waiter, Waiting
@@ -198,8 +198,7 @@ class Client:
         try:
             id = flows.insert(new, now)
         except StoreError as error:
-            error.job, error.again = self._make_handle(new.root.id, None), partial(self._store_flow, new)
-            raise
+            raise own_error(error, self._make_handle(new.root.id, None), partial(self._store_flow, new)) from None
         # A large flow begins once it is whole; the keeper would release its first nodes a second later.
         for _ in range(1 + len(new.nodes) // RELEASED_AT_ONCE if len(new.nodes) > STORED_AT_ONCE else 0):
             if not flows.release_more(now):

@@ -14,6 +14,7 @@ from tarry.errors import ConfigError, StoreAway, StoreError, StoreFull, StoreRea
 from tarry.model.job import Job
 from tarry.store.base import Store
 from tarry.store.entry import Entry
+from tarry.store.ids import text as id_text
 from tarry.store.shared.deadline import until
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Options
@@ -106,6 +107,7 @@ class Inserter:
             except StoreError as error:
                 # The chunk has the ids under which rerouted jobs may be stored: the next try must use the same.
                 jobs[start : start + CHUNK] = chunk
+                error.job_ids = [id_text(job.id) for job in jobs]
                 error.again = lambda: self._insert_again(jobs, options)
                 # Earlier chunks are stored already, so `stored` cannot be a clear no for the whole call.
                 error.stored = error.stored if start == 0 else None
@@ -268,10 +270,15 @@ class Inserter:
 
     def _own_error(self, error: StoreError, job: Job, options: Options) -> StoreError:
         """The error for the caller of one enqueue."""
-        own = _copy_error(error, error.stored)
-        own.job = self._make_handle(job.id, None)
-        own.again = lambda: self._insert_again([job], options)[0]
-        return own
+        return own_error(error, self._make_handle(job.id, None), lambda: self._insert_again([job], options)[0])
+
+
+def own_error(error: StoreError, handle: Handle[Any], again: Callable[[], Any]) -> StoreError:
+    """The error for the caller that enqueued one job or flow. again: sends the very same again."""
+    own = _copy_error(error, error.stored)
+    own.job, own.job_ids, own.again = handle, (handle.id,), again
+    own.add_note(f"Its id is {handle.id}.")
+    return own
 
 
 def _copy_error(error: StoreError, stored: bool | None) -> StoreError:

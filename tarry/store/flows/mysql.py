@@ -1,9 +1,11 @@
 """Flows and signals in a MySQL or MariaDB database."""
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from tarry.errors import StoreError
 from tarry.model.flow.flow import FlowRow, GateRow
 from tarry.model.flow.node_ids import node_id
 from tarry.model.job import HELD, RELATIVE, Job, State
@@ -205,7 +207,9 @@ class MysqlFlows(SqlFlows):
         return self._store.tell(whole, ())
 
     def _wake(self, *reasons: WakeReason) -> None:
-        self._store.tell(lambda link: None, reasons)
+        # Only a hint, and after the commit: an error would say that what is stored is not.
+        with contextlib.suppress(StoreError):
+            self._store.tell(lambda link: None, reasons)
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         run = self._store.caller(connection)

@@ -16,6 +16,7 @@ from tarry.errors import (
     TarryError,
 )
 from tarry.store.postgres.url import PostgresUrl
+from tarry.store.shared.uncertain import LOST
 
 RETRIED = ("40001", "40P01")
 """Serialization failure, deadlock: the same transaction may succeed at the next try."""
@@ -107,8 +108,8 @@ def translate_errors(url: PostgresUrl) -> Iterator[None]:
         raise StoreError(f"{url.shown}: a name has half a character in it, which PostgreSQL cannot keep") from None
 
 
-def translate(error: psycopg.Error, url: PostgresUrl) -> TarryError:
-    """The error of tarry for an error of the driver."""
+def translate(error: psycopg.Error, url: PostgresUrl, connecting: bool = False) -> TarryError:
+    """The error of tarry for an error of the driver. connecting: there was no connection yet."""
     code = error.sqlstate
     known = None if code is None else _KINDS.get(code) or _CLASSES.get(code[:2])
     if known is not None:
@@ -118,11 +119,11 @@ def translate(error: psycopg.Error, url: PostgresUrl) -> TarryError:
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
         return StoreError(f"{url.shown}: {_KINDS['22021'][1]}")
     if code is None and isinstance(error, psycopg.OperationalError | psycopg.ProgrammingError):
-        return _without_code(error, url)
+        return _without_code(error, url, connecting)
     return StoreError(f"{url.shown}: {one_line(error)}")
 
 
-def _without_code(error: psycopg.Error, url: PostgresUrl) -> TarryError:
+def _without_code(error: psycopg.Error, url: PostgresUrl, connecting: bool) -> TarryError:
     text = one_line(error)
     if "timeout expired" in text:
         return StoreUnavailable(
@@ -131,7 +132,8 @@ def _without_code(error: psycopg.Error, url: PostgresUrl) -> TarryError:
     for pattern, (kind, what) in _REFUSED.items():
         if re.search(pattern, text):
             return kind(f"{url.shown}: {what}")
-    return StoreUnavailable(f"{url.shown}: the connection was lost or not made ({text})")
+    what = "no connection could be made: is the server up, and host and port right?" if connecting else LOST
+    return StoreUnavailable(f"{url.shown}: {what} ({text})")
 
 
 def one_line(error: BaseException) -> str:

@@ -59,7 +59,7 @@ class PostgresPool(ConnectionPool[PostgresConnection]):
         try:
             return connect(self.url)
         except psycopg.Error as error:
-            translated = translate(error, self.url)
+            translated = translate(error, self.url, connecting=True)
             # StoreAway tells the caller that nothing was stored: nothing was sent yet.
             raise StoreAway(str(translated)) if type(translated) is StoreUnavailable else translated from None
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from tarry.errors import StoreAway, StoreFull, StoreReadOnly, StoreUnavailable, TarryError
 
 # After one of these the caller may store a job elsewhere, under a new id. Were it stored here too, it would run twice.
+MAYBE = "what was sent may be stored all the same"
+LOST = f"the connection was lost, and {MAYBE}"
+"""What stores say of a call whose answer did not come."""
 NOT_DONE = (StoreAway, StoreFull, StoreReadOnly)
 """Errors that promise that nothing was done."""
 
@@ -15,7 +18,7 @@ def uncertain(error: TarryError) -> TarryError:
     # The earlier try may have been done.
     if not isinstance(error, NOT_DONE):
         return error
-    return StoreUnavailable(f"{error}; an earlier try of this call may have been done")
+    return StoreUnavailable(f"{MAYBE}, by an earlier try; now {error}")
 
 
 @contextlib.contextmanager

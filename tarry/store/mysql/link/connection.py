@@ -59,7 +59,7 @@ class MysqlConnection:
         self.amid = False
         """Whether an answer was not read to its end."""
         self._pid = os.getpid()
-        with self._translate_errors():
+        with self._translate_errors(connecting=True):
             self._connection = _connected(address, patience)
             self.version = _version(self._connection, address)
             self._cursor = self._connection.cursor()
@@ -100,14 +100,14 @@ class MysqlConnection:
         return [answer.rows for answer in self._answers()][-1]
 
     @contextlib.contextmanager
-    def _translate_errors(self) -> Iterator[None]:
+    def _translate_errors(self, connecting: bool = False) -> Iterator[None]:
         # True until the answer is read: other exceptions than errors, such as KeyboardInterrupt, leave it so.
         self.amid = True
         try:
             yield
         except _TROUBLE as error:
             self.amid = not (error.args and isinstance(error.args[0], int) and error.args[0] not in _OF_THE_CLIENT)
-            raise translate(error, self.address) from None
+            raise translate(error, self.address, connecting) from None
         self.amid = False
 
     @property

@@ -9,6 +9,7 @@ from pymysql.err import InterfaceError, InternalError
 from tarry import errors
 from tarry.store.mysql.link.address import Address
 from tarry.store.mysql.link.password import REFUSED
+from tarry.store.shared.uncertain import LOST
 
 # Changed meanwhile; waited too long for a lock; a deadlock; the table was altered; it is locked.
 _AGAIN = {1020, 1205, 1213, 1412, 3572}
@@ -43,8 +44,9 @@ class Denied(errors.StoreAway):
     """The server does not let us in. While a store is opened that is a ConfigError."""
 
 
-def translate(error: Exception, address: Address) -> Exception:
-    """Our error for one of theirs. Its message never contains the password."""
+def translate(error: Exception, address: Address, connecting: bool = False) -> Exception:
+    """Our error for one of theirs. Its message never contains the password. connecting: nothing was sent yet but what
+    makes the connection."""
     code, said = _parts(error)
     where = address.shown
     if code == _STALE:
@@ -56,6 +58,8 @@ def translate(error: Exception, address: Address) -> Exception:
     if isinstance(getattr(error, "original_exception", error), ssl.SSLCertVerificationError):
         return Denied(f"{where}: {said}; {_way_in(2026)}")
     if isinstance(error, OSError | EOFError | InterfaceError) or code in _LOST or _mixed_up(error, code):
+        if not connecting:
+            return errors.StoreUnavailable(f"{where}: {LOST} ({said})")
         return errors.StoreUnavailable(f"{where}: no answer ({said}); is the server up, and host and port right?")
     if code in _CROWDED:
         return errors.StoreUnavailable(f"{where} takes no more connections ({said}): raise max_connections there")

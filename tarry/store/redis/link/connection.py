@@ -14,6 +14,7 @@ from tarry.errors import StoreError
 from tarry.store.redis.link.access import Access, ServerAddress, open_socket, sign_in
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.link.errors import ErrorReply, ReplyLost
+from tarry.store.shared.uncertain import MAYBE
 
 READ_SIZE = 64 * 1024
 SLACK = 0.005
@@ -153,5 +154,5 @@ class RedisConnection:
 
     def _lost(self, error: OSError) -> ReplyLost:
         if isinstance(error, TimeoutError):
-            return ReplyLost(f"{self.address}: no answer in time; send it again", silent=True)
-        return ReplyLost(f"{self.address}: the connection broke: {error.strerror or error}; send it again")
+            return ReplyLost(f"{self.address}: no answer in time, and {MAYBE}", silent=True)
+        return ReplyLost(f"{self.address}: the connection broke: {error.strerror or error}; {MAYBE}")
