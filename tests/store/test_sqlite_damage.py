@@ -257,3 +257,18 @@ def test_another_failure_of_the_disk_is_not_asked_again(path: Path) -> None:
     with pytest.raises(apsw.IOError):
         sqlite_file.call_again(fails, path)
     assert len(calls) == 1
+
+
+def test_a_database_that_was_moved_without_its_log_is_not_begun_anew(path: Path) -> None:
+    """SQLite would delete the log, and what was acknowledged and is nowhere else."""
+    crash = "import os, sys; from pathlib import Path; from tarry.store.sqlite.store import SqliteStore;"
+    crash += "from tarry.store.conformance.cases import put; put(SqliteStore(Path(sys.argv[1])), 7); os._exit(0)"
+    subprocess.run([sys.executable, "-c", crash, str(path)], check=True)
+    path.rename(path.with_name("away.db"))
+    with pytest.raises(StoreCorrupt, match=r"jobs\.db is missing, and jobs\.db-wal beside it is not: .* Put it back"):
+        SqliteStore(path)
+    assert not path.exists()
+    path.with_name("away.db").rename(path)
+    store = SqliteStore(path)
+    assert sum(tally.count for tally in store.counts()) == 7
+    store.close()

@@ -71,19 +71,26 @@ class Log:
 
 
 def refuse_emptied(path: Path) -> None:
-    """StoreCorrupt for a log beside an empty database."""
+    """StoreCorrupt for a log beside a database that is empty or missing."""
     # SQLite deletes such a log, and all that was committed in it.
     with suppress(FileNotFoundError):
         # Between two looks another process may make both: a database first, and then its log.
-        if _is_empty(path) and log_of(path).stat().st_size > HEADER and _is_empty(path):
-            raise StoreCorrupt(
-                f"{path} is empty, and {log_of(path).name} beside it is not: somebody emptied the database. Move"
-                " both away, together; then restore a backup, or begin anew"
-            )
+        how = _emptied(path)
+        if how and log_of(path).stat().st_size > HEADER and _emptied(path) == how:
+            raise StoreCorrupt(f"{path} is {how}, and {log_of(path).name} beside it is not: {_WAYS_OUT[how]}")
 
 
-def _is_empty(path: Path) -> bool:
-    return path.stat().st_size == 0
+_WAYS_OUT = {
+    "empty": "somebody emptied the database. Move both away, together; then restore a backup, or begin anew",
+    "missing": "somebody moved or deleted the database. Put it back; or move the log away, too, and begin anew",
+}
+
+
+def _emptied(path: Path) -> str:
+    try:
+        return "" if path.stat().st_size else "empty"
+    except FileNotFoundError:
+        return "missing"
 
 
 def check(database: Any, path: Path) -> None:
