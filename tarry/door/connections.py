@@ -26,6 +26,9 @@ class Connections:
         self.refused = 0
         self.coming = 0
         """Accepted ones of which it is not known yet whether they are admitted."""
+        self.make_room: Callable[[str], bool] = lambda address: False
+        """Ends one of this address (empty: of any) whose client holds a place without use; False: there is none. Called
+        where all places are taken."""
         self._on_room: list[Callable[[], None]] = []
         self._by_address: Counter[str] = Counter()
 
@@ -45,7 +48,8 @@ class Connections:
 
     def admit(self, address: str) -> bool:
         """Counts a new connection, which `leave` ends; False if it must be closed at once, and is not counted."""
-        if self.open >= self.most or (address and self._by_address[address] >= self.most_per_address):
+        is_one_too_many = bool(address) and self._by_address[address] >= self.most_per_address
+        if (is_one_too_many or self.open >= self.most) and not self.make_room(address if is_one_too_many else ""):
             self.refused += 1
             return False
         self.open += 1

@@ -79,6 +79,9 @@ class HttpConnections:
         self.is_draining = False
         self.invalid = self.late = 0
         """Requests that were no HTTP or too large, and those that did not come in time."""
+        self.unfinished: dict[HttpConnection, None] = {}
+        """Those of which the head of a request has not come whole, the oldest first."""
+        connections.make_room = self._drop_slowest
         self.refused_open = 0
         """Connections that were refused, and are not closed yet."""
         self._sweeper: asyncio.TimerHandle | None = None
@@ -129,6 +132,13 @@ class HttpConnections:
         for connection in self._all():
             connection.check_time(now)
 
+    def _drop_slowest(self, address: str) -> bool:
+        # Or clients that never end their heads would keep out all others, for as long as each may take.
+        slowest = next((one for one in self.unfinished if address in ("", one.address)), None)
+        if slowest is not None:
+            slowest.give_way()
+        return slowest is not None
+
     def _all(self) -> "list[HttpConnection]":
         return [one for one in self.state.connections if isinstance(one, HttpConnection)]
 
@@ -141,7 +151,7 @@ class HttpConnection(HttpToolsProtocol):
         self._door = door
         # Its warnings about wrong requests could fill a disk: such requests are counted instead.
         self.logger = log
-        self._address = ""
+        self.address = ""
         self._is_admitted = self._is_refused = self._is_in_head = False
         self._is_shed, self._is_between, self._is_last = False, True, False
         self._is_put = False
@@ -163,22 +173,33 @@ class HttpConnection(HttpToolsProtocol):
             self.transport = transport
             self._refuse(Busy("this server has as many connections as it takes: try again"))
             return
-        self._is_admitted, self._address = True, address
+        self._is_admitted, self.address = True, address
         watch_peer(transport)
         super().connection_made(transport)
+        self._door.unfinished[self] = None
         self._deadline = self.loop.time() + self._door.limits.read_timeout
         if self._door.is_draining:
             self.drain()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio's: the connection is gone."""
-        if self._is_admitted:
-            self._is_admitted = False
-            self._door.connections.leave(self._address)
+        self._leave()
         self._door.refused_open -= self._is_refused
         self._door.puts -= sum(self._are_puts)
         self._are_puts.clear()
         super().connection_lost(exc)
+
+    def give_way(self) -> None:
+        """The head of its request has not come whole, and another client wants its place."""
+        self._leave()
+        self._door.late += 1
+        self._refuse(RequestError("the request did not arrive in time, and others wait", None, 408))
+
+    def _leave(self) -> None:
+        self._door.unfinished.pop(self, None)
+        if self._is_admitted:
+            self._is_admitted = False
+            self._door.connections.leave(self.address)
 
     def data_received(self, data: bytes) -> None:
         """asyncio's: bytes came."""
@@ -220,6 +241,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_begin()
         self._unset_keepalive_if_required()
         self._is_in_head, self._is_between, self._head = True, False, 0
+        self._door.unfinished.setdefault(self)
         self._deadline = self.loop.time() + self._door.limits.read_timeout
 
     def on_headers_complete(self) -> None:
@@ -230,6 +252,7 @@ class HttpConnection(HttpToolsProtocol):
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
             raise RequestError(f"the head has {hosts} lines with Host: send one", "Host")
         self._is_in_head, self._progress = False, 0
+        door.unfinished.pop(self, None)
         is_put = self.url == PUTS and self.parser.get_method() == b"POST"
         if is_put and door.puts >= door.most_puts and not self.is_busy and not self.expect_100_continue:
             self._is_shed = True

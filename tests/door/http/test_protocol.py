@@ -238,6 +238,24 @@ def test_garbage_ends_only_its_own_connection() -> None:
         assert served.door.puts == 0
 
 
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHo"])
+def test_the_oldest_unfinished_head_makes_room(begun: bytes) -> None:
+    """Clients that never end their heads keep nobody out, and one whose request is under way keeps its place."""
+    with serving(connections=Connections(4)) as served, ExitStack() as all_clients:
+        busy = all_clients.enter_context(served.client(b"POST /slow HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\n"))
+        until(lambda: served.connections.open == 1 and not served.door.unfinished)
+        slow = [all_clients.enter_context(served.client(begun)) for _ in range(30)]
+        until(lambda: served.connections.accepted == 31)
+        assert served.connections.open == 4
+        for _ in range(3):
+            with served.client(GET) as other:
+                assert answer(other)[0] == 200
+        assert answer(slow[0])[0] == 408
+        busy.sendall(b"hello")
+        assert answer(busy)[0] == 200
+        assert served.connections.refused == 0
+
+
 def test_connections_are_bounded_and_those_beyond_are_told_so() -> None:
     with serving(connections=Connections(2)) as served, served.client(GET) as one, served.client(GET) as two:
         assert (answer(one)[0], answer(two)[0]) == (200, 200)
