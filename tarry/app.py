@@ -294,7 +294,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
     def declare_limits(self, store: Store) -> None:
         """Makes the store keep the limits of code and configuration, except those that were set by hand, and bounds."""
         # A coordinator sets the limits of HTTP tasks, by the state of their endpoints.
-        plain = {name: task for name, task in self.tasks.items() if task.runner is None}
+        plain = {name: task for name, task in list(self.tasks.items()) if task.runner is None}
         limits.declare(store, {**limits.limits_of_tasks(plain), **self.config.limits}, plain)
         declare_bounds(store, self.config.bounds)
 
@@ -313,7 +313,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             clock=clock,
             rules=self.rules,
             kept_bytes={name: queue.keep.bytes for name, queue in self.config.queues.items()},
-            batch_tasks=[task.name for task in self.tasks.values() if task.batch],
+            batch_tasks=[task.name for task in list(self.tasks.values()) if task.batch],
             ticker=ScheduleTicker(client, config.named_calendars),
             death_hooks=DeathHooks(self.tasks, store),
             declare=lambda: self.declare_limits(store),

@@ -18,9 +18,9 @@ from tarry.door.claim_settling import PreparedChange, Replies, Settler
 from tarry.door.external_marks import ExternalMarks
 from tarry.door.gathering import GATHER_FROM, Gathering
 from tarry.door.given_jobs import GivenJobs
-from tarry.door.held_jobs import LEASE, HeldJobs, OutsideOwners
+from tarry.door.held_jobs import LEASE, Doubts, HeldJobs, OutsideOwners
 from tarry.door.takers import MOST_CLAIMS, Answer, Takers, Ticket, TicketClaim, TicketGroup, share_out
-from tarry.errors import Draining, StoreError
+from tarry.errors import Draining, StoreError, StoreUnavailable
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
@@ -42,9 +42,9 @@ IDLE = 60.0
 """Seconds that it sleeps if nobody waits and no job is held."""
 PROBE_FROM = 4
 """From so many kinds of takers on, it asks first which queues have jobs."""
+_ENDING = "this server is ending: ask again"
+_FAULT_PAUSE = 1.0
 _NO_JOBS = Want("", NORMAL, 0)
-_MOST_DOUBTS = 1000
-_RECLAIMED = 1000
 
 
 class ClaimLoop:
@@ -76,10 +76,9 @@ class ClaimLoop:
         self._gathering = Gathering()
         self._moved = 0
         """How many changes and jobs the last step had."""
+        self.doubts = Doubts(self.held)
         self._look_at = 0.0
         """time.monotonic() at which all who wait are looked for again."""
-        self._doubts: dict[str, set[tuple[bytes, int]]] = {}
-        """Owners for which an answer was lost, with the attempts that are known: the store may have given them more."""
         self._thread = threading.Thread(target=self._run, name="tarry-claims", daemon=True)
         self._thread.start()
 
@@ -118,6 +117,11 @@ class ClaimLoop:
             # Its lease has to be prolonged.
             self._wake()
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether its thread has ended, though nobody closed it."""
+        return not self._closing and not self._thread.is_alive()
+
     def see_last(self, ticket: Ticket) -> None:
         """The ticket's time is over: it gets its answer after one more look."""
         with self._lock:
@@ -140,7 +144,7 @@ class ClaimLoop:
 
     def _check_open(self) -> None:
         if self._closing:
-            raise Draining("this server is ending: ask again")
+            raise Draining(_ENDING)
 
     def _wake(self) -> None:
         if self._asleep:
@@ -154,16 +158,20 @@ class ClaimLoop:
             while not self._closing:
                 self._turn()
             self._end()
-        except Exception as error:
-            log.critical("the thread that takes jobs broke", exc_info=True)
-            self._answer_all(error)
         finally:
+            self._answer_all(Draining(_ENDING))
             self._replies.send()
             self._wakeup.close()
 
     def _turn(self) -> None:
         self._moved = 0
-        pause = self._step()
+        try:
+            self._wait_after(self._step())
+        except Exception:
+            log.critical("taking jobs", exc_info=True)
+            time.sleep(_FAULT_PAUSE)
+
+    def _wait_after(self, pause: float) -> None:
         with self._lock:
             self._gathering.expect(self._moved)
         self._replies.send()
@@ -205,22 +213,32 @@ class ClaimLoop:
         if left := self._backoff.left(now):
             self._answer_meanwhile()
             return left
+        requests: list[ClaimRequest] = []
         try:
             self._do_timed_work(now)
             requests, groups = self._take()
-            prepared = self._prepare(requests)
+            prepared = self._settler.prepare(requests)
             claims = self._choose(groups)
             # The first exchange has the changes of all.
             self._exchange(prepared, claims[0] if claims else None)
             for claim in claims[1:]:
                 self._exchange((), claim)
             self._backoff.succeed()
-        except StoreError as error:
+        except Exception as error:
+            self._error = self._known_error(error)
             if self._backoff.fail(now):
-                log.error("taking jobs: %s", error)
-            self._error = error
+                log.error("taking jobs: %s", self._error, exc_info=None if error is self._error else error)
+            with self._lock:
+                again = {id(request) for request in self._requests}
+            self._replies.fail_unanswered((one for one in requests if id(one) not in again), self._error)
             return self._backoff.left(now)
         return self._pause()
+
+    def _known_error(self, error: Exception) -> StoreError:
+        if isinstance(error, StoreError):
+            return error
+        # A fault of ours, or of a driver. Its callers ask again, and this thread goes on.
+        return StoreUnavailable(f"jobs cannot be taken or settled now ({type(error).__name__}); ask again")
 
     def _pause(self) -> float:
         now = time.monotonic()
@@ -230,13 +248,15 @@ class ClaimLoop:
         pause = IDLE if not self._takers.count else max(0.0, self._look_at - now)
         if self.held:
             pause = min(pause, self.held.extend_after(now))
-        return min(pause, LOOK_ANYWAY) if self._doubts else pause
+        return min(pause, LOOK_ANYWAY) if self.doubts else pause
 
     def _do_timed_work(self, now: float) -> None:
         if self.held and not self.held.extend_after(now):
             self.held.extend(self._store, self.clock.now())
         self._owners.free_ended(self._store, now)
-        self._settle_doubts()
+        if self.doubts and (unknown := self.doubts.settle(self._store, self.clock.now())):
+            with self._lock:
+                self._requests.extend(map(give_back, unknown))
         if now >= self._look_at:
             self._look_at = now + LOOK_ANYWAY
             with self._lock:
@@ -246,13 +266,6 @@ class ClaimLoop:
         with self._lock:
             count = min(len(self._requests), MOST_REQUESTS)
             return [self._requests.popleft() for _ in range(count)], self._takers.due()
-
-    def _prepare(self, requests: list[ClaimRequest]) -> list[PreparedChange]:
-        try:
-            return self._settler.prepare(requests)
-        except StoreError as error:
-            self._settler.fail(requests, error)
-            raise
 
     def _choose(self, groups: list[TicketGroup]) -> list[TicketClaim]:
         """The claims of this turn."""
@@ -290,10 +303,9 @@ class ClaimLoop:
                     name, lease = self._owners.acquire(claim.lease)
             changes, limit = [one.change for one in prepared], claim.limit if claim else 0
             answer = self._store.exchange(changes, wants, limit, name, lease, now)
-        except StoreError as error:
-            self._settler.fail((one.request for one in prepared), error)
+        except Exception:
             if claim is not None:
-                self._doubt(name, ())
+                self.doubts.note(name, ())
             raise
         self._moved += len(prepared) + len(answer.jobs)
         again = self._settler.record(prepared, answer)
@@ -320,7 +332,7 @@ class ClaimLoop:
         elif not answer.unheard:
             self._owners.note_claim(name, claim.lease, len(answer.jobs))
         if answer.unheard:
-            self._doubt(name, answer.jobs)
+            self.doubts.note(name, answer.jobs)
         given = share_out(claim.tickets, jobs)
         with self._lock:
             self._requests.extend(others)
@@ -362,34 +374,22 @@ class ClaimLoop:
         for ticket in ended:
             self._replies.add(partial(self._deliver, ticket), error)
 
-    def _doubt(self, name: str, known: Sequence[Job]) -> None:
-        """An answer was lost: the store may have given this owner jobs of which nobody knows."""
-        if len(self._doubts) < _MOST_DOUBTS:
-            self._doubts[name] = {(job.id, job.epoch) for job in known}
-
-    def _settle_doubts(self) -> None:
-        """Gives back what claims brought whose answer was lost."""
-        for name in list(self._doubts):
-            jobs = self._store.reclaim(self.clock.now(), name, _RECLAIMED)
-            known = self._doubts.pop(name)
-            unknown = [job for job in jobs if (job.id, job.epoch) not in known and self.held.get(job.id) is None]
-            with self._lock:
-                self._requests.extend(map(give_back, unknown))
-
     # The end
 
     def _end(self) -> None:
-        self._answer_all(Draining("this server is ending: ask again"))
+        self._answer_all(Draining(_ENDING))
+        some: list[ClaimRequest] = []
         try:
             while self._requests:
-                self._exchange(self._prepare(self._take()[0]), None)
+                some = self._take()[0]
+                self._exchange(self._settler.prepare(some), None)
             held = self.held.jobs()
             for at in range(0, len(held), MOST_REQUESTS):
-                some: list[ClaimRequest] = [give_back(job) for job in held[at : at + MOST_REQUESTS]]
-                self._exchange(self._prepare(some), None)
-        except StoreError as error:
+                some = [give_back(job) for job in held[at : at + MOST_REQUESTS]]
+                self._exchange(self._settler.prepare(some), None)
+        except Exception as error:
             log.error("%s; the jobs that this server holds come back when their lease ends", error)
-            self._settler.fail(self._requests, error)
+            self._replies.fail_unanswered([*some, *self._requests], self._known_error(error))
 
     def _answer_all(self, error: Exception) -> None:
         """Tells all who wait."""

@@ -41,6 +41,13 @@ class Replies:
         """Calls `reply(value)` at the next `send`."""
         self._pending.append((reply, value))
 
+    def fail_unanswered(self, requests: Iterable[ClaimRequest], error: Exception) -> None:
+        """Answers with the error those of the requests that got no answer since the last `send`."""
+        answered = {id(reply) for reply, _ in self._pending}
+        for request in requests:
+            if id(request.reply) not in answered:
+                self.add(request.reply, error)
+
     def send(self) -> None:
         """Has the event loop call them."""
         # One call for all: each wakes the loop through its socket.

@@ -6,7 +6,7 @@ process settles them. A program with a connection, as in beanstalk, has its jobs
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from tarry.door.claim_requests import (
     unknown_job,
 )
 from tarry.door.takers import Answer, Ticket
-from tarry.errors import Busy, Draining
+from tarry.errors import Busy, Draining, StoreError
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -65,7 +65,7 @@ class Claims:
         hooks: DeathHooks | None = None,
     ) -> None:
         self._client, self.store, self._owns_store = client, store or client.store, owns_store
-        self._app_queues = app_queues or (lambda: {task.queue for task in client.tasks.values()})
+        self._app_queues = app_queues or (lambda: {task.queue for task in list(client.tasks.values())})
         self._hooks = hooks or DeathHooks(client.tasks, client.store)
         self._starting = threading.Lock()
         self._loop: ClaimLoop | None = None
@@ -159,9 +159,23 @@ class Claims:
         """
         self._ask(ChangeRequest(id, rule, lambda answer: reply(_before(answer)), outcome))
 
-    def hold(self, job: Job) -> None:
-        """Holds a job that was claimed in the name of `owner`, as one that was taken. Draining."""
-        self._open().hold(job)
+    @contextlib.contextmanager
+    def reserving(self) -> Iterator[Callable[[Job], None]]:
+        """For another thread that claims a job in the name of `owner`: gives what holds it then, as one that was taken.
+        If its call ends with a StoreError, what it may have brought is given back. Draining."""
+        if self._loop is None or self._is_closed:
+            raise Draining("this server is ending: ask again")
+        try:
+            with self._loop.doubts.reserving():
+                yield self._loop.hold
+        except StoreError:
+            self._loop.ask()
+            raise
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether no jobs can be taken or settled by this process any more."""
+        return self._loop is not None and self._loop.is_broken
 
     @property
     def owner(self) -> str:

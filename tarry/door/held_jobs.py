@@ -1,10 +1,13 @@
 """The owners of jobs that this process took for other programs."""
 
+import contextlib
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from tarry.errors import StoreError
 from tarry.model.duration import SECOND
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
@@ -17,6 +20,8 @@ EXTEND_EVERY = 1.0
 """Seconds."""
 _LOOK_EVERY = 30.0
 """Seconds between two looks for owners whose jobs have all ended elsewhere."""
+_MOST_DOUBTS = 1000
+_RECLAIMED = 1000
 
 
 class HeldJobs:
@@ -111,3 +116,47 @@ class OutsideOwners:
             self.note_claim(name, self._used.pop(name)[0], 0)
         # After a burst of claims, not all names are needed again.
         self._free = {lease: free[-1000:] for lease, free in list(self._free.items())[-100:] if free}
+
+
+class Doubts:
+    """The owners for which the answer of a claim was lost: the store may have given them jobs of which nobody knows."""
+
+    def __init__(self, held: HeldJobs) -> None:
+        self._held = held
+        self._known: dict[str, set[tuple[bytes, int]]] = {}
+        """By owner, the attempts of it that are known besides those that are held."""
+        self._reserving, self._lock = 0, threading.Lock()
+        """Calls of other threads that take jobs in the name of the holder."""
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def note(self, name: str, known: Iterable[Job] = ()) -> None:
+        """An answer for this owner was lost, but for these jobs."""
+        if len(self._known) < _MOST_DOUBTS:
+            self._known[name] = {(job.id, job.epoch) for job in known}
+
+    @contextlib.contextmanager
+    def reserving(self) -> Iterator[None]:
+        """While another thread takes a job in the name of the holder, and holds it."""
+        with self._lock:
+            self._reserving += 1
+        try:
+            yield
+        except StoreError:
+            self.note(self._held.owner)
+            raise
+        finally:
+            with self._lock:
+                self._reserving -= 1
+
+    def settle(self, store: Store, moment: int) -> list[Job]:
+        """The jobs of one of these owners of which nobody knows, to be given back. StoreError."""
+        # While such a call lasts, a job that it has brought is not held yet.
+        skipped = self._held.owner if self._reserving else ""
+        name = next((name for name in list(self._known) if name != skipped), None)
+        if name is None:
+            return []
+        jobs = store.reclaim(moment, name, _RECLAIMED)
+        known = self._known.pop(name)
+        return [job for job in jobs if (job.id, job.epoch) not in known and self._held.get(job.id) is None]

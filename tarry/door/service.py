@@ -145,6 +145,11 @@ class DoorService:
         return await asyncio.wrap_future(future)
 
     @property
+    def is_broken(self) -> bool:
+        """Whether a thread that it needs has ended, though nobody closed it."""
+        return self._claims is not None and self._claims.is_broken
+
+    @property
     def is_draining(self) -> bool:
         """Whether other processes are to get the requests from now on. What runs goes on."""
         return self._draining.is_set()

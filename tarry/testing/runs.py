@@ -85,7 +85,7 @@ class KitRunner:
     def tick(self, app: App) -> float:
         """Enqueues what fell due by the app's schedules; returns the seconds until the next time."""
         # The jobs that a tick enqueues may run inline, and that drains and ticks again.
-        if self._is_ticking or not any(task.schedules for task in app.tasks.values()):
+        if self._is_ticking or not any(task.schedules for task in list(app.tasks.values())):
             return math.inf
         ticker = self._tickers.get(app)
         if ticker is None:

@@ -1,6 +1,7 @@
 """Jobs taken by programs that hold them by id and epoch, on every store."""
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Coroutine
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from tarry import App
 from tarry.door import claim_loop
-from tarry.errors import Draining, JobNotFound, NotHeld
+from tarry.errors import Draining, JobNotFound, NotHeld, StoreUnavailable
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.limit import Limit
@@ -418,5 +419,72 @@ def test_at_the_end_those_who_wait_are_told(app: App) -> None:  # noqa: F811
             assert [type(one) for one in await asyncio.gather(*tasks, return_exceptions=True)] == [Draining] * 3
             with pytest.raises(Draining):
                 await claims.claim(["php"], limit=1, lease=LEASE, wait=0)
+
+    run(story())
+
+
+@pytest.mark.parametrize("verb", ["exchange", "get", "queues", "owners", "extend"])
+def test_a_fault_of_any_kind_does_not_end_the_taking(app: App, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:  # noqa: F811
+    """Whatever a call of the store raises: those who ask meanwhile are told, and then all goes on."""
+
+    async def story() -> None:
+        async with taking(app) as claims:
+            (job,) = put(app)
+            faults = [RuntimeError("dictionary changed size during iteration"), MemoryError(), KeyError("row")]
+
+            def faulty(*args: Any, **more: Any) -> Any:
+                if faults:
+                    raise faults.pop()
+                return plain(*args, **more)
+
+            plain = getattr(claims.store, verb)
+            monkeypatch.setattr(claims.store, verb, faulty)
+            got: list[Any] = []
+            async with asyncio.timeout(WITHIN):
+                while not got:
+                    with contextlib.suppress(StoreUnavailable):
+                        # Of several kinds, so that it asks first which queues have jobs.
+                        others = [claims.claim([f"q{n}"], limit=1, lease=LEASE, wait=0) for n in range(5)]
+                        await asyncio.gather(*others, return_exceptions=True)
+                        got = await claims.claim(["php"], limit=1, lease=LEASE, wait=1)
+                    if not got:
+                        # What a claim brought whose answer was lost is given back.
+                        await asyncio.sleep(0.01)
+                while True:
+                    try:
+                        await claims.extend(got[0].id, got[0].epoch, LEASE)
+                        await claims.settle(got[0].id, got[0].epoch, Returned())
+                        break
+                    except StoreUnavailable:
+                        continue
+            assert not claims.is_broken
+        assert seen(app, job)[0].state is State.DONE
+
+    run(story())
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_a_job_whose_reservation_was_lost_is_given_back(app: App, is_made: bool) -> None:  # noqa: F811
+    """As by `reserve-job`: another thread claims in the name of the holder, and its answer is lost."""
+
+    async def story() -> None:
+        async with taking(app) as claims:
+            (job,) = put(app)
+            other = put(app, queue="node")[0]
+            claims.take(["node"], lambda answer: None)
+            await until(lambda: claims.held == 1)
+
+            def reserve() -> None:
+                with claims.reserving():
+                    if is_made:
+                        now = app.client.store.time()
+                        claims.store.exchange((), [Want("php", BANDS[1], 1)], 1, claims.owner, LEASE, now)
+                    raise StoreUnavailable("the answer was lost")
+
+            with pytest.raises(StoreUnavailable):
+                await asyncio.to_thread(reserve)
+            (again,) = await claims.claim(["php"], limit=1, lease=LEASE, wait=WITHIN)
+            assert (again.id, again.epoch) == (job.id, 1 + is_made)
+            assert (claims.held, seen(app, other)[0].state) == (1, State.RUNNING)
 
     run(story())

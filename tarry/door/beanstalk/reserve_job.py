@@ -30,12 +30,17 @@ def reserve_job(door: BeanstalkDoor, id: bytes, owner: str, allows: Callable[[st
         change = records.move_to_front(job, now)
     except NotPossible:
         return None
-    answer = store.exchange([change], [Want(job.queue, HIGH, 1)], 1, owner, LEASE, now)
-    others = [records.give_back(other, now) for other in answer.jobs if other.id != id]
-    if others:
-        store.apply(others, now)
-    taken = next((taken for taken in answer.jobs if taken.id == id), None)
-    return None if taken is None else _complete(door, store, taken, now)
+    with door.claims.reserving() as hold:
+        answer = store.exchange([change], [Want(job.queue, HIGH, 1)], 1, owner, LEASE, now)
+        others = [records.give_back(other, now) for other in answer.jobs if other.id != id]
+        if others:
+            store.apply(others, now)
+        taken = next((taken for taken in answer.jobs if taken.id == id), None)
+        made = None if taken is None else _complete(door, store, taken, now)
+        if made is not None:
+            # At its end the server gives back what it had held until then; the keeper, what came later.
+            hold(made)
+    return made
 
 
 def _complete(door: BeanstalkDoor, store: Store, job: Job, now: int) -> Job | None:

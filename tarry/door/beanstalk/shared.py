@@ -5,6 +5,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -53,8 +54,8 @@ class JobTaking(Protocol):
         """Waits up to `wait` seconds (None: without end) for a job; replies with None if the time is over. Busy,
         Draining."""
 
-    def hold(self, job: Job) -> None:
-        """Keeps a job that was claimed in the name of `owner`, as those that were taken."""
+    def reserving(self) -> AbstractContextManager[Callable[[Job], None]]:
+        """In any thread: while a job is claimed in the name of `owner`; gives what holds it then. Draining."""
 
     def change(self, id: bytes, rule: Rule, reply: Callable[[Job | Exception], None]) -> None:
         """Makes the change that the rule gives for the job as it is now; replies with the job as it was
@@ -143,7 +144,7 @@ class BeanstalkDoor:
         self.by_tube: dict[str, TubeCounts] = {}
         self.started = loop.time()
         self.instance = os.urandom(8).hex()
-        self._marks = ExternalMarks(lambda: {task.queue for task in client.tasks.values()})
+        self._marks = ExternalMarks(lambda: {task.queue for task in list(client.tasks.values())})
         self._service = service
         self._browser_logged_at = -_LOGGED_EVERY
         self._calls: set[asyncio.Task[None]] = set()

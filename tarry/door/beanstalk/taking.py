@@ -1,6 +1,5 @@
 """Commands of workers: they take jobs and end them."""
 
-import contextlib
 from collections.abc import Callable
 from functools import partial
 
@@ -86,9 +85,6 @@ class Taking:
         if not isinstance(job, Job):
             self._reply(replies.NOT_FOUND if job is None else or_error(job, lambda _: b""))
             return
-        # At its end the server gives back what it had held until then; the keeper, what came later.
-        with contextlib.suppress(Draining):
-            self._door.claims.hold(job)
         self._on_reserved(job)
 
     def _on_reserved(self, job: Job) -> None:

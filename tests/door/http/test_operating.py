@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tarry import App
-from tarry.door import store_look
+from tarry.door import claim_loop, store_look
 from tarry.door.identity.access import Anybody, Scope
 from tarry.errors import NotAllowed, StoreAway
 from tarry.keeper import schedule_state
@@ -338,6 +338,22 @@ class TestHealth:
             return alive.status_code, ready.status_code, ready.text
 
         assert told(shop, story) == (200, 503, "the store cannot be asked now: StoreAway\n")
+
+    def test_it_is_not_ready_once_a_thread_that_it_needs_has_ended(
+        self, shop: App, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(claim_loop.ClaimLoop, "_run", lambda loop: loop._wakeup.close())
+
+        async def story(client: httpx.AsyncClient) -> Any:
+            before = (await client.get("/readyz")).status_code
+            taking = asyncio.create_task(client.post("/v1/claim", json={"queues": ["mail"], "wait": 5}))
+            async with asyncio.timeout(20):
+                while (ready := await client.get("/readyz")).status_code == 200:
+                    await asyncio.sleep(0.001)
+            taking.cancel()
+            return before, ready.status_code, ready.text
+
+        assert told(shop, story) == (200, 503, "jobs cannot be taken any more: restart this server\n")
 
     def test_a_store_that_hangs_takes_one_thread_only(self, shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
         release, calls = threading.Event(), list[str]()

@@ -17,10 +17,12 @@ async def healthz(call: ApiCall) -> Response:
 
 @api_method("GET /readyz", None, tag="health", media_type=PLAIN, is_open=True)
 async def readyz(call: ApiCall) -> Response:
-    """Says whether requests can be served: 503 while the store does not answer within a second, or the server ends."""
+    """Says whether requests can be served: 503 while the store does not answer within a second, where jobs cannot be
+    taken any more, or if the server ends."""
     service = call.service
     ending = "this server is ending" if service.is_draining or service.is_closed else ""
-    trouble = ending or await service.probe.trouble()
+    broken = "jobs cannot be taken any more: restart this server" if service.is_broken else ""
+    trouble = ending or broken or await service.probe.trouble()
     return PlainTextResponse(f"{trouble or 'ok'}\n", 503 if trouble else 200)
 
 
