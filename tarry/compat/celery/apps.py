@@ -16,7 +16,7 @@ _shared: list[Any] = []
 def current_app() -> Any:
     """The app that was made last; ConfigError if there is none."""
     if not _apps:
-        raise ConfigError("@@")
+        raise ConfigError(NO_APP)
     return _apps[-1]
 
 

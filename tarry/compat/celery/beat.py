@@ -1,5 +1,6 @@
 """`beat_schedule` and `add_periodic_task`: lines of Celery's beat as schedules of tarry's tasks."""
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from tarry.compat.celery.schedules import as_cron
 from tarry.compat.celery.sending.calling import ONCE, zone_of
 from tarry.compat.celery.sending.values import from_json, to_json
 from tarry.errors import ConfigError
+from tarry.model.schedule import MAX_NAME as MAX_SCHEDULE_NAME
 from tarry.model.schedule import Cron, schedules
 from tarry.tasks.options import MAX_NAME
 from tarry.tasks.running import current_job
@@ -41,7 +43,7 @@ def add_periodic_task(
     app: Any, schedule: Any, sig: Any, args: Any = (), kwargs: Any = None, name: str | None = None, **options: Any
 ) -> str:
     """Adds a line; returns its name."""
-    label = name or repr(sig)
+    label = name or _label(repr(sig))
     app.conf.beat_schedule = {
         **app.conf.beat_schedule,
         label: {
@@ -53,6 +55,14 @@ def add_periodic_task(
         },
     }
     return label
+
+
+def _label(call: str) -> str:
+    """The call as the name of its line. A long one is cut, and told from others by a digest of all of it."""
+    if len(call) <= MAX_SCHEDULE_NAME:
+        return call
+    digest = hashlib.blake2b(call.encode(errors="replace"), digest_size=8).hexdigest()
+    return f"{call[: MAX_SCHEDULE_NAME - len(digest) - 1]}~{digest}"
 
 
 def relay(app: Any, task: str, args: Any, kwargs: Any, options: Mapping[str, Any]) -> None:

@@ -58,9 +58,22 @@ def test_an_attempt_that_is_repeated_enqueues_no_second_job(ready: Jobs) -> None
     assert len([job for job in ready.enqueued(report.name) if job.queue == "mail"]) == 1
 
 
+def test_long_calls_without_a_name_are_lines_of_their_own(jobs: Jobs) -> None:
+    many = Celery("many", set_as_current=False)
+    many.task(name="many.note")(print)
+    names = [many.add_periodic_task(60, many.signature("many.note", ("x" * 300, n))) for n in range(2)]
+    many.finalize()
+    assert {schedule.name for schedule in many.tasks["many.note"].schedules} == set(names)
+    assert [len(name) for name in names] == [100, 100]
+
+
 @pytest.mark.parametrize(
     ("schedule", "error"),
-    [("often", CeleryNotSupported), (0.1, CeleryNotSupported), (crontab(minute="99"), ConfigError)],
+    [
+        ("often", CeleryNotSupported),
+        (0.1, CeleryNotSupported),
+        (crontab(day_of_month=31, month_of_year="feb"), ConfigError),
+    ],
 )
 @pytest.mark.filterwarnings("ignore::tarry.compat.celery.CeleryDifference")
 def test_a_line_that_cannot_be_is_an_error_that_names_it(jobs: Jobs, schedule: Any, error: type[Exception]) -> None:

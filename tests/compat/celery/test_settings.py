@@ -6,6 +6,7 @@ import sys
 import textwrap
 import types
 import warnings
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,11 @@ def test_what_tarry_does_anyway_is_not_told(name: str) -> None:
         (crontab(), "* * * * *"),
         (crontab(minute="*/15", hour="8-17", day_of_week="mon-fri"), "*/15 8-17 * * mon-fri"),
         (crontab(0, 0, day_of_month="1"), "0 0 1 * *"),
-        (crontab(minute={0, 30}, hour=[8, 9]), "0,30 8,9 * * *"),
-        (crontab.from_string("1 2 3 4 5"), "1 2 3 4 5"),
+        (crontab(minute={0, 30}, hour=[8, 9]), "0,30 8-9 * * *"),
+        (crontab(hour="22-2", day_of_week="sunday"), "* 0-2,22-23 * * sun"),
+        (crontab.from_string("1 2 3 4 *"), "1 2 3 apr *"),
         (10, "@every 10s"),
+        (timedelta(days=30), "@every 2592000s"),
         (schedule(2.5), "@every 2500ms"),
     ],
 )
@@ -269,3 +272,9 @@ def test_a_queue_of_kombu_in_the_settings_leads_by_its_routing_key() -> None:
         app.conf.task_queues = (kombu.Queue("mail", exchange, routing_key="shop.mail", durable=True),)
     app.conf.task_routes = {"shop.send": {"routing_key": "shop.mail"}}
     assert find_route(app.conf, "shop.send") == {"routing_key": "shop.mail", "queue": "mail"}
+
+
+def test_without_an_app_the_error_says_what_to_import() -> None:
+    code = "from tarry.compat.celery import current_app\ncurrent_app.conf"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "ConfigError: there is no app yet: import the module" in ran.stderr
