@@ -195,6 +195,10 @@ class MasterOutside(ControlChannel):
         """The master has asked for the end by the pipe."""
         return self._child.is_asked
 
+    def confirm_stop(self) -> None:
+        """Tells the master, if it has asked."""
+        self._child.confirm_stop()
+
     def requests(self) -> Sequence[Message]:
         """What the master has asked for."""
         came, self._requests = self._requests, []

@@ -27,6 +27,8 @@ log = logging.getLogger("tarry.master")
 _KILL = "before the kill"
 """In the place of a request's id: the master itself asks for the stacks."""
 
+_CONFIRM_LIMIT = 2.0
+"""Seconds that a process has to confirm that it was asked to end, before it is sent a signal as well."""
 # Seconds. A process that lived this long came up well, so its successor starts without a delay.
 _LONG_RUN = 10.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
@@ -49,6 +51,7 @@ class ChildProcess:
         """When a process may be started here."""
         self.stopping_since = 0.0
         """When the process was asked to end; 0: it was not asked."""
+        self.has_confirmed_stop, self._interrupt_at = False, 0.0
         self.is_ready = False
         self.kill_reason = ""
         """Why the master killed the process; empty: it did not."""
@@ -58,8 +61,7 @@ class ChildProcess:
         """The limit that it has reached: JOBS, AGE or MEMORY; empty: none."""
         self.start_error = ""
         """Why the process could not start; empty: no failure is known."""
-        self.started_at, self._short_runs = 0.0, 0
-        self._jitter = 1.0
+        self.started_at, self._short_runs, self._jitter = 0.0, 0, 1.0
         self.signal_at, self.sigkill_at = 0.0, 0.0
         """Of an overdue process: when the signal comes that makes it write its stacks and die, unless it has told of
         them before, and when SIGKILL. 0: never."""
@@ -100,7 +102,7 @@ class ChildProcess:
         )
         # At random, so that processes that started together do not end together.
         self.recycle_reason, self.start_error, self._jitter = "", "", random.uniform(0.9, 1.0)
-        self._reached = ""
+        self._reached, self.has_confirmed_stop, self._interrupt_at = "", False, 0.0
         self.signal_at, self.sigkill_at, self._stuck, self._ended = 0.0, 0.0, {}, []
         self._last_threads = ""
 
@@ -142,10 +144,19 @@ class ChildProcess:
         if not self.stopping_since:
             self.stopping_since = now
             self.slot.set_boot_state(STOPPING)
-            # First by the pipe: a task may have changed the handlers of signals.
+            # By the pipe: a task may have changed the handlers of signals, or have made one of its own for INT.
             self.send({"stop": True})
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGINT)
+            self._interrupt_at = now + _CONFIRM_LIMIT
+
+    def interrupt_if_silent(self, now: float) -> None:
+        """Sends INT, once, if the process was asked to end and has not confirmed it."""
+        if 0 < self._interrupt_at <= now:
+            self._interrupt_at = 0.0
+            self._send_signal(signal.SIGINT)
+
+    def note_stop(self) -> None:
+        """The process has confirmed that it was asked to end."""
+        self.has_confirmed_stop, self._interrupt_at = True, 0.0
 
     def kill(self, why: str) -> None:
         """Kills the process, once, and everything that its jobs started."""
@@ -226,8 +237,8 @@ class ChildProcess:
         )
 
     def deadlines(self) -> Iterator[float]:
-        """When `kill_if_overdue` will have something to do, as far as is known now."""
-        yield from (self.signal_at, self.sigkill_at)
+        """When `kill_if_overdue` or `interrupt_if_silent` will have something to do, as far as is known now."""
+        yield from (self.signal_at, self.sigkill_at, self._interrupt_at)
         if not self.kill_reason:
             yield from (cell.kill_at for cell in self.slot.cells())
 

@@ -183,6 +183,8 @@ class Master:
         for message in child.pipe.receive():
             if message.get("ready"):
                 self._on_ready(child)
+            elif "stopping" in message:
+                child.note_stop()
             elif "failed" in message:
                 self._on_boot_failure(child, str(message["failed"]), bool(message.get("setting")))
             elif "returned" in message:
@@ -244,10 +246,10 @@ class Master:
             self._deaths.report(message)
 
     def _kill_overdue(self, now: float) -> None:
-        for child in self._processes.all():
-            if child.pid:
-                child.kill_if_overdue(now)
-                self._kill_late(child, now)
+        for child in [child for child in self._processes.all() if child.pid]:
+            child.interrupt_if_silent(now)
+            child.kill_if_overdue(now)
+            self._kill_late(child, now)
 
     def _kill_late(self, child: ChildProcess, now: float) -> None:
         """Kills a child that is not ready in time, or, after a reload, takes too long over its last jobs."""

@@ -32,6 +32,11 @@ class Processes:
         """The living children that are not keepers."""
         return [child for child in self.all() if child.pid and not child.is_keeper]
 
+    def unconfirmed(self, generation: int) -> list[ChildProcess]:
+        """The processes of other generations that may still take jobs: they have not confirmed that they are to end."""
+        leaving = [child for child in self.all() if child.pid and child.stopping_since]
+        return [child for child in leaving if child.generation != generation and not child.has_confirmed_stop]
+
     def ready_keepers(self) -> list[ChildProcess]:
         """The keepers to which messages can be sent."""
         return [child for child in self.all() if child.is_keeper and child.is_ready]

@@ -173,7 +173,8 @@ class Reloads:
         self._failure, self._ended_at = "", 0.0
         self.generation = 1
         """Of the processes that serve: each successful reload adds one."""
-        self.requested = self._done = 0
+        self.requested = self._ended = self._done = 0
+        """_ended: the last request whose reload is over. _done: nor does a process of before take jobs any more."""
 
     @property
     def due_at(self) -> float:
@@ -199,7 +200,7 @@ class Reloads:
     def begin_due(self, now: float, follow_changes: bool) -> None:
         """Begins a reload if one was requested and none runs. follow_changes: a change of files is a request too."""
         self.requested += follow_changes and self._throttle.take_due(now)
-        if self._current is None and self.requested > self._done:
+        if self._current is None and self.requested > self._ended:
             # It serves all requests so far. Those that come while it runs make one more reload together.
             self._current = Reload(self.requested, self.generation + 1, self._board)
             _log.info("reload: reading the configuration")
@@ -235,12 +236,21 @@ class Reloads:
 
     def check_end(self, plan: Plan) -> Plan:
         """Ends or rolls back the running reload if it is time. Returns the plan from now on."""
+        plan = self._check_current(plan)
+        # A failed reload replaces nobody.
+        if self._done < self._ended and (self._failure or not self._processes.unconfirmed(self.generation)):
+            self._done = self._ended
+            if self._current is None or self._current.is_over:
+                self._notifier.on_reload_end(self._failure)
+        return plan
+
+    def _check_current(self, plan: Plan) -> Plan:
         reload = self._current
         if reload is None:
             return plan
         if reload.check_replacing(self._processes.groups):
             plan = reload.roll_back(self._processes.groups)
-        if reload.is_over and self._done < reload.request_number:
+        if reload.is_over and self._ended < reload.request_number:
             self._end(reload)
             self._listeners.keep_only(plan.listens)
         # The reload is kept until its canary is reaped.
@@ -250,13 +260,12 @@ class Reloads:
         return plan
 
     def _end(self, reload: Reload) -> None:
-        self._done, self._failure, self._ended_at = reload.request_number, reload.failure, time()
+        self._ended, self._failure, self._ended_at = reload.request_number, reload.failure, time()
         if reload.failure:
             _log.error("reload failed, and what ran goes on: %s", reload.failure)
         else:
             self.generation = reload.generation
             _log.info("reloaded: generation %d serves", self.generation)
-        self._notifier.on_reload_end(reload.failure)
 
     def status(self, pools: list[PoolStatus], away: str) -> MasterStatus:
         """The master's status. away: why the store cannot be reached; empty: it can."""
@@ -264,6 +273,8 @@ class Reloads:
         stage = "" if reload is None or reload.is_over else reload.stage
         if stage == REPLACING:
             stage = describe_progress(list(self._processes.groups.values()))
+        if not stage and self._done < self._ended and (silent := self._processes.unconfirmed(self.generation)):
+            stage = f"waits until {silent[0].name}, pid {silent[0].pid}, takes no more jobs"
         return MasterStatus(
             *(self.generation, self.requested, self._done, stage, self._failure, pools, away),
             listening=self._listeners.shown(),

@@ -61,6 +61,7 @@ class ChildContext:
         """True: the master is gone, so exit. Set by `receive`."""
         self.is_asked = False
         """True: the master has asked for its end by the pipe. Set by `receive`."""
+        self._is_confirmed = False
         self.asked_by = 0
         """The signal that asked it to end, INT or TERM; 0: none has come."""
         self._pipe, self._lock = pipe, threading.Lock()
@@ -101,11 +102,21 @@ class ChildContext:
         return came
 
     def should_exit(self) -> bool:
-        """True: INT or TERM came, or the master is gone. For roles that treat these alike."""
+        """True: INT or TERM came, or the master has asked or is gone. For roles that treat these alike: they take
+        nothing more after it."""
+        self.confirm_stop()
         return not _ENDING.isdisjoint(self.take_signals()) or self.is_orphaned or self.is_asked
 
+    def confirm_stop(self) -> None:
+        """Tells the master, if it has asked for the end by the pipe, that this process takes nothing more."""
+        if self.is_asked and not self._is_confirmed:
+            self._is_confirmed = True
+            self.send({"stopping": True})
+
     def sleep(self, seconds: float) -> None:
-        """Waits for a message or a signal; at most so long."""
+        """Waits for a message or a signal; at most so long. Not at all once the master has asked for the end."""
+        if self.is_asked:
+            return
         sleeper = select.poll()
         sleeper.register(self.parent_fd, select.POLLIN)
         sleeper.register(self.signals.fileno(), select.POLLIN)

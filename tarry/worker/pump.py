@@ -67,9 +67,9 @@ class Pump:
     ) -> None:
         self.store = store
         self.wakeup = store.worker_wakeup()
-        self.outcomes = OutcomeQueue(self.wakeup.wake)
-        self.deadlines = Deadlines()
-        self.stopping = False
+        self.outcomes, self.deadlines = OutcomeQueue(self.wakeup.wake), Deadlines()
+        self.stopping = self.is_closed = False
+        """is_closed: since it was told to stop it has withdrawn what waited for a slot, so no more jobs begin here."""
         self.attempts = 0
         """How many attempts have ended here."""
         self.find_task: Callable[[str], TaskDefinition[Any, Any] | None] = lambda name: None
@@ -85,9 +85,8 @@ class Pump:
         self.events = self._exchanger.events
         self._reporter = reporter or NullReporter()
         self._runners: dict[bool, Runner] = {}
-        self._buffer = BatchBuffer()
+        self._buffer, self._delay = BatchBuffer(), SettleDelay()
         self._capacity = Capacity(tasks, {}, self._buffer)
-        self._delay = SettleDelay()
         self._store_is_drained = False
         """The last claim brought fewer jobs than it asked for, or there were no free slots."""
         self._was_busy = self._search_due = False
@@ -191,13 +190,15 @@ class Pump:
         now = time.monotonic()
         exchanger = self._exchanger
         self.collect()
+        if self.stopping:
+            self._withdraw((False, True))
+            self._release(self._buffer.take_all())
+            # Not in `stop`: another thread may call that while this one passes on what it has claimed.
+            self.is_closed = True
         # Timeouts and interrupts go on while the store is away.
         if left := exchanger.away_for(now):
             self._do_timed_work(now)
             return left
-        if self.stopping:
-            self._withdraw((False, True))
-            self._release(self._buffer.take_all())
         retried = exchanger.resume_postponed(now)
         free = self._free()
         settled = bool(exchanger.unsettled)

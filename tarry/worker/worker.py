@@ -83,6 +83,10 @@ class ControlChannel(Protocol):
         """Whether the parent wants the worker to finish its jobs and end, as after INT; known as `requests` are."""
         return False
 
+    def confirm_stop(self) -> None:
+        """Tells the parent, if it has asked, that the worker starts no more jobs. Called again and again."""
+        return
+
     def requests(self) -> Sequence[Mapping[str, Any]]:
         """What the parent has asked for until the last call of `is_parent_alive`, each once: see `AttemptRequests`."""
         return ()
@@ -288,6 +292,8 @@ class Worker:
     def beat(self) -> None:
         """Shows that it is alive, once a second."""
         now = time.monotonic()
+        if self.pump.is_closed:
+            self._control.confirm_stop()
         if now - self._beat_at >= BEAT_EVERY:
             self._beat_at = now
             self._reporter.beat(resident_bytes())

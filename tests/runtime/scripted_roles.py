@@ -82,13 +82,19 @@ def wait_for_signals(child: ChildContext, limit: int | None = None) -> list[int]
     return child.take_signals()
 
 
+def wait_for_end(child: ChildContext, limit: int | None = None) -> bool:
+    """Waits as `wait_for_signals`, and reads the messages: whether it was asked to end, which it confirms."""
+    taken = wait_for_signals(child, limit)
+    child.receive()
+    child.confirm_stop()
+    return child.is_asked or not {signal.SIGINT, signal.SIGTERM}.isdisjoint(taken)
+
+
 def run_until_stopped(notes: Notes, child: ChildContext) -> int:
     while not child.is_orphaned:
-        taken = wait_for_signals(child)
-        if signal.SIGINT in taken or signal.SIGTERM in taken:
+        if wait_for_end(child):
             notes.note("asked")
             return 0
-        child.receive()
     notes.note("orphaned")
     return 0
 
@@ -145,9 +151,8 @@ def wait_for_go(notes: Notes, child: ChildContext) -> bool:
     """Waits for the file `go`; False: it was asked to end, or the master is gone."""
     notes.note("waiting")
     while not (notes.directory / "go").exists():
-        if {signal.SIGINT, signal.SIGTERM} & set(wait_for_signals(child, 10)):
+        if wait_for_end(child, 10):
             return False
-        child.receive()
         if child.is_orphaned:
             return False
     return True
@@ -214,9 +219,30 @@ def stubborn(notes: Notes, child: ChildContext) -> int:
     child.slot.on(0, FIRST, 3, b"shop.first", 0.0)
     report_begin(notes, child)
     while not child.is_orphaned:
-        if wait_for_signals(child):
-            notes.note("ignored")
+        wait_for_signals(child)
         child.receive()
+        if child.is_asked:
+            notes.note("ignored")
+    return 0
+
+
+def confirms_late(notes: Notes, child: ChildContext) -> int:
+    """Confirms that it is asked to end once the file `go` exists."""
+    report_begin(notes, child)
+    while not child.is_asked:
+        wait_for_signals(child)
+        child.receive()
+    notes.note("asked")
+    while not (notes.directory / "go").exists():
+        wait_for_signals(child, 10)
+    child.confirm_stop()
+    return 0
+
+
+def reads_no_messages(notes: Notes, child: ChildContext) -> int:
+    report_begin(notes, child)
+    while not child.take_signals():
+        time.sleep(0.01)
     return 0
 
 
@@ -320,13 +346,15 @@ def _keep(notes: Notes, child: ChildContext, answers: Callable[[], bool]) -> int
     child.report_ready()
     notes.note("keeper")
     while not child.is_orphaned:
-        if signal.SIGINT in wait_for_signals(child):
-            notes.note("keeper asked")
-            return 0
+        taken = wait_for_signals(child)
         for line in child.receive():
             notes.note("told", line=line)
             if answers():
                 child.send({"returned": line["gone"]})
+        child.confirm_stop()
+        if child.is_asked or signal.SIGINT in taken:
+            notes.note("keeper asked")
+            return 0
     notes.note("orphaned")
     return 0
 

@@ -79,6 +79,18 @@ def test_its_end_comes_when_the_master_is_gone(child: ChildContext, pipe_ends: t
     assert child.should_exit()
 
 
+def test_its_end_comes_by_message_is_confirmed_once_and_ends_every_sleep(
+    child: ChildContext, pipe_ends: tuple[MessagePipe, MessagePipe]
+) -> None:
+    child.confirm_stop()
+    assert pipe_ends[0].receive() == [], "it was not asked"
+    pipe_ends[0].send({"stop": True})
+    assert child.receive() == []
+    assert measure_sleep(child) < LONG / 2
+    assert [child.should_exit(), child.should_exit()] == [True, True]
+    assert pipe_ends[0].receive() == [{"stopping": True}]
+
+
 def test_hup_opens_the_log_again_and_is_no_end(child: ChildContext, tmp_path: Path) -> None:
     log = tmp_path / "log"
     handler = LogFile(log)

@@ -58,6 +58,34 @@ def test_who_still_works_holds_nobody_up_and_ends_when_it_is_done(harness: Maste
     until(lambda: len(harness.children()) == 2)
 
 
+def test_it_is_over_only_when_the_old_ones_take_nothing_more(harness: MasterHarness) -> None:
+    late = ("worker", "default", 1, "confirms_late")
+    master = harness.serve(late, KEEPER)
+    (before,) = harness.ready()
+    harness.next(late, KEEPER)
+    master.send_signal(signal.SIGHUP)
+    waits = f"waits until worker default.1, pid {before}, takes no more jobs"
+    until(lambda: harness.board().notice.reloading == waits)
+    assert (harness.board().notice.generation, harness.board().notice.done) == (2, 0)
+    # It holds up no other reload, which ends together with it.
+    harness.next(TWO, KEEPER)
+    master.send_signal(signal.SIGHUP)
+    until(lambda: harness.board().notice.generation == 3)
+    until(lambda: harness.board().notice.reloading == waits)
+    assert harness.board().notice.done == 0
+    (harness.directory / "go").touch()
+    assert wait_for_reload(harness, 2) == ""
+    until(lambda: not alive(before))
+
+
+def test_who_does_not_confirm_is_interrupted(harness: MasterHarness) -> None:
+    master = harness.serve(("worker", "default", 1, "reads_no_messages"), KEEPER)
+    harness.next(TWO, KEEPER)
+    master.send_signal(signal.SIGHUP)
+    assert wait_for_reload(harness) == ""
+    until(lambda: len(harness.children()) == 2)
+
+
 def test_reload_timeout_ends_what_takes_too_long(harness: MasterHarness) -> None:
     master = harness.serve(("worker", "default", 1, "stubborn"), KEEPER, reload_timeout=0.3)
     (before,) = harness.ready()

@@ -3,9 +3,11 @@
 import contextlib
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
+from msgspec import json
 
 from tests.cli.project import until
 from tests.system.scene import APP, Scene
@@ -127,31 +129,60 @@ def test_the_jobs_end_and_so_do_their_neighbours(scene: Scene, way: str) -> None
 
 SPOILT = """
 
+async def _handle_int() -> None:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, asyncio.current_task().cancel)
+    tell("began")
+    while not (HERE / "go").exists():
+        await asyncio.sleep(0.01)
+
+
 @app.task
-def spoil() -> None:
+def own_loop() -> None:
+    asyncio.run(_handle_int())
+
+
+@app.task
+def ignore() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    signal.set_wakeup_fd(-1)
+    tell("began")
 
 
 @app.task
-def version() -> int:
-    return VERSION
+def no_wakeup() -> None:
+    signal.set_wakeup_fd(-1)
+    tell("began")
+
+
+@app.task
+async def version() -> list[float]:
+    began = time.time()
+    await asyncio.sleep(0.05)
+    return [VERSION, began]
 """
 
 
-def test_a_task_that_changes_the_handlers_keeps_neither_a_reload_nor_a_stop_from_working(scene: Scene) -> None:
+@pytest.mark.parametrize(("spoil", "end"), [("own_loop", "stop"), ("ignore", "stop"), ("no_wakeup", "quit")])
+def test_a_task_that_changes_the_handlers_keeps_no_order_from_working(scene: Scene, spoil: str, end: str) -> None:
+    scene.settings("[pools.default]\nworkers = 1\n")
     scene.write("app.py", f"{APP}{SPOILT}\nVERSION = 1\n")
     master = scene.serve()
-    (spoil,) = scene.put("app.spoil")
-    until(lambda: scene.job(spoil).state == "done")
+    (first,) = scene.put(f"app.{spoil}")
+    scene.begun(1)
+    old = scene.put("app.version", times=200)
     scene.write("app.py", f"{APP}{SPOILT}\nVERSION = 2\n")
     assert scene.tarry("reload", "--timeout", "30s").status == 0
-    until(lambda: len(scene.processes()) == 3)
-    jobs = scene.put("app.version", times=16)
+    reloaded_at = time.time()
+    jobs = [*old, *scene.put("app.version", times=16)]
+    until(lambda: all(scene.job(job).state.finished for job in jobs))
+    late = [version for version, began in (json.decode(scene.job(job).note) for job in jobs) if began > reloaded_at]
+    assert len(late) >= 16
+    assert set(late) == {2}
+    scene.open("go")
     until(scene.all_finished)
-    assert {scene.job(job).note for job in jobs} == {b"2"}
-    scene.put("app.spoil")
-    until(scene.all_finished)
-    assert scene.tarry("stop", "--timeout", "20s").status == 0
+    assert (scene.job(first).state, scene.job(first).attempt) == ("done", 1), scene.job(first).note
+    scene.put(f"app.{spoil}")
+    scene.begun(2)
+    assert scene.tarry(end).status == 0
     assert master.wait(10) == 0

@@ -55,6 +55,28 @@ def test_while_the_store_cannot_a_pump_that_is_woken_makes_no_more_calls(make: M
     assert manual.store.calls["extend"] <= 1
 
 
+@pytest.mark.parametrize("error", [None, *ERRORS])
+def test_once_it_is_closed_nothing_begins_that_it_holds(make: MakePump, error: StoreError | None) -> None:
+    manual = make(threads=1)
+    manual.pump._capacity._prefetch[False]._rate = 400.0
+    manual.insert(8)
+    manual.turns()
+    assert (len(manual.sync.on), len(manual.sync.line)) == (1, 7)
+    manual.store.error = error
+    manual.pass_time(2)
+    manual.pump.step()
+    manual.pump.stop()
+    assert not manual.pump.is_closed, "the thread of the pump has not seen it yet"
+    manual.pump.step()
+    assert manual.pump.is_closed
+    manual.sync.end_all()
+    assert (manual.sync.on, manual.sync.line) == ([], [])
+    manual.store.error = None
+    manual.pass_time(10)
+    manual.turns()
+    assert manual.tally() == {State.DONE: 1, State.READY: 7}
+
+
 def test_trouble_is_told_once_in_a_while(make: MakePump, caplog: pytest.LogCaptureFixture) -> None:
     manual = make()
     manual.insert()

@@ -25,6 +25,7 @@ class Parent(ControlChannel):
         self._hear, self._say = socket.socketpair()
         self._said: list[int] = []
         self.lives = True
+        self.is_confirmed = False
 
     def say(self, *numbers: int) -> None:
         self._said += numbers
@@ -46,6 +47,9 @@ class Parent(ControlChannel):
 
     def is_parent_alive(self) -> bool:
         return self.lives
+
+    def confirm_stop(self) -> None:
+        self.is_confirmed = True
 
     def close(self) -> None:
         self._hear.close()
@@ -160,6 +164,21 @@ def test_an_idle_worker_stops_at_once(any_bench: Bench) -> None:
     worker.end()
     assert not worker.thread.is_alive()
     assert not any(thread.name == "tarry-pump" for thread in threading.enumerate())
+
+
+def test_it_confirms_a_stop_while_its_jobs_go_on(bench: Bench, parent: Parent) -> None:
+    long = Long(bench)
+    job = long.tasks["loop"].enqueue()
+    worker = children_of(bench, parent)
+    long.has_begun()
+    assert not parent.is_confirmed
+    parent.say(signal.SIGINT)
+    until(lambda: parent.is_confirmed)
+    assert worker.pump.is_closed
+    assert job.state == "running"
+    long.gate.set()
+    worker.thread.join(LIMIT)
+    assert job.state == "done"
 
 
 def test_stopping_twice_is_stopping(bench: Bench) -> None:
