@@ -1,11 +1,25 @@
-"""What workers with nothing to do take: CPU and memory."""
+"""What workers with nothing to do take: CPU and memory, and what they read of the store."""
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+from msgspec.structs import replace
 
 from bench import machine
+from bench.app import app
 from bench.measure import Figure, below, measure
 from bench.place import Bench
+from tarry.client.audit.log import PREFIX as ACTS
+from tarry.client.audit.log import Act, ActLog
+from tarry.store.base import Store
+from tarry.store.hosts import PREFIX as HOSTS
+from tarry.store.hosts import entries
+from tarry.store.redis.store import RedisStore
+
+_HOSTS = (1, 10, 40)
+_ACTS, _CALLERS = 10_000, 10
 
 
 @measure("idle", limit=90)
@@ -24,3 +38,53 @@ def idle(bench: Bench) -> Iterator[Figure]:
         yield Figure("idle: CPU of master and keeper", sum(used[pid] for pid in others), "% of a core")
         yield Figure("idle: RSS of a worker", max(machine.memory(pid)[0] for pid in crew.pids) / 1e6, "MB")
         yield Figure("idle: PSS of all processes", sum(machine.memory(pid)[1] for pid in used) / 1e6, "MB")
+
+
+@measure("idle-hosts", limit=90)
+def idle_hosts(bench: Bench) -> Iterator[Figure]:
+    """One host with a worker, beside the entries of others, which are as large as its own."""
+    seconds = bench.scaled(20)
+    with bench.place() as place, _acts(app.client.store) as store, place.workers(1) as crew:
+        for count in _HOSTS:
+            _add_hosts(store, count)
+            time.sleep(1)  # idle is a while after the last job
+            before = sum(map(machine.cpu, crew.everybody)), _bytes_sent(store)
+            begin = time.monotonic()
+            time.sleep(seconds)
+            passed = time.monotonic() - begin
+            after = sum(map(machine.cpu, crew.everybody)), _bytes_sent(store)
+            cpu, sent = ((new - old) / passed for new, old in zip(after, before, strict=True))
+            name = f"one of {count} idle hosts, {_ACTS:,} acts in the log"
+            yield Figure(f"{name}: CPU of all its processes", cpu * 100, "% of a core")
+            if isinstance(store, RedisStore):
+                yield Figure(f"{name}: what it reads", sent / 1e3, "kB/s", target=below(10 + 2 * count))
+
+
+@contextmanager
+def _acts(store: Store) -> Iterator[Store]:
+    """A store whose log of acts has so many."""
+    now = store.time()
+    for caller in range(_CALLERS):
+        acts = [Act(now, f"caller{caller}", "cancel_job", "done") for _ in range(_ACTS // _CALLERS)]
+        ActLog(store).append(acts, now)
+    try:
+        yield store
+    finally:
+        for name, value in {**store.kv_list(ACTS), **store.kv_list(HOSTS)}.items():
+            store.kv_cas(name, None, value)
+
+
+def _add_hosts(store: Store, count: int) -> None:
+    """Adds entries until there are so many."""
+    found = [host for _, _, host in entries(store)]
+    for number in range(len(found), count):
+        host = replace(found[0], instance=f"host{number}|elsewhere:1:1:0", name=f"host{number}")
+        store.kv_cas(HOSTS + host.instance, msgspec.json.encode(host), None)
+
+
+def _bytes_sent(store: Store) -> float:
+    """How many the server has sent, to whomever; 0.0 where it does not tell."""
+    if not isinstance(store, RedisStore):
+        return 0.0
+    stats = store._link.command("INFO", "stats").decode()
+    return float(stats.partition("total_net_output_bytes:")[2].split()[0])

@@ -326,7 +326,7 @@ class Store(ABC):
 
     @abstractmethod
     def kv_list(self, prefix: str) -> dict[str, bytes]:
-        """The named values whose names begin with the prefix."""
+        """The named values whose names begin with the prefix. Its cost goes with these, not with the others."""
 
     def kv_get(self, name: str) -> bytes | None:
         """The named value with exactly this name; None: absent. Cheap, however many there are."""

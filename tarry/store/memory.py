@@ -22,7 +22,7 @@ from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Qu
 from tarry.store.flows.memory import MemoryFlows
 from tarry.store.history.journal import record_of_changes, record_of_new
 from tarry.store.history.memory import MemoryHistory
-from tarry.store.memory_index import JobIndex, MemoryRooms, Rank, claim_job, position, rank
+from tarry.store.memory_index import JobIndex, MemoryRooms, NamedValues, Rank, claim_job, position, rank
 from tarry.store.shared.admission import admit
 from tarry.store.shared.lanes import (
     Levels,
@@ -56,7 +56,7 @@ class MemoryStore(Store):
         self._held: dict[str, tuple[str, int]] = {}
         self._paused: set[str] = set()
         self._hub = WakeupHub()
-        self._cells: dict[str, bytes] = {}
+        self._cells = NamedValues()
         self._limits: dict[str, Limit] = {}
         self._levels: dict[str, Level] = {}
         self._turns: dict[str, str] = {}
@@ -363,7 +363,7 @@ class MemoryStore(Store):
 
     def kv_list(self, prefix: str) -> dict[str, bytes]:
         with self._lock:
-            return {name: value for name, value in sorted(self._cells.items()) if name.startswith(prefix)}
+            return self._cells.with_prefix(prefix)
 
     def kv_get(self, name: str) -> bytes | None:
         with self._lock:
@@ -373,10 +373,7 @@ class MemoryStore(Store):
         with self._lock:
             if self._cells.get(name) != was:
                 return False
-            if value is None:
-                self._cells.pop(name, None)
-            else:
-                self._cells[name] = value
+            self._cells.put(name, value)
             return True
 
     # Wake-up

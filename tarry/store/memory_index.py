@@ -5,6 +5,7 @@ Every write goes through `put` and `remove`, so that the indexes agree with the 
 
 from bisect import bisect_left, insort
 from collections import defaultdict
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -118,10 +119,39 @@ def _spot(job: Job) -> Rank:
     return rank(job) if job.state is State.READY else (0, job.due, job.id)
 
 
+class NamedValues:
+    """Bytes by name, and the names in their order. Not thread-safe: the store calls it under its own lock."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._names: list[str] = []
+
+    def get(self, name: str) -> bytes | None:
+        """None: absent."""
+        return self._values.get(name)
+
+    def put(self, name: str, value: bytes | None) -> None:
+        """Sets the value; None: removes it."""
+        # An exception may come between the two steps: then a name stands in the list that has no value, or twice.
+        if value is None:
+            if self._values.pop(name, None) is not None:
+                del self._names[bisect_left(self._names, name)]
+            return
+        if name not in self._values:
+            insort(self._names, name)
+        self._values[name] = value
+
+    def with_prefix(self, prefix: str) -> dict[str, bytes]:
+        """Those whose names begin so, by name."""
+        following = map(self._names.__getitem__, range(bisect_left(self._names, prefix), len(self._names)))
+        names = takewhile(lambda name: name.startswith(prefix), following)
+        return {name: self._values[name] for name in names if name in self._values}
+
+
 class MemoryRooms:
     """The rooms of queues with a bound. The caller has the store's lock."""
 
-    def __init__(self, cells: dict[str, bytes], index: JobIndex) -> None:
+    def __init__(self, cells: NamedValues, index: JobIndex) -> None:
         self._cells, self._index = cells, index
 
     def lock(self, name: str) -> bytes | None:
@@ -130,7 +160,7 @@ class MemoryRooms:
 
     def save(self, name: str, value: bytes) -> None:
         """Sets the value of a cell."""
-        self._cells[name] = value
+        self._cells.put(name, value)
 
     def count(self, queue: str, most: int) -> int:
         """How many jobs of a queue wait; at most `most`."""

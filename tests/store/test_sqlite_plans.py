@@ -20,7 +20,7 @@ from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, RETRY, made, p
 from tarry.store.sqlite.store import SqliteStore
 
 RULES = RETRY
-SMALL = ("tarry_paused", "tarry_limit", "tarry_cell", "tarry_hold", "tarry_owner", "found", "carray", "json_each")
+SMALL = ("tarry_paused", "tarry_limit", "tarry_hold", "tarry_owner", "found", "carray", "json_each")
 """Tables that do not grow with the jobs, and what a statement brings with it."""
 
 

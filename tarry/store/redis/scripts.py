@@ -29,6 +29,8 @@ _SCRIPTS = make_scripts(
         Verb("hold"),
         # Not repeatable: a second run compares with what the first has written.
         Verb("kv_cas", repeatable=False),
+        Verb("kv_list", _READS),
+        Verb("index_cells"),
         Verb("pause"),
         Verb("get_schema"),
         Verb("take_journal", _READS),
@@ -79,6 +81,8 @@ BACKLOG = _SCRIPTS["backlog"]
 QUEUES = _SCRIPTS["queues"]
 HOLD = _SCRIPTS["hold"]
 KV_CAS = _SCRIPTS["kv_cas"]
+KV_LIST = _SCRIPTS["kv_list"]
+INDEX_CELLS = _SCRIPTS["index_cells"]
 PAUSE = _SCRIPTS["pause"]
 GET_SCHEMA = _SCRIPTS["get_schema"]
 TAKE_JOURNAL = _SCRIPTS["take_journal"]
