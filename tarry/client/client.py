@@ -26,7 +26,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible, Rules
 from tarry.store import ids
 from tarry.store.base import Store
-from tarry.store.flows.flows import RELEASED_AT_ONCE, STORED_AT_ONCE, NewFlow
+from tarry.store.flows.flows import NewFlow
 from tarry.tasks.call import AnyCall
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazy_asyncio import asyncio
@@ -199,10 +199,7 @@ class Client:
             id = flows.insert(new, now)
         except StoreError as error:
             raise own_error(error, self._make_handle(new.root.id, None), partial(self._store_flow, new)) from None
-        # A large flow begins once it is whole; the keeper would release its first nodes a second later.
-        for _ in range(1 + len(new.nodes) // RELEASED_AT_ONCE if len(new.nodes) > STORED_AT_ONCE else 0):
-            if not flows.release_more(now):
-                break
+        flows.begin(new, now)
         if self.listener is not None and id == new.root.id:
             self.listener.on_accepted(new.nodes)
         return self._make_handle(id, id == new.root.id)

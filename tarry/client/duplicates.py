@@ -36,9 +36,14 @@ class DuplicateResolver:
         id = self._resolve(job, holder, options)
         # With `return` nothing was changed, unless the job's own id shows that it was stored after all.
         if self._listener is not None and (id == job.id or options.on_duplicate != "return"):
-            stored = self._store.get([id])[0]
-            self._listener.on_accepted([stored or job], changed=id != job.id)
+            self._listener.on_accepted([self._as_stored(id) or job], changed=id != job.id)
         return id
+
+    def _as_stored(self, id: bytes) -> Job | None:
+        # No error may leave this: what was asked for is done.
+        with contextlib.suppress(StoreError):
+            return self._store.get([id])[0]
+        return None
 
     def _resolve(self, job: Job, holder: bytes, options: Options) -> bytes:
         if options.idempotency is not None:

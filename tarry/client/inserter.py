@@ -16,6 +16,7 @@ from tarry.store.base import Store
 from tarry.store.entry import Entry
 from tarry.store.ids import text as id_text
 from tarry.store.shared.deadline import until
+from tarry.store.shared.uncertain import a_part_is_done
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Options
 
@@ -114,7 +115,8 @@ class Inserter:
                 raise
         if options.durable is not None:
             # By the ids of the handles: a rerouted job is in another shard than its first id says.
-            self._store.confirm([replace(job, id=handle._id) for job, handle in zip(jobs, handles, strict=True)])
+            with a_part_is_done():
+                self._store.confirm([replace(job, id=handle._id) for job, handle in zip(jobs, handles, strict=True)])
         return handles
 
     def insert_each(self, jobs: Sequence[Job], options: Sequence[Options]) -> list[Handle[Any] | Exception]:
@@ -150,7 +152,9 @@ class Inserter:
                 if position in errors:
                     failed[at] = errors[position]
                 else:
-                    handles[at] = self.resolve(jobs[at], ids[position], options)
+                    # Others of the call may be stored.
+                    with a_part_is_done():
+                        handles[at] = self.resolve(jobs[at], ids[position], options)
                     failed.pop(at, None)
             left = self._reroute_failed(jobs, failed)
             if not left:

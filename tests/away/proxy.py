@@ -25,8 +25,10 @@ class Proxy:
         self._mode = "pass"
         self._replies_left = 0
         """Until the one that is lost; 0: none is."""
+        self._requests_left = -1
+        """Until all is refused; -1: nothing is."""
         self.lost = False
-        """A reply was."""
+        """A reply was, or a request was refused."""
         self._pairs: set[tuple[socket.socket, socket.socket | None]] = set()
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -37,7 +39,7 @@ class Proxy:
 
     def passes(self) -> None:
         """As if it were not there."""
-        self._mode, self._replies_left, self.lost = "pass", 0, False
+        self._mode, self._replies_left, self._requests_left, self.lost = "pass", 0, -1, False
 
     def refuses(self) -> None:
         """Connections end as soon as they are made, also those that were there."""
@@ -52,6 +54,10 @@ class Proxy:
     def lose(self, number: int) -> None:
         """The `number`th reply from now on, from 1, is lost, and after it all is refused."""
         self._replies_left = number
+
+    def end_after(self, number: int) -> None:
+        """So many requests from now on are answered, and all that comes after them is refused."""
+        self._requests_left = number
 
     def close(self) -> None:
         """Ends it and every connection."""
@@ -95,7 +101,7 @@ class Proxy:
                     got = one.recv(CHUNK)
                     if not got:
                         return
-                    if one is server and self._loses():
+                    if self._loses() if one is server else self._refuses():
                         return
                     (server if one is client else client).sendall(got)
         except (OSError, ValueError):
@@ -110,6 +116,18 @@ class Proxy:
                 return False
             self._replies_left -= 1
             if self._replies_left:
+                return False
+            self.lost = True
+        self.refuses()
+        return True
+
+    def _refuses(self) -> bool:
+        """Whether a request that has come is refused: it never reaches the server."""
+        with self._lock:
+            if self._requests_left < 0:
+                return False
+            if self._requests_left:
+                self._requests_left -= 1
                 return False
             self.lost = True
         self.refuses()
@@ -140,10 +158,18 @@ class Lossy:
         self.store, self._proxy = store, proxy
 
     def lose(self, number: int) -> None:
-        """Only on connections that are there: who is let in first needs replies, too."""
+        self._connect()
+        self._proxy.lose(number)
+
+    def end_after(self, number: int) -> None:
+        """As `lose`: requests are counted on connections that are there."""
+        self._connect()
+        self._proxy.end_after(number)
+
+    def _connect(self) -> None:
+        """Connects; who is let in first needs replies, too."""
         with contextlib.suppress(StoreError):
             self.store.get([b"\0" * 16])
-        self._proxy.lose(number)
 
     def restore(self) -> bool:
         """Returns once the store answers."""

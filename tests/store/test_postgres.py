@@ -22,8 +22,7 @@ from tarry.model.outcome import Returned
 from tarry.store.base import BANDS, NORMAL, PROMOTED_AT_ONCE, Query, Store, Want
 from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
-from tarry.store.postgres import sql
-from tarry.store.postgres import store as module
+from tarry.store.postgres import scan_start, sql
 from tarry.store.postgres.scan_start import EARLIEST
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.shared.wakeup.sleeper import WORK
@@ -420,7 +419,7 @@ def back(store: Store, running: Job, now: int) -> Job:
 
 
 def test_what_took_long_to_store_is_set_aside(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STORED_WITHIN", 0)
+    monkeypatch.setattr(scan_start, "STORED_WITHIN", 0)
     new = job(store)
     store.insert([new])
     with store._pool.lend_one() as link:

@@ -1,4 +1,4 @@
-"""Replies that are lost before the store goes away: which errors a call may raise then."""
+"""A store that goes away amid a call: which errors the call may raise then."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -8,16 +8,35 @@ from msgspec.structs import replace
 
 from tarry.errors import StoreError, StoreUnavailable
 from tarry.model import lifecycle
+from tarry.model.bound import Bound
+from tarry.model.duration import DAY
+from tarry.model.flow.signal import Awaited, Signal
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
-from tarry.model.outcome import Returned
+from tarry.model.moving import NEVER
+from tarry.model.outcome import Returned, Suspended
 from tarry.store.base import Query, Store
-from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, PLENTY, Promises, ids, made, put, running
+from tarry.store.conformance.cases import (
+    EVERYTHING,
+    LEASE,
+    NOW,
+    PLENTY,
+    Promises,
+    ids,
+    made,
+    put,
+    running,
+    settle,
+    taken,
+)
+from tarry.store.conformance.flows.flow_cases import flow_of
+from tarry.store.ids import uuid7
 from tarry.store.shared.uncertain import NOT_DONE
 
 # No call of one verb needs so many.
 _MOST_REPLIES = 30
+_REQUESTS = [*range(1, 10), *range(10, 70, 5)]
 
 Call = Callable[[Store], object]
 """Calls a verb with arguments that were not used before."""
@@ -32,8 +51,11 @@ class Line(Protocol):
         """From now on, the `number`th reply, from 1, is lost although its request is done; after it the store is
         away."""
 
+    def end_after(self, number: int) -> None:
+        """From now on, so many requests are answered; all that come after them find the store away."""
+
     def restore(self) -> bool:
-        """Lets everything work again; returns whether a reply was lost."""
+        """Lets everything work again; returns whether a reply was lost or a request refused."""
 
 
 def _insert(store: Store, number: int) -> Call:
@@ -46,6 +68,31 @@ def _insert_keyed(store: Store, number: int) -> Call:
     (twin,) = made(store, key=f"one {number}")
     others = made(store, key=f"two {number}")
     return lambda line: line.insert([job, twin, *others])
+
+
+def _insert_bounded(store: Store, number: int) -> Call:
+    jobs = made(store, 2)
+    return lambda line: line.insert_bounded(jobs, {jobs[0].queue: Bound(10_000)}, NOW)
+
+
+def _insert_flow(store: Store, number: int) -> Call:
+    new = flow_of(store, [[], [1]])
+    return lambda line: line.flows.insert(new, NOW)
+
+
+def _signal(store: Store, number: int) -> Call:
+    signal, (job,) = Signal("paid", str(number), uuid7(), b"1", until=NOW + DAY), running(store)
+    settle(store, job, Suspended(NEVER, Awaited("paid", str(number))))
+    return lambda line: line.flows.signal(signal, NOW)
+
+
+def _exchange_in_lanes(store: Store, number: int) -> Call:
+    """Ends attempts and claims jobs that wait in lanes."""
+    store.limit("each:laned", Limit(most=1))
+    jobs = running(store, 2)
+    put(store, task="laned", lane=f"lane {number}")
+    changes = [lifecycle.after(job, Returned(b"1"), DEFAULT, NOW) for job in jobs]
+    return lambda line: line.exchange(changes, EVERYTHING, 10, "bob", LEASE, NOW)
 
 
 def _apply(store: Store, number: int) -> Call:
@@ -89,6 +136,13 @@ VERBS = {
 }  # fmt: skip
 
 
+ONE_COMMIT = {
+    **{name: VERBS[name] for name in ("insert", "insert of keys", "apply", "claim", "mark", "pause", "write")},
+    "bounded insert": _insert_bounded, "flow": _insert_flow, "signal": _signal, "exchange in lanes": _exchange_in_lanes,
+}  # fmt: skip
+"""Verbs that are done by one commit."""
+
+
 def state(store: Store) -> object:
     """Everything that the verbs change."""
     limits = {name: limit for name, (limit, _) in store.limits().items()}
@@ -121,6 +175,23 @@ class Losing(Promises):
                 if not lost:
                     return
             raise AssertionError(f"{verb}: more than {_MOST_REPLIES} replies")
+
+    @pytest.mark.parametrize("verb", ONE_COMMIT)
+    def test_what_is_done_is_answered(self, store: Store, verb: str) -> None:
+        """Wherever between two requests the store goes away: a call that raises has done nothing, so no request after
+        its commit makes it raise."""
+        for line in self.line(store):
+            for number in _REQUESTS:
+                taken(store)
+                call = ONE_COMMIT[verb](store, number)
+                before = state(store)
+                line.end_after(number)
+                error = _error(call, line.store)
+                refused = line.restore()
+                assert (error is None) == (state(store) != before), f"away after {number} requests: {error!r}"
+                if not refused:
+                    return
+            raise AssertionError(f"{verb}: more than {_REQUESTS[-1]} requests")
 
     def test_an_insert_whose_reply_was_lost_is_sent_again_and_is_one_job(self, store: Store) -> None:
         """Under the same id, whether the first insert was done or not."""

@@ -26,6 +26,7 @@ from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.constants import in_schema
 from tarry.store.postgres.errors import translate_errors
 from tarry.store.postgres.pool import PostgresPool
+from tarry.store.postgres.scan_start import set_aside_if_slow
 from tarry.store.postgres.transactional import CallerConnection, caller_connection, insert_jobs
 from tarry.store.postgres.url import PostgresUrl
 from tarry.store.shared.state_codes import CODE
@@ -221,8 +222,6 @@ class PostgresFlowStore(FlowStore, Protocol):
 
     def _claim_settings(self, lazy: bool = True) -> list[str]: ...
 
-    def _set_aside_if_slow(self, began: float, ids: Sequence[bytes]) -> None: ...
-
     def wake(self, *reasons: WakeReason) -> None:
         """Wakes sleepers."""
 
@@ -251,7 +250,7 @@ class PostgresFlows(SqlFlows):
                 return done, tables.awake
 
         done, awake = self._pool.call(whole)
-        self._store._set_aside_if_slow(began, [*ids, *awake])
+        set_aside_if_slow(self._pool, began, [*ids, *awake])
         return done
 
     def _wake(self, *reasons: WakeReason) -> None:
@@ -267,7 +266,7 @@ class PostgresFlows(SqlFlows):
             )  # fmt: skip
         ((living, is_new),) = self._rows(_INSERT, values)
         if is_new:
-            self._store._set_aside_if_slow(began, [job.id for job in jobs])
+            set_aside_if_slow(self._pool, began, [job.id for job in jobs])
             self._wake(WakeReason.WORK)
         return bytes(living)
 
@@ -288,7 +287,7 @@ class PostgresFlows(SqlFlows):
         ((flow, released, tend, ended, awake),) = self._rows(_RELEASE_FLOW, (_uuid(after or bytes(16)), most, now))
         if flow is None:
             return None, 0
-        self._store._set_aside_if_slow(began, split_ids(awake))
+        set_aside_if_slow(self._pool, began, split_ids(awake))
         self._announce(Settled(released, tend, ended))
         return bytes(flow), released
 
@@ -297,7 +296,7 @@ class PostgresFlows(SqlFlows):
         began = time.monotonic()
         ((done, released, tend, ended, awake),) = self._rows(statement, values)
         if done:
-            self._store._set_aside_if_slow(began, split_ids(awake))
+            set_aside_if_slow(self._pool, began, split_ids(awake))
             self._announce(Settled(released, tend, ended))
         return bool(done)
 
@@ -309,7 +308,7 @@ class PostgresFlows(SqlFlows):
         )  # fmt: skip
         ((awake, more),) = self._rows(_SIGNAL, values)
         if woken := split_ids(awake):
-            self._store._set_aside_if_slow(began, woken)
+            set_aside_if_slow(self._pool, began, woken)
             self._wake(WakeReason.WORK, WakeReason.STEP)
         return len(woken), more
 

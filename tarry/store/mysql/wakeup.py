@@ -3,7 +3,6 @@ transactions, use a table of numbers: each connection that writes raises its own
 sleeps, one thread looks at the sums, at first every 5 ms, in the end 4 times a second.
 """
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -86,8 +85,7 @@ class MysqlHub(WakeupHub):
 
     def notify(self, *reasons: WakeReason) -> None:
         """Wakes the sleepers on this host."""
-        # Only a hint: without it they look by themselves.
-        with contextlib.suppress(OSError), self._waking:
+        with self._waking:
             self._board.wake(*reasons)
 
     def close(self) -> None:

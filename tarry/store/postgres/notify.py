@@ -113,8 +113,11 @@ class NotifySender:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._send_late, name="tarry-notify", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._send_late, name="tarry-notify", daemon=True)
+            # No error may leave this: it comes after a commit. Without room for a thread the next news try again.
+            with contextlib.suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
 
     def _send_late(self) -> None:
         while True:

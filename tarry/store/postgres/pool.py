@@ -17,6 +17,8 @@ Answer = TypeVar("Answer")
 # More would not make a database faster.
 MOST = 8
 """The most connections of one process."""
+LONG_TIMEOUT = 60
+"""Seconds for a command that reads all jobs. People wait for these; workers do not."""
 TRIES = 6
 """How often a transaction that conflicts with others is tried."""
 
@@ -48,6 +50,22 @@ class PostgresPool(ConnectionPool[PostgresConnection]):
                     # At random: two transactions that met must not meet again.
                     time.sleep(random.uniform(0, 0.01) * 2**tried)
         raise AssertionError("the last try returns or raises")
+
+    def call_long(self, work: Callable[[PostgresConnection], Answer]) -> Answer:
+        """As `call`, in one transaction and with a long timeout."""
+
+        # Tables are read whole here, so sequential scans are allowed, unlike for the hot verbs (`connection`).
+        def run(connection: PostgresConnection) -> Answer:
+            usual, connection.timeout = connection.timeout, LONG_TIMEOUT + 1.0
+            try:
+                with connection.transaction_with(
+                    f"SET LOCAL statement_timeout = '{LONG_TIMEOUT}s'", "SET LOCAL enable_seqscan = on"
+                ):
+                    return work(connection)
+            finally:
+                connection.timeout = usual
+
+        return self.call(run)
 
     def lend_one(self) -> Loan[PostgresConnection]:
         """`with pool.lend_one() as connection:`. It is closed if a transaction is left open on it."""

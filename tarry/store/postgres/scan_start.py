@@ -1,14 +1,20 @@
 """Where a process begins to look for ready and for due jobs. `functions/exchange.sql` says why nothing is missed."""
 
+import logging
 import random
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tarry.errors import StoreError
 from tarry.store.base import BANDS, Want
 from tarry.store.postgres import packing as pack
+from tarry.store.postgres import sql
+from tarry.store.postgres.constants import STORED_WITHIN
+from tarry.store.postgres.pool import PostgresPool
 
+log = logging.getLogger("tarry.store")
 # A job that took too long to store may come before the scan start and not be set aside, because its client died. A look
 # from the beginning finds it.
 RESCAN_AFTER = 15.0
@@ -78,6 +84,18 @@ class ScanStarts:
             pack.small_ints([band for _, band, _ in lines]),
             *_pack([both for _, _, both in lines]),
         ]
+
+
+def set_aside_if_slow(pool: PostgresPool, began: float, ids: Sequence[bytes]) -> None:
+    """Sets jobs aside if they took long to store: they may come before the scan starts of others."""
+    if time.monotonic() - began <= STORED_WITHIN / 1e6 * 0.9:
+        return
+    text = sql.for_schema(sql.SET_ASIDE, pool.url.schema)
+    try:
+        pool.call(lambda connection: connection.run(text, (pack.uuids(ids),)))
+    except StoreError as error:
+        # No error may leave this: the jobs are stored. Others find them once they look from the beginning.
+        log.info("%s: jobs that took long to store may start %g s late: %s", pool.url.shown, RESCAN_AFTER, error)
 
 
 def _pack(starts: Sequence[_Starts]) -> list[Any]:

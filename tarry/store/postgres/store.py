@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from tarry.errors import QueueFull, StoreBusy
+from msgspec.structs import replace
+
+from tarry.errors import QueueFull, StoreBusy, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
@@ -26,7 +28,6 @@ from tarry.store.history.postgres import PostgresHistory
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.connection import PostgresConnection, Row
-from tarry.store.postgres.constants import STORED_WITHIN
 from tarry.store.postgres.diagnostics import diagnose
 from tarry.store.postgres.errors import translate_errors
 from tarry.store.postgres.finished import PostgresFinished
@@ -41,8 +42,8 @@ from tarry.store.postgres.limits import (
     set_limit,
 )
 from tarry.store.postgres.migrate import create_or_check
-from tarry.store.postgres.pool import PostgresPool
-from tarry.store.postgres.scan_start import ScanStarts
+from tarry.store.postgres.pool import LONG_TIMEOUT, PostgresPool
+from tarry.store.postgres.scan_start import ScanStarts, set_aside_if_slow
 from tarry.store.postgres.transactional import insert_within
 from tarry.store.postgres.url import parse_url
 from tarry.store.postgres.wakeup import PostgresHub
@@ -53,6 +54,7 @@ from tarry.store.shared.lanes import earliest
 from tarry.store.shared.pruning import Pruning
 from tarry.store.shared.sql_store import SqlStore
 from tarry.store.shared.state_codes import CODE
+from tarry.store.shared.uncertain import NOT_DONE, a_part_is_done
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.waiting.dialects import POSTGRES
 from tarry.store.waiting.sql import SqlWaiting
@@ -61,8 +63,6 @@ Answer = TypeVar("Answer")
 # One command must stay within its timeout.
 BATCH = 5000
 """The most jobs or changes in one command."""
-LONG_TIMEOUT = 60
-"""Seconds for a command that reads all jobs. People wait for these; workers do not."""
 _JOB, _MADE, _OF_FLOWS = slice(0, 18), 18, 25
 """The columns of `exchange_nodes_v1`: a job, then what the last row says, of all and of flows."""
 _NOTHING_RELEASED = 0, False, b""
@@ -102,7 +102,8 @@ class PostgresStore(SqlStore):
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         lives: list[bytes] = []
         for start in range(0, len(jobs), BATCH):
-            lives += self._insert_batch(jobs[start : start + BATCH])
+            with a_part_is_done(start > 0):
+                lives += self._insert_batch(jobs[start : start + BATCH])
         return lives
 
     def _insert_batch(self, jobs: Sequence[Job]) -> list[bytes]:
@@ -111,7 +112,7 @@ class PostgresStore(SqlStore):
         is_plain = len(jobs) == 1 and pack.is_plain(jobs[0])
         began = time.monotonic()
         others = self._insert_plain(jobs[0], notice) if is_plain else self._insert_any(jobs, notice)
-        self._set_aside_if_slow(began, [job.id for job in jobs])
+        set_aside_if_slow(self._pool, began, [job.id for job in jobs])
         self._hub.notify(WakeReason.WORK, is_sent=notice[0] is not None)
         lives = [job.id for job in jobs]
         for place, id in others:
@@ -132,17 +133,13 @@ class PostgresStore(SqlStore):
             values = (*pack.new_jobs(jobs), keyed, False, *notice, record_of_new(jobs))
         return self._rows(sql.INSERT, values)
 
-    def _set_aside_if_slow(self, began: float, ids: Sequence[bytes]) -> None:
-        """Sets jobs aside if they took long to store: they may come before the scan starts of others."""
-        if time.monotonic() - began > STORED_WITHIN / 1e6 * 0.9:
-            self._call(lambda connection: connection.run(self._for_schema(sql.SET_ASIDE), (pack.uuids(ids),)))
-
     def insert_bounded(
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
     ) -> list[bytes | QueueFull]:
         answers: list[bytes | QueueFull] = []
         for start in range(0, len(jobs), BATCH):
-            answers += self._insert_bounded(jobs[start : start + BATCH], bounds, now, freed)
+            with a_part_is_done(start > 0):
+                answers += self._insert_bounded(jobs[start : start + BATCH], bounds, now, freed)
         return answers
 
     def _insert_bounded(
@@ -163,7 +160,7 @@ class PostgresStore(SqlStore):
                 return refused, {places[place - 1]: bytes(id) for place, id in others}
 
         refused, held = self._call(work)
-        self._set_aside_if_slow(began, [job.id for at, job in enumerate(jobs) if at not in refused])
+        set_aside_if_slow(self._pool, began, [job.id for at, job in enumerate(jobs) if at not in refused])
         self._hub.notify(WakeReason.WORK)
         return [refused.get(at) or held.get(at) or job.id for at, job in enumerate(jobs)]
 
@@ -195,14 +192,15 @@ class PostgresStore(SqlStore):
     ) -> Exchange:
         valid, tend = list[bool](), False
         while len(changes) > BATCH:
-            first = self._exchange_batch(changes[:BATCH], (), 0, "", 0, now)
+            with a_part_is_done(bool(valid)):
+                first = self._exchange_batch(changes[:BATCH], (), 0, "", 0, now)
             valid, tend, changes = valid + first.valid, tend or first.tend, changes[BATCH:]
-        answer = self._exchange_batch(changes, wants, limit, owner, lease, now)
+        with a_part_is_done(bool(valid)):
+            answer = self._exchange_batch(changes, wants, limit, owner, lease, now)
         # Where there are jobs more are likely to come: without NOTIFY sleepers look more often again.
         if answer.jobs:
             self._hub.poll_often()
-        more = valid + answer.valid, answer.jobs, answer.next_due
-        return Exchange(*more, tend=tend or answer.tend) if valid else answer
+        return replace(answer, valid=valid + answer.valid, tend=tend or answer.tend) if valid else answer
 
     def _exchange_batch(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
@@ -220,17 +218,23 @@ class PostgresStore(SqlStore):
         self._scan_starts.update(wants, zip(on_time, late, strict=True), scheduled)
         valid = pack.valid(made, len(changes))
         if changes:
-            self._set_aside_if_slow(began, [*(change.id for change in changes), *split_ids(awake)])
+            set_aside_if_slow(self._pool, began, [*(change.id for change in changes), *split_ids(awake)])
             self._hub.notify(*wake_reasons(changes, limited or released > 0))
         jobs = pack.unpack_claimed((row[_JOB] for row in rows), owner, now)
-        again = None
+        again, unheard = None, False
         # With jobs in lanes the function claims nothing: limits are shared out in Python, over a few statements.
         if in_lanes:
-            jobs, again = self._claim_in_lanes(wants, limit, owner, lease, now)
+            try:
+                jobs, again = self._claim_in_lanes(wants, limit, owner, lease, now)
+            except StoreError as error:
+                if not changes:
+                    raise
+                # No error may leave this: the changes are made. The next exchange comes at once, and raises.
+                next_due, unheard = 0, not isinstance(error, NOT_DONE)
         # A claim is a step that watchers of jobs want to see; with changes it was told above.
         if jobs and not changes:
             self._hub.notify(WakeReason.STEP)
-        return Exchange(valid, jobs, earliest(next_due, again), tend=tend)
+        return Exchange(valid, jobs, earliest(next_due, again), unheard=unheard, tend=tend)
 
     def _packed(self, changes: Sequence[Change], now: int, wants: Sequence[Want], claimer: Row) -> Row:
         """The arguments of `exchange_v2`. claimer: the last ones, but for what is counted."""
@@ -365,20 +369,7 @@ class PostgresStore(SqlStore):
         return self._pool.call(work)
 
     def _call_long(self, work: Callable[[PostgresConnection], Answer]) -> Answer:
-        """Runs it in one transaction, with a long timeout."""
-
-        # Tables are read whole here, so sequential scans are allowed, unlike for the hot verbs (`connection`).
-        def run(connection: PostgresConnection) -> Answer:
-            usual, connection.timeout = connection.timeout, LONG_TIMEOUT + 1.0
-            try:
-                with connection.transaction_with(
-                    f"SET LOCAL statement_timeout = '{LONG_TIMEOUT}s'", "SET LOCAL enable_seqscan = on"
-                ):
-                    return work(connection)
-            finally:
-                connection.timeout = usual
-
-        return self._call(run)
+        return self._pool.call_long(work)
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         text = self._for_schema(statement)

@@ -7,7 +7,6 @@ session that could listen: then all sleepers are woken every 5 to 250 ms, less a
 look for work themselves.
 """
 
-import contextlib
 import threading
 from collections.abc import Callable
 
@@ -86,16 +85,12 @@ class HostBoard:
 
     def wake(self, *reasons: WakeReason) -> bool:
         """Wakes sleepers. False: nobody sleeps for these reasons."""
-        # Only a hint: without it they look by themselves.
-        with contextlib.suppress(OSError), self._waking:
+        with self._waking:
             return self._board.wake(*reasons)
-        return False
 
     def has_sleepers(self, reason: WakeReason) -> bool:
         """Whether anybody on this host sleeps for this reason."""
-        with contextlib.suppress(OSError):
-            return self._board.has_sleepers(reason)
-        return False
+        return self._board.has_sleepers(reason)
 
     def close(self) -> None:
         """Releases the board."""

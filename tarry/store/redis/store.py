@@ -33,7 +33,7 @@ from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, claim_order, epo
 from tarry.store.redis.wakeup import channel
 from tarry.store.shards.merge import unmet
 from tarry.store.shared.transport import Transport
-from tarry.store.shared.uncertain import a_part_is_done
+from tarry.store.shared.uncertain import NOT_DONE, a_part_is_done
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.waiting.redis import RedisWaiting
 
@@ -95,7 +95,8 @@ class RedisStore(Store):
         answers: list[bytes | QueueFull] = [job.id for job in jobs]
         start = 0
         for piece in split_jobs(jobs, AT_ONCE, _MAX_BYTES):
-            held, refused = self._run(scripts.INSERT_BOUNDED, *bounded_arguments(piece, bounds))
+            with a_part_is_done(start > 0):
+                held, refused = self._run(scripts.INSERT_BOUNDED, *bounded_arguments(piece, bounds))
             for position, id in zip(held[::2], held[1::2], strict=True):
                 answers[start + position] = id
             for position in refused:
@@ -123,12 +124,16 @@ class RedisStore(Store):
         valid = parse_validity(changes, zip([*first, last], [answer[0] for answer in answers], strict=True))
         _, flat, due, again, at = answers[-1][:5]
         found = claim.jobs(flat, at)
+        unheard = False
         if len(found) == AT_ONCE < limit:
-            # An error must not say now that nothing was done: changes are made and jobs are claimed.
-            with a_part_is_done():
+            try:
                 due = self._claim_on(claim, wants, limit, found)
+            except StoreError as error:
+                # No error may leave this: changes are made and jobs are claimed. It may have given more.
+                unheard = not isinstance(error, NOT_DONE)
         found.sort(key=claim_order)
-        return Exchange(valid, found, earliest(due, again), tend=any(answer[5] for answer in answers if answer[5:]))
+        tend = any(answer[5] for answer in answers if answer[5:])
+        return Exchange(valid, found, earliest(due, again), unheard=unheard, tend=tend)
 
     def _exchange(self, changes: PackedChanges, words: Sequence[Word]) -> ScriptCall:
         return ScriptCall(scripts.EXCHANGE_NODES if changes.effects else scripts.EXCHANGE, self._keys, words)

@@ -22,9 +22,9 @@ def uncertain(error: TarryError) -> TarryError:
 
 
 @contextlib.contextmanager
-def a_part_is_done() -> Iterator[None]:
+def a_part_is_done(is_so: bool = True) -> Iterator[None]:
     """For the rest of a call of which a part is done: its errors do not promise that nothing was done."""
     try:
         yield
     except TarryError as error:
-        raise uncertain(error) from None
+        raise uncertain(error) if is_so else error from None
