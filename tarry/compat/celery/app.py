@@ -19,7 +19,7 @@ from tarry.compat.celery.sending.calling import Sending, send, send_by_name
 from tarry.compat.celery.sending.message import add_envelope
 from tarry.compat.celery.settings import CelerySettings
 from tarry.compat.celery.signals import CelerySignal
-from tarry.compat.celery.task import CeleryTask
+from tarry.compat.celery.task import MAP, STARMAP, CeleryTask
 from tarry.compat.celery.task_settings import apply_settings, limits_of, tell_limits
 from tarry.config import Config
 from tarry.keeper.chores import Keeper
@@ -81,6 +81,8 @@ class Celery(App):
             self.config_from_object(config_source)
         self.native_task(name=calls.COLLECT)(canvas_results)
         self.native_task(name=hooks.ERRBACK, retry=3)(hooks.run_errback)
+        for name, function in ((MAP, canvas_map), (STARMAP, canvas_starmap)):
+            self.adopt(make_task(function, {"name": name, "bind": True}, CeleryTask))
         self.on_close(partial(worker.ended, self))
         add_app(self, set_as_current)
 
@@ -243,8 +245,9 @@ class Celery(App):
         return send(self, self.tasks[name], sending)
 
     def signature(self, task: Any, *args: Any, **kwargs: Any) -> calls.Signature:
-        """A call of the task of that name."""
-        return calls.signature(task, *args, **{**kwargs, "app": self})
+        """A call of the task of that name; also an element of a dict."""
+        found: calls.Signature = calls.signature(task, *args, **{**kwargs, "app": self})
+        return found
 
     def AsyncResult(self, id: str, **ignored: Any) -> AsyncResult:  # noqa: N802 - Celery's name
         """The job of that id in this app's store."""
@@ -317,3 +320,15 @@ def _everywhere(task: CeleryTask) -> CeleryTask:
 def canvas_results(results: list[Any]) -> list[Any]:
     """Gives back the results of the calls that it waits for, as one list."""
     return results
+
+
+def canvas_map(self: CeleryTask, task: str, it: list[Any]) -> list[Any]:
+    """Calls the task with each of these."""
+    called = self.app.celery_task(task)
+    return [called(item) for item in it]
+
+
+def canvas_starmap(self: CeleryTask, task: str, it: list[Any]) -> list[Any]:
+    """Calls the task with the arguments of each of these."""
+    called = self.app.celery_task(task)
+    return [called(*args) for args in it]

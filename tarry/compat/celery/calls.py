@@ -1,5 +1,6 @@
 """Calls as values: what `task.s(...)` gives, and what chains, groups and chords are made of."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ from tarry.client.flows.block import Flow
 from tarry.client.flows.node import Node
 from tarry.compat.celery.apps import current_app
 from tarry.compat.celery.differences import CeleryNotSupported, differs
-from tarry.compat.celery.flow_result import FlowResult
+from tarry.compat.celery.flow_result import Step, result_of_flow
 from tarry.compat.celery.result import AsyncResult
 from tarry.compat.celery.sending.calling import Sending, as_list, envelope_of, options_of
 from tarry.compat.celery.sending.message import NOTHING, EnvelopedArguments, announced
@@ -21,18 +22,34 @@ Before = Node[Any] | list[Node[Any]] | None
 """What an element waits for: a node, or several that stand side by side."""
 JOIN: list[Callable[[Any, Any], Any]] = []
 """What `|` makes of two elements: `canvas`, which knows all kinds, says it."""
+KINDS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {}
+"""What makes elements of more than one call out of the `kwargs` of their dicts, by kind; of `canvas`, too."""
 NO_VALUE: Any = object()
 """Nothing comes before."""
 
 
-class CanvasElement:
-    """What can be put together with `|`, and enqueued."""
+class CanvasElement(dict[str, Any]):
+    """What can be put together with `|`, and enqueued. It is a dict of Celery's form, so it can be JSON, also within
+    the arguments of a call; `signature(...)` makes the element of it again."""
 
     app: Any = None
 
-    def place(self, flow: Flow, app: Any, before: Before) -> Before:
-        """Adds it to a flow, behind these nodes; returns those that come last."""
+    def __init__(self, kind: str | None, task: str, kwargs: dict[str, Any], app: Any, **rest: Any) -> None:
+        super().__init__(
+            {"task": task, "args": (), "kwargs": kwargs, "options": {}, "subtask_type": kind, "immutable": False}
+        )
+        self.update(rest)
+        self.app = app
+
+    def steps(self, flow: Flow, app: Any, before: Before) -> list[Before]:
+        """Adds it to a flow, behind these nodes; returns what comes last of each of its steps."""
         raise NotImplementedError
+
+    def place(self, flow: Flow, app: Any, before: Before) -> Before:
+        """Adds it to a flow, behind these nodes; returns those that come last. TypeError if there is no call in it."""
+        if not (placed := self.steps(flow, app, before)):
+            raise TypeError(f"{type(self).__name__}() needs a call: {type(self).__name__}(first.s(...), second.s())")
+        return placed[-1]
 
     def run_now(self, app: Any, before: Any = NO_VALUE) -> Any:
         """Runs it in this process, with the value of what comes before; returns an EagerResult."""
@@ -42,6 +59,14 @@ class CanvasElement:
         """The calls that it is made of."""
         raise NotImplementedError
 
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to enqueue."""
+        return False
+
+    def set_options(self, options: Mapping[str, Any]) -> None:
+        """Sets options of the calls that start first."""
+        raise NotImplementedError
+
     def delay(self, /, *args: Any, **kwargs: Any) -> Any:
         """Enqueues it; the arguments are added to those of the first call."""
         return self.apply_async(args, kwargs)
@@ -49,11 +74,13 @@ class CanvasElement:
     def apply_async(
         self, args: Any = None, kwargs: Any = None, link: Any = None, link_error: Any = None, **options: Any
     ) -> Any:
-        """Enqueues it. Options such as `queue` and `priority` are for each of its calls that says nothing else."""
+        """Enqueues it. As with Celery, options such as `queue` and `countdown` are for the calls that start first: the
+        first of a chain, all of a group, all of a chord (its header has no `countdown`, which is for the body). None
+        if there is no call in it."""
         whole = self.with_arguments(tuple(args or ()), dict(kwargs or {}))
         app = self.find_app()
-        for call in whole.calls():
-            call.options = {**options, **call.options}
+        if options:
+            whole.set_options(options)
         for errback in as_list(link_error):
             whole.link_error(errback)
         return whole.run_now(app) if app.conf.task_always_eager else whole.start(app, as_list(link))
@@ -70,29 +97,57 @@ class CanvasElement:
         """Enqueues it."""
         return self.delay(*args, **kwargs)
 
-    def with_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "CanvasElement":
+    def with_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """A copy with more arguments for what comes first."""
         raise NotImplementedError
 
+    def clone(self, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
+        """A copy, with options. CeleryNotSupported for arguments, which Celery does not look at here."""
+        if args or kwargs:
+            name = type(self).__name__
+            raise CeleryNotSupported(f"{name}.clone(args): give them when it is enqueued: {name}(...).delay(*args)")
+        copied = self.with_arguments((), {})
+        copied.set_options(options)
+        return copied
+
     def start(self, app: Any, links: Sequence[Any] = ()) -> Any:
-        """Stores the flow; returns its FlowResult."""
+        """Stores the flow; returns its FlowResult, or GroupFlowResult. None: it has no call."""
+        if self.is_nothing():
+            return None
         with app.flow(type(self).__name__) as flow:
-            last = self.place(flow, app, None)
+            steps = self.steps(flow, app, None)
+            last = steps[-1]
             node = flow.add(collect(app, last)) if isinstance(last, list) else last
             place_links(flow, app, node, links)
             if node is not None:
                 flow.returns(node)
-        return FlowResult(flow.handle, app, is_list=isinstance(last, list))
+        return result_of_flow(flow.handle, app, [indices_of(step) for step in steps])
 
     def __or__(self, other: Any) -> Any:
         if not isinstance(other, CanvasElement):
             return NotImplemented
         return JOIN[0](self, other)
 
-    def set(self, **options: Any) -> "CanvasElement":
-        """Sets options of each of its calls, and returns it."""
-        for call in self.calls():
-            call.set(**options)
+    # That of dict would put the items of the other one into this.
+    __ior__ = __or__
+
+    def __invert__(self) -> Any:
+        """Enqueues it, and waits for the result."""
+        return self.delay().get()
+
+    def __copy__(self) -> Any:
+        return signature(dict(self), app=self.app)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        # Without the app, of which there is one.
+        return signature(copy.deepcopy(dict(self), memo), app=self.app)
+
+    def __reduce__(self) -> Any:
+        return signature, (dict(self),)
+
+    def set(self, immutable: bool | None = None, **options: Any) -> Any:
+        """Sets options of the calls that start first, and returns it."""
+        self.set_options({**options, **({} if immutable is None else {"immutable": immutable})})
         return self
 
     def link(self, other: Any) -> Any:
@@ -124,20 +179,42 @@ class Signature(CanvasElement):
         immutable: bool = False,
         app: Any = None,
     ) -> None:
-        self.task, self.args, self.kwargs = task, tuple(args or ()), dict(kwargs or {})
-        self.options, self.immutable, self.app = dict(options or {}), immutable, app
+        rest = {"args": tuple(args or ()), "options": dict(options or {}), "immutable": immutable}
+        super().__init__(None, task, dict(kwargs or {}), app, **rest)
 
     @property
-    def name(self) -> str:
+    def task(self) -> str:
         """The task's name."""
-        return self.task
+        name: str = self["task"]
+        return name
 
-    def set(self, immutable: bool | None = None, **options: Any) -> "Signature":
-        """Sets options, and returns it."""
-        self.options.update(options)
-        if immutable is not None:
-            self.immutable = immutable
-        return self
+    name = task
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Its positional arguments."""
+        return tuple(self["args"])
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """Its arguments by name."""
+        found: dict[str, Any] = self["kwargs"]
+        return found
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of `apply_async`."""
+        found: dict[str, Any] = self["options"]
+        return found
+
+    @property
+    def immutable(self) -> bool:
+        """Whether it takes no result of another."""
+        return bool(self["immutable"])
+
+    def set_options(self, options: Mapping[str, Any]) -> None:
+        self.options.update({name: value for name, value in options.items() if name != "immutable"})
+        self["immutable"] = bool(options.get("immutable", self.immutable))
 
     def clone(self, args: Any = (), kwargs: Any = None, **options: Any) -> "Signature":
         """A copy with more arguments, which come first, and options."""
@@ -199,10 +276,10 @@ class Signature(CanvasElement):
         whole = self.clone(args, kwargs)
         return (self.app or current_app()).celery_task(self.task)(*whole.args, **whole.kwargs)
 
-    def place(self, flow: Flow, app: Any, before: Before) -> Before:
+    def steps(self, flow: Flow, app: Any, before: Before) -> list[Before]:
         node = flow.add(self.call(app, before), after=nodes_of(before))
         place_links(flow, app, node, as_list(self.options.get("link")))
-        return node
+        return [node]
 
     def call(self, app: Any, before: Before) -> Call[Any]:
         """The call with the result of what comes before as its first argument, unless it is immutable."""
@@ -224,26 +301,33 @@ class Signature(CanvasElement):
             "immutable": self.immutable,
         }  # fmt: skip
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Signature) and other.as_dict() == self.as_dict()
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"{self.task}({', '.join([*map(repr, self.args), *(f'{n}={v!r}' for n, v in self.kwargs.items())])})"
 
 
-def signature(task: Any, args: Any = (), kwargs: Any = None, app: Any = None, **options: Any) -> Signature:
-    """A call of the task of that name; also from what `as_dict` gave."""
-    if isinstance(task, Signature):
+def signature(task: Any, args: Any = (), kwargs: Any = None, app: Any = None, **options: Any) -> Any:
+    """A call of the task of that name; also an element of a dict, as `json.loads(json.dumps(element))` gives it."""
+    if isinstance(task, CanvasElement):
         return task
     if isinstance(task, Mapping):
-        immutable = bool(task.get("immutable"))
-        given = (task.get("args"), task.get("kwargs"), task.get("options"))
-        return Signature(task["task"], *given, immutable=immutable, app=app)
+        return _of_dict(task, app)
     immutable = bool(options.pop("immutable", False))
     name, own = getattr(task, "name", task), app or getattr(task, "_app", None)
     return Signature(name, args, kwargs, options.pop("options", options), immutable=immutable, app=own)
+
+
+def _of_dict(given: Mapping[str, Any], app: Any) -> Any:
+    kind = given.get("subtask_type")
+    if kind:
+        if kind not in KINDS:
+            raise CeleryNotSupported(f"a {kind} of Celery's as a dict: send the calls that it is made of")
+        return KINDS[kind](given.get("kwargs") or {}, app)
+    options = dict(given.get("options") or {})
+    for name in ("link", "link_error"):
+        if options.get(name):
+            options[name] = [signature(each, app=app) for each in as_list(options[name])]
+    immutable = bool(given.get("immutable"))
+    return Signature(given["task"], given.get("args"), given.get("kwargs"), options, immutable=immutable, app=app)
 
 
 def send_linked(app: Any, task: str, sending: Sending) -> AsyncResult:
@@ -253,7 +337,7 @@ def send_linked(app: Any, task: str, sending: Sending) -> AsyncResult:
 
 def place_links(flow: Flow, app: Any, node: Any, links: Sequence[Any]) -> None:
     """Adds the calls that follow a node; what becomes of them is nothing to the flow."""
-    for link in links:
+    for link in map(signature, links):
         if isinstance(link, Signature):
             added = flow.add(link.call(app, node), after=[node], on_failure="go_on")
             place_links(flow, app, added, as_list(link.options.get("link")))
@@ -266,6 +350,15 @@ def nodes_of(before: Before) -> list[Node[Any]]:
     if before is None:
         return []
     return before if isinstance(before, list) else [before]
+
+
+def indices_of(before: Before) -> Step:
+    """The index of the job whose result it is, or those of several."""
+    if isinstance(before, list):
+        return [index for node in before if (index := node.index) is not None]
+    if before is None:
+        return []
+    return [index for ref in before.refs for index in ref.nodes] if before.index is None else before.index
 
 
 def result_of(before: Node[Any] | list[Node[Any]]) -> Any:

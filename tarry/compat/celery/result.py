@@ -2,13 +2,14 @@
 
 import builtins
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from tarry.client.flows.handle import FlowHandle
 from tarry.client.handle import Handle
 from tarry.compat.celery import signals
 from tarry.compat.celery.apps import current_app
@@ -18,6 +19,7 @@ from tarry.compat.celery.sending.values import from_json
 from tarry.compat.celery.states import FAILURE, PENDING, READY_STATES, RETRY, REVOKED, STARTED, SUCCESS
 from tarry.errors import JobCancelled, JobFailed, JobNotFound
 from tarry.model.duration import SECOND
+from tarry.model.flow.node_ids import is_root
 from tarry.model.flow.wiring import unwrap
 from tarry.model.job import Job, State
 
@@ -88,9 +90,9 @@ class AsyncResult(ResultMixin):
         """Waits for the result; raises what the task raised, if that can be made again from its name and text, else
         JobFailed. TimeoutError. propagate=False: returns the error."""
         try:
-            return from_json(self.handle.result(timeout))
+            return from_json(self._value(timeout))
         except JobFailed as failure:
-            error = _error_of(self._record(), failure)
+            error = self._error(failure)
         except JobCancelled as cancelled:
             error = cancelled
         if propagate:
@@ -98,6 +100,14 @@ class AsyncResult(ResultMixin):
         return error
 
     wait = get
+
+    def _value(self, timeout: float | None) -> Any:
+        handle = self.handle
+        # The id of a group is that of its flow.
+        return FlowHandle(self.app.client, handle).result(timeout) if is_root(handle.raw_id) else handle.result(timeout)
+
+    def _error(self, failure: JobFailed) -> Exception:
+        return error_of_job(self._record(), failure)
 
     @property
     def result(self) -> Any:
@@ -197,8 +207,8 @@ class AsyncResult(ResultMixin):
             return None
         return datetime.fromtimestamp(job.state_since / SECOND, UTC)
 
-    children: None = None
-    """The calls that follow it are in its flow."""
+    children: Any = None
+    """Of a job of a chain, what follows it there; None else: the calls that follow it are in its flow."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AsyncResult) and other.id == self.id
@@ -219,7 +229,7 @@ class EagerResult(ResultMixin):
     def __init__(self, id: str, value: Any, state: str, traceback: str | None = None) -> None:
         self.id = self.task_id = id
         self._value, self._state, self.traceback = value, state, traceback
-        self.parent = None
+        self.parent: Any = None
 
     @property
     def state(self) -> str:
@@ -251,7 +261,104 @@ class EagerResult(ResultMixin):
         return self.id
 
 
-def _error_of(job: Job | None, failure: JobFailed) -> Exception:
+class GroupResult(ResultMixin):
+    """Results side by side."""
+
+    def __init__(self, id: str, results: Sequence[Any], app: Any = None, parent: Any = None) -> None:
+        self.id, self.app, self.parent = id, app, parent
+        self.results = list(results)
+
+    @property
+    def children(self) -> list[Any]:
+        """The results that it is made of."""
+        return self.results
+
+    @property
+    def state(self) -> str:
+        """SUCCESS if all are, else the first other end of one; STARTED until all have ended."""
+        states = [each.state for each in self.results]
+        if not all(each.ready() for each in self.results):
+            return STARTED
+        return next((state for state in states if state != SUCCESS), SUCCESS)
+
+    def failed(self) -> bool:
+        """Whether one failed for good."""
+        return any(each.failed() for each in self.results)
+
+    def waiting(self) -> bool:
+        """Whether one has not ended."""
+        return not all(each.ready() for each in self.results)
+
+    def get(self, timeout: float | None = None, propagate: bool = True, **ignored: Any) -> Any:
+        """Waits for the results, up to `timeout` seconds for each; raises what one raised. propagate=False: the errors
+        stand among the results."""
+        return [each.get(timeout, propagate=propagate) for each in self.results]
+
+    def join(self, *args: Any, **options: Any) -> Any:
+        """`get`."""
+        return self.get(*args, **options)
+
+    wait = join_native = join
+
+    @property
+    def result(self) -> Any:
+        """The results, with the errors among them; None until all have ended."""
+        return self.get(timeout=5, propagate=False) if self.ready() else None
+
+    @property
+    def info(self) -> Any:
+        """The results."""
+        return self.result
+
+    def completed_count(self) -> int:
+        """How many are done."""
+        return sum(each.successful() for each in self.results)
+
+    def revoke(self, *args: Any, **options: Any) -> None:
+        """Cancels what has not ended."""
+        for each in self.results:
+            each.revoke(*args, **options)
+
+    def forget(self) -> None:
+        """Deletes what has ended."""
+        for each in self.results:
+            each.forget()
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.results)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.results[index]
+
+    # A group of nothing has a result, too.
+    def __bool__(self) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GroupResult) and (other.id, other.results) == (self.id, self.results)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __str__(self) -> str:
+        return self.id
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.id} {self.results}>"
+
+
+class EagerGroup(GroupResult):
+    """What a group gave that ran at once in this process."""
+
+    def __init__(self, results: Sequence[EagerResult]) -> None:
+        super().__init__(results[0].id if results else "", results)
+        self.task_id = self.id
+
+
+def error_of_job(job: Job | None, failure: JobFailed) -> Exception:
     """The task's own exception, made again from its class and text; the failure if that cannot be done."""
     return error_of_note(msgspec.json.decode(job.note) if job is not None and job.note else {}, failure)
 

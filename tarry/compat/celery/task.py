@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tarry.compat.celery.apps import NO_APP
 from tarry.compat.celery.calls import Signature
+from tarry.compat.celery.canvas import Chunks
 from tarry.compat.celery.differences import CeleryNotSupported, differs
 from tarry.compat.celery.exceptions import MaxRetriesExceededError, RetryAsked
 from tarry.compat.celery.result import AsyncResult
 from tarry.compat.celery.running import attempt, eagerly
 from tarry.compat.celery.running.progress import report_state
 from tarry.compat.celery.running.request import TaskRequest, request_of
-from tarry.compat.celery.sending.calling import as_list
+from tarry.compat.celery.sending.calling import as_list, moment_of
 from tarry.errors import ConfigError
 
 if TYPE_CHECKING:
     from tarry.client.task import Task as NativeTask
 
+MAP, STARMAP = "tarry.compat.celery.map", "tarry.compat.celery.starmap"
+"""The tasks that call another one with each of several arguments."""
 _LOST = {
     "pydantic": "tarry's own @app.native_task reads pydantic models",
     "serializer": "arguments travel as JSON only",
@@ -158,9 +161,25 @@ class CeleryTask:
 
     subtask = signature
 
+    def map(self, items: Any) -> Signature:
+        """One job that calls the task with each of these, and gives the list of results."""
+        return self._one_job(MAP, items)
+
+    def starmap(self, items: Any) -> Signature:
+        """One job that calls the task with the arguments of each of these, and gives the list of results."""
+        return self._one_job(STARMAP, items)
+
     def chunks(self, calls: Any, size: int) -> Any:
-        """Refused: `native.enqueue_many`, or `batch=` of a native task."""
-        raise CeleryNotSupported(f"{self.name}.chunks: write {self.name}.native.enqueue_many([(...), ...])")
+        """A group of jobs, each of which makes `size` of the calls and gives the list of their results."""
+        given = list(calls)
+        starts = range(0, len(given), size)
+        return Chunks([self.starmap(given[start : start + size]) for start in starts], app=self._app)
+
+    def _one_job(self, how: str, items: Any) -> Signature:
+        self.app.finalize()
+        # In its own queue, as with Celery.
+        options = {"queue": self.native.queue} if self.native.queue else {}
+        return Signature(how, (), {"task": self.name, "it": list(items)}, options, app=self._app)
 
     # While it runs
 
@@ -190,7 +209,7 @@ class CeleryTask:
         if most is not None and request.retries + 1 > most:
             raise attempt.refuse(self, exc)
         if eta is not None:
-            countdown = max(0.0, (_aware(eta) - datetime.now(UTC)).total_seconds())
+            countdown = max(0.0, (moment_of(self.app, eta) - datetime.now(UTC)).total_seconds())
         raise RetryAsked(exc, self.default_retry_delay if countdown is None else max(0.0, _seconds(countdown)))
 
     def update_state(self, task_id: str | None = None, state: str | None = None, meta: Any = None, **rest: Any) -> None:
@@ -236,10 +255,6 @@ def _refuse_changes(request: TaskRequest, args: Any, kwargs: Any, throw: bool, o
         raise CeleryNotSupported(f"{name}: retry(throw=False): write `raise self.retry(...)`")
     if options:
         differs(f"{name}: retry({next(iter(options))}=...) has no effect: a job stays as it was enqueued")
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _seconds(countdown: float | timedelta) -> float:

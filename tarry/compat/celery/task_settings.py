@@ -7,7 +7,9 @@ from tarry.client.task import Task
 from tarry.compat.celery.differences import differs
 from tarry.compat.celery.sending.calling import priority
 from tarry.compat.celery.sending.routes import find_route, name_of_queue
-from tarry.compat.celery.task import CeleryTask
+from tarry.compat.celery.task import MAP, STARMAP, CeleryTask
+from tarry.errors import ConfigError
+from tarry.model.quantity import shorten
 from tarry.tasks.options import MAX_NAME
 
 
@@ -40,9 +42,12 @@ def as_rate(limit: str | float) -> str:
 
 def apply_settings(app: Any, task: CeleryTask, native: Task[Any, Any]) -> None:
     """Gives tarry's task its queue, priority, timeout and expiry, by the task and the app's settings."""
-    route = find_route(app.conf, task.name)
+    # Functions of the app's own need not know these names.
+    route = {} if task.name in (MAP, STARMAP) else find_route(app.conf, task.name)
     queue = name_of_queue(task.queue or route.get("queue") or app.conf.task_default_queue)
-    native.queue = (queue or "default")[:MAX_NAME]
+    native.queue = queue or "default"
+    if len(native.queue) > MAX_NAME:
+        raise ConfigError(f"{task.name}: queue {shorten(queue)}: names have at most {MAX_NAME} characters")
     wanted = task.priority if task.priority is not None else route.get("priority", app.conf.task_default_priority)
     native.priority = priority(app, wanted) or 0
     notes = annotations(app.conf.task_annotations, task.name)

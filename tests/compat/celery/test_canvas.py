@@ -60,9 +60,11 @@ def test_a_call_that_fails_ends_the_flow(jobs: Jobs) -> None:
     result = chain(fails.s("no"), same.s()).delay()
     jobs.drain()
     assert (result.state, result.failed()) == ("FAILURE", True)
-    with pytest.raises(FlowFailed, match="ValueError: no"):
+    with pytest.raises(ValueError, match="no") as raised:
         result.get()
-    assert isinstance(result.get(propagate=False), FlowFailed)
+    assert isinstance(raised.value.__cause__, FlowFailed)
+    assert isinstance(result.get(propagate=False), ValueError)
+    assert "ValueError: no" in result.traceback
 
 
 def test_a_retry_within_a_flow_keeps_its_limit(jobs: Jobs) -> None:
@@ -92,7 +94,8 @@ def test_signatures(jobs: Jobs) -> None:
     [
         lambda: group(add.s(1)).link(add.s(2)),
         lambda: chord([add.s(1, 1)]).delay(),
-        lambda: add.chunks([(1, 2)], 10),
+        lambda: chain(add.s(1)).clone((2,)),
+        lambda: signature({"task": "celery.chunks", "subtask_type": "chunks"}),
     ],
 )
 def test_what_would_be_lost_is_an_error(jobs: Jobs, wrong: Any) -> None:

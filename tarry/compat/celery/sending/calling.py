@@ -128,7 +128,7 @@ def zone_of(app: Any) -> str:
 
 def _delay(app: Any, countdown: float | timedelta | None, eta: datetime | str | None) -> float | None:
     if eta is not None:
-        return max(0.0, (_moment(app, eta) - datetime.now(UTC)).total_seconds())
+        return max(0.0, (moment_of(app, eta) - datetime.now(UTC)).total_seconds())
     if isinstance(countdown, timedelta):
         countdown = countdown.total_seconds()
     return None if countdown is None else max(0.0, float(countdown))
@@ -141,11 +141,12 @@ def _expires(app: Any, expires: Any, delay: float) -> float | None:
     if isinstance(expires, timedelta):
         expires = expires.total_seconds()
     if isinstance(expires, datetime | str):
-        expires = (_moment(app, expires) - datetime.now(UTC)).total_seconds()
+        expires = (moment_of(app, expires) - datetime.now(UTC)).total_seconds()
     return max(0.0, float(expires) - delay)
 
 
-def _moment(app: Any, given: datetime | str) -> datetime:
+def moment_of(app: Any, given: datetime | str) -> datetime:
+    """The moment; one without a zone is in that of the app."""
     moment = datetime.fromisoformat(given) if isinstance(given, str) else given
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(zone_of(app)))
 
