@@ -135,6 +135,7 @@ def _worker_body(pool: Pool) -> Body:
         name = owner.new_name()
         child.slot.set_owner(name)
         set_job_facts(log_facts.current_facts, worker=f"{child.pool}.{child.number}")
+        is_ending = ParentBoard(app.config).is_ending
         deliveries, grace = app.deliveries(store, pool.async_), app.config.master.term_grace
         settings = worker_settings(pool, app.config.max_body)
         worker = Worker(
@@ -150,12 +151,12 @@ def _worker_body(pool: Pool) -> Body:
             rules=app.rules,
             reporter=child.slot,
             name=name,
-            control=MasterOutside(child),
+            control=MasterOutside(child, is_ending),
             find_task=deliveries.find,
         )
         # Only a stop limits the wait for a store that is away: a worker that a reload replaces waits as long as it
         # takes.
-        worker.is_awaited = ParentBoard(app.config).is_ending
+        worker.is_awaited = is_ending
         child.report_ready()
         # The app stays: without its objects a full collection takes microseconds, and delays no job.
         gc.freeze()
@@ -173,8 +174,9 @@ def _own_queues(worker: str) -> dict[str, int]:
 class MasterOutside(ControlChannel):
     """Connects a worker to the master, its parent process."""
 
-    def __init__(self, child: ChildContext) -> None:
-        self._child, self._title = child, Title(child)
+    def __init__(self, child: ChildContext, is_ending: Callable[[], bool]) -> None:
+        """is_ending: whether the master is."""
+        self._child, self._title, self._is_ending = child, Title(child), is_ending
         self._requests: list[Message] = []
 
     def filenos(self) -> Sequence[int]:
@@ -194,6 +196,15 @@ class MasterOutside(ControlChannel):
     def is_asked(self) -> bool:
         """The master has asked for the end by the pipe."""
         return self._child.is_asked
+
+    def is_term_wanted(self) -> bool:
+        """The master has asked for the end, is ending or is gone."""
+        self._requests += self._child.receive()
+        return self._child.is_asked or self._child.is_orphaned or self._is_ending()
+
+    def exit_unasked(self) -> NoReturn:
+        """Ends the process at once."""
+        self._child.exit_unasked()
 
     def confirm_stop(self) -> None:
         """Tells the master, if it has asked."""

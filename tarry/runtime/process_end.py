@@ -5,7 +5,7 @@ import signal
 
 from msgspec import Struct
 
-from tarry.runtime.role import ASKED_FROM, CUT_OFF
+from tarry.runtime.role import ASKED_FROM, CUT_OFF, UNASKED
 from tarry.runtime.stacks import dump
 
 QUIT, OVERDUE, OVER_MEMORY, LATE = "quit", "overdue", "memory", "late"
@@ -48,6 +48,8 @@ def read_end(status: int, killed_for: str = "", was_asked: bool = False, has_job
         return ProcessEnd(text, SIGNAL, is_graceful=True)
     if code == CUT_OFF:
         return ProcessEnd(f"status {code}: a job closed its descriptors", CRASH)
+    if code == UNASKED:
+        return ProcessEnd("ended by SIGTERM that its master did not ask for, from outside or by a job", SIGNAL)
     return ProcessEnd(f"status {code}", CRASH, is_graceful=not code) if code >= 0 else _of_signal(-code)
 
 

@@ -34,6 +34,9 @@ BOOT_FAILED = 3
 CUT_OFF = 4
 """Exit status after `ChildContext.cut_off`."""
 
+UNASKED = 5
+"""Exit status after `ChildContext.exit_unasked`."""
+
 ASKED_FROM = 128
 """With the number of a signal added: the exit status of a process that has ended gracefully since that signal came."""
 
@@ -79,6 +82,11 @@ class ChildContext:
         """Exits at once. The jobs that its slot shows as running count a failure."""
         # Without its descriptors the process gets no messages, and may write to other files.
         os._exit(CUT_OFF)
+
+    def exit_unasked(self) -> NoReturn:
+        """Exits at once after a TERM that the master does not know of. The jobs that its slot shows as running count a
+        failure: one of them may have sent it."""
+        os._exit(UNASKED)
 
     @property
     def parent_fd(self) -> int:

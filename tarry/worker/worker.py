@@ -23,6 +23,7 @@ from tarry.store import ids, owner
 from tarry.store.base import Store
 from tarry.store.shared.wakeup.sleeper import WORK
 from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.running import Running
 from tarry.worker import capture
 from tarry.worker.attempt_requests import AttemptRequests
 from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares
@@ -39,9 +40,10 @@ from tarry.worker.status_reporter import NullReporter, StatusReporter
 log = logging.getLogger("tarry.worker")
 
 BEAT_EVERY = 1.0
+UNASKED_WAIT = 0.5
+"""Seconds after a TERM in which a master that got one at the same time can say that it is ending."""
 NO_ANSWER = "it has not answered yet"
-NAMED = 5
-"""The most jobs that are named in the log at the end."""
+NAMED = 5  # the most jobs that are named in the log at the end
 
 
 class WorkerSettings(Struct, frozen=True):
@@ -87,6 +89,14 @@ class ControlChannel(Protocol):
         """Tells the parent, if it has asked, that the worker starts no more jobs. Called again and again."""
         return
 
+    def is_term_wanted(self) -> bool:
+        """Whether TERM may come from somebody who ends this worker. False: perhaps one of its own jobs has sent it."""
+        return True
+
+    def exit_unasked(self) -> NoReturn:
+        """Ends the process at once after a TERM that was not wanted; the jobs that are shown as running count it."""
+        os._exit(1)
+
     def requests(self) -> Sequence[Mapping[str, Any]]:
         """What the parent has asked for until the last call of `is_parent_alive`, each once: see `AttemptRequests`."""
         return ()
@@ -127,8 +137,9 @@ class NoControl(ControlChannel):
 class Worker:
     """Runs jobs in this process until told to stop: by `stop`, or from outside.
 
-    INT: finish the running jobs, then end. TERM: give all jobs back, then end the process at once. USR1: log the
-    counts. If its parent is gone, it finishes the running jobs and ends.
+    INT: finish the running jobs, then end. TERM: give all jobs back, then end the process at once; if its parent does
+    not want the end, the running jobs count it, since one of them may have sent the signal. USR1: log the counts. If
+    its parent is gone, it finishes the running jobs and ends.
     """
 
     def __init__(
@@ -193,6 +204,9 @@ class Worker:
         """within: `WorkerSettings.end_within`."""
         self._beat_at = 0.0
         self._is_orphan = self._is_quitting = False
+        self._unasked_until = math.inf
+        """After an unwanted TERM: time.monotonic() until which its parent may still want the end."""
+        self._suspect: Running | None = None  # the async job that ran the last step before it
         self._heeding = threading.Lock()
         self._end_within, self._end_by = within, math.inf
         self._shutdown_limit: ShutdownLimit | None = None
@@ -285,6 +299,9 @@ class Worker:
     def obey(self) -> None:
         """Handles signals; ends the process if one says so."""
         self.read_news()
+        if self._unasked_until < math.inf and not self._is_quitting:
+            with self._heeding:
+                self._end_unasked()
         if self._is_quitting:
             self.pump.release_all()
             self._exit_process()
@@ -305,7 +322,7 @@ class Worker:
 
     def sleep_seconds(self, seconds: float) -> float:
         """How long to sleep if the pump would sleep for so long."""
-        return seconds
+        return min(seconds, max(0.0, self._unasked_until - time.monotonic()))
 
     def _read_news(self) -> None:
         # Noted before the check: a job that runs a step after it is not cleared by it.
@@ -313,6 +330,8 @@ class Worker:
         if not self._control.is_intact():
             self._loop.exit_cut_off()
         self._loop.clear_last(before)
+        if self._unasked_until == math.inf:
+            self._suspect = self._loop.now_running() or before
         for number in self._control.signals():
             self._handle_signal(number)
         if not self._is_orphan and not self._control.is_parent_alive():
@@ -330,7 +349,10 @@ class Worker:
         if number == signal.SIGINT:
             self.pump.stop()
         elif number == signal.SIGTERM:
-            self._is_quitting = True
+            self._is_quitting = self._is_quitting or self._control.is_term_wanted()
+            if not self._is_quitting and self._unasked_until == math.inf:
+                self.pump.stop()
+                self._unasked_until = time.monotonic() + UNASKED_WAIT
             self._end_by = time.monotonic() + (self._end_within or 0.0)
         elif number == signal.SIGUSR1:
             self._log_status()
@@ -338,6 +360,18 @@ class Worker:
     def _exit_cut_off(self) -> NoReturn:
         log.critical("a job closed this worker's descriptors, so it ends at once; those that are on count a death")
         self._control.exit_process()
+
+    def _end_unasked(self) -> None:
+        if self._control.is_term_wanted():
+            self._is_quitting = True
+        elif time.monotonic() >= self._unasked_until:
+            log.error(
+                "got TERM, and its master wants no end: perhaps a job has sent it; those that are on count a death"
+            )
+            logging.shutdown()
+            # What has ended was settled by the step before. The keeper brings back the rest.
+            self._loop.show_suspect(self._suspect, self.pump.held)
+            self._control.exit_unasked()
 
     def _exit_process(self) -> None:
         log.info("gave its jobs back and ends")

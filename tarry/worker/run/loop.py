@@ -4,14 +4,14 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from typing import Any
 
 from tarry.model.outcome import Outcome, Released
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.tasks.running import Running
+from tarry.tasks.running import Running, jobs_of
 from tarry.worker.run import attempt, loop_exit
 from tarry.worker.run.base import OutcomeQueue, Runner
 from tarry.worker.run.cancel_escalation import CancelEscalation
@@ -94,6 +94,17 @@ class LoopRunner(Runner):
     def last_running(self) -> Running | None:
         """The job that ran the last step; None while a step runs."""
         return None if self._context.current else self._context.last
+
+    def now_running(self) -> Running | None:
+        """The job whose step runs now."""
+        return self._context.current
+
+    def show_suspect(self, suspect: Running | None, held: Mapping[bytes, Running]) -> None:
+        """Shows this job, if it is held, as the one that runs, and no other; the process ends right after."""
+        if suspect is not None and any(held.get(one.job.id) is one for one in jobs_of(suspect)):
+            self._context.show(suspect, 0.0)
+        else:
+            self._context.reporter.off(self._context.cell)
 
     def clear_last(self, last: Running | None) -> None:
         """Called after the descriptors were found open: this job, which ran the last step, is not to blame later."""
