@@ -18,6 +18,13 @@ from tarry.tasks.call import Call
 COLLECT = "tarry.compat.celery.collect"
 """The task that makes one list of several results."""
 
+_INSTEAD = {
+    "freeze": "the id is that of the result: element.delay().id",
+    "stamp": "headers travel with calls: apply_async(headers={...})",
+    "flatten_links": 'those of a call are in its options: element.options["link"]',
+}
+"""What Celery has on elements, and what to write."""
+
 Before = Node[Any] | list[Node[Any]] | None
 """What an element waits for: a node, or several that stand side by side."""
 JOIN: list[Callable[[Any, Any], Any]] = []
@@ -128,6 +135,12 @@ class CanvasElement(dict[str, Any]):
             return NotImplemented
         return JOIN[0](self, other)
 
+    def __getattr__(self, name: str) -> Any:
+        """AttributeError, or CeleryNotSupported for what Celery has here."""
+        if name in _INSTEAD:
+            raise CeleryNotSupported(f"{type(self).__name__}.{name}: {_INSTEAD[name]}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     # That of dict would put the items of the other one into this.
     __ior__ = __or__
 
@@ -223,6 +236,14 @@ class Signature(CanvasElement):
         merged = {**self.kwargs, **(kwargs or {})}
         more = {**self.options, **options}
         return Signature(self.task, (*args, *self.args), merged, more, immutable=self.immutable, app=self.app)
+
+    def replace(self, args: Any = None, kwargs: Any = None, options: Any = None) -> "Signature":
+        """A copy with other arguments or options in the place of its own."""
+        copied = self.clone()
+        copied["args"] = copied.args if args is None else tuple(args)
+        copied["kwargs"] = copied.kwargs if kwargs is None else dict(kwargs)
+        copied["options"] = copied.options if options is None else dict(options)
+        return copied
 
     def with_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Signature":
         return self.clone(args, kwargs)

@@ -94,6 +94,14 @@ class group(CanvasElement):  # noqa: N801 - Celery's name
         for task in self.tasks:
             task.set_options(options)
 
+    def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> "group":
+        """Lets its elements start one after the other: after `start` seconds, `start + step` and so on; those that
+        would be later than `stop` seconds with the last before it. Returns it."""
+        most = (stop - start) // step if stop else len(self.tasks)
+        for number, task in enumerate(self.tasks):
+            task.set(countdown=start + min(number, most) * step)
+        return self
+
     def members(self) -> list[Any]:
         """Its elements, with those of the groups among them, as Celery has it."""
         return [each for task in self.tasks for each in (task.members() if isinstance(task, group) else [task])]

@@ -1,5 +1,8 @@
 """The exceptions that tasks written for Celery raise and catch."""
 
+from typing import Any
+
+from tarry.compat.celery.differences import CeleryNotSupported
 from tarry.errors import ResultTimeout, TarryError
 from tarry.model.verdict import Cancel, RetryAfter, Verdict
 from tarry.tasks.interrupts import TimeLimit
@@ -41,3 +44,10 @@ class Reject(Verdict):
 
 
 Retry = RetryAsked
+
+
+def __getattr__(name: str) -> Any:
+    """AttributeError, or CeleryNotSupported for what Celery has here."""
+    if name == "ChordError":
+        raise CeleryNotSupported("ChordError: get() of a chord raises what the call of its header raised: catch that")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from tarry.client.flows.handle import FlowHandle
 from tarry.client.handle import Handle
 from tarry.compat.celery import signals
 from tarry.compat.celery.apps import current_app
+from tarry.compat.celery.differences import CeleryNotSupported
 from tarry.compat.celery.running.progress import state_of
 from tarry.compat.celery.running.request import TaskRequest
 from tarry.compat.celery.sending.values import from_json
@@ -24,6 +25,17 @@ from tarry.model.flow.wiring import unwrap
 from tarry.model.job import Job, State
 
 _STATES = {State.RUNNING: STARTED, State.DONE: SUCCESS, State.DEAD: FAILURE, State.CANCELLED: REVOKED}
+
+
+_INSTEAD = {
+    "as_tuple": "keep result.id, and ask AsyncResult(id)",
+    "collect": "the jobs of a flow are result.flow.nodes()",
+    "graph": "the console draws a flow; its jobs are result.flow.nodes()",
+    "then": "write link=, or a chain",
+    "save": "it is kept in the store; by its id alone, AsyncResult(id).get() gives the list of a group",
+    "restore": "AsyncResult(id).get() gives the list of a group by its id",
+}
+"""What Celery has on results, and what to write."""
 
 
 class ResultMixin:
@@ -50,6 +62,12 @@ class ResultMixin:
     def failed(self) -> bool:
         """Whether it failed for good."""
         return self.state == FAILURE
+
+    def __getattr__(self, name: str) -> Any:
+        """AttributeError, or CeleryNotSupported for what Celery has here."""
+        if name in _INSTEAD:
+            raise CeleryNotSupported(f"{type(self).__name__}.{name}: {_INSTEAD[name]}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 class AsyncResult(ResultMixin):
@@ -305,10 +323,7 @@ class GroupResult(ResultMixin):
         """The results, with the errors among them; None until all have ended."""
         return self.get(timeout=5, propagate=False) if self.ready() else None
 
-    @property
-    def info(self) -> Any:
-        """The results."""
-        return self.result
+    info = result
 
     def completed_count(self) -> int:
         """How many are done."""
@@ -333,9 +348,8 @@ class GroupResult(ResultMixin):
     def __getitem__(self, index: Any) -> Any:
         return self.results[index]
 
-    # A group of nothing has a result, too.
     def __bool__(self) -> bool:
-        return True
+        return True  # a group of nothing has a result, too
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GroupResult) and (other.id, other.results) == (self.id, self.results)

@@ -29,7 +29,7 @@ def outcome(result: Any) -> Any:
 
 
 def sent(m: Any) -> list[Any]:
-    """What each case is sent with: task, queue, priority, whether it expires, time limit."""
+    """What each case is sent with: of each call its task, queue, priority, whether it expires, time limit."""
     log: list[Any] = []
 
     def note(sender: str, headers: Any, routing_key: str, properties: Any, **rest: Any) -> None:
@@ -43,7 +43,6 @@ def sent(m: Any) -> list[Any]:
             log.clear()
             case(m).apply_async(**options).get(timeout=WITHIN)
             found.append(sorted(log, key=str))
-    before_task_publish.disconnect(note)
     return found
 
 
@@ -56,10 +55,13 @@ def main() -> None:
     app = celery.Celery("real", broker="memory://", backend="cache+memory://")
     app.conf.update(task_default_queue="default", worker_hijack_root_logger=False, worker_redirect_stdouts=False)
     m = define(app, celery)
+    results = [case(m) for case in RUN]
     with start_worker(app, pool="solo", perform_ping_check=False, queues="default,slow,own"):
-        results = [case(m) for case in RUN]
-        found = {"run": [outcome(result) for result in results], "sent": sent(m)}
-        found["values"] = [case(m) for case in VALUES]
+        found = {
+            "run": [outcome(result) for result in results],
+            "values": [case(m) for case in VALUES],
+            "sent": sent(m),
+        }
         print(json.dumps(found), flush=True)
         # Its worker takes four seconds to stop.
         os._exit(0)

@@ -9,7 +9,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tarry.compat.celery import AsyncResult, Celery, CeleryDifference, chain, chord, group
+from tarry.compat.celery import (
+    AsyncResult,
+    Celery,
+    CeleryDifference,
+    CeleryNotSupported,
+    chain,
+    chord,
+    exceptions,
+    group,
+)
 from tarry.compat.celery.result import GroupResult
 from tarry.errors import ConfigError
 from tarry.testing.kit import Jobs
@@ -145,3 +154,23 @@ def test_a_queue_of_the_settings_with_a_long_name_is_refused() -> None:
     long.task(name="long.one")(print)
     with pytest.raises(ConfigError, match="at most 200 characters"):
         long.finalize()
+
+
+@pytest.mark.parametrize("name", ["freeze", "stamp", "flatten_links"])
+def test_what_canvases_have_there_names_the_way_out(name: str) -> None:
+    with pytest.raises(CeleryNotSupported, match=name):
+        getattr(add.s(1), name)
+    assert not hasattr(chain(add.s(1)), "no_such_name")
+
+
+@pytest.mark.parametrize("name", ["as_tuple", "collect", "then", "graph", "save", "restore"])
+def test_what_results_have_there_names_the_way_out(jobs: Jobs, name: str) -> None:
+    for result in (add.delay(1, 2), group(add.s(1, 1)).delay(), chain(add.s(1, 1), add.s(2)).delay()):
+        with pytest.raises(CeleryNotSupported, match=name):
+            getattr(result, name)
+        assert not hasattr(result, "no_such_name")
+
+
+def test_the_error_of_chords_names_the_way_out() -> None:
+    with pytest.raises(CeleryNotSupported, match="ChordError"):
+        _ = exceptions.ChordError
