@@ -25,6 +25,7 @@ from tarry.kinds import (
     DEFAULT_STORE,
     DIRECTORY,
     DURATION,
+    FENCE,
     FILE,
     FLAG,
     FORMAT,
@@ -121,6 +122,8 @@ class Pool(Struct, frozen=True):
     lease: Annotated[int, LEASE] = 15 * SECOND
     kill_after: Annotated[float, SECONDS] = 0.5
     """Seconds that a job has to end after a timeout or a cancel has interrupted it."""
+    fence: Annotated[Literal["off", "stop"], FENCE] = "off"
+    """"stop": a worker that is cut off from its store ends its attempts before their lease does."""
     keep_output: Annotated[int, OUTPUT] = 8_000
     """Bytes of what each job prints and logs; 0: none is kept."""
     max_jobs: Annotated[int, FROM_0] = 100_000

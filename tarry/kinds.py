@@ -169,6 +169,7 @@ LOG = Kind(
     '"stderr", "syslog", "journal", a URL such as "syslog://host:514", or the path of a file', _Text, _log, names=NAMES
 )
 FORMAT = Kind('"text" or "json"', Literal["text", "json"], parse_variable=str.lower, names=("text", "json"))
+FENCE = Kind('"off" or "stop"', Literal["off", "stop"], parse_variable=str.lower, names=("off", "stop"))
 WHEN_FULL = Kind('"refuse" or "drop_oldest"', WhenFull, parse_variable=str.lower, names=("refuse", "drop_oldest"))
 LEVEL = Kind(
     '"debug", "info", "warning" or "error"',

@@ -309,6 +309,7 @@ def test_options_of_a_relative_url_stay(loads: Loads, tmp_path: Path) -> None:
         ),
         ({"MASTER__WATCH": "True"}, lambda c: c.master.watch is True),
         ({"POOLS__DEFAULT__UVLOOP": "true"}, lambda c: c.pools["default"].uvloop is True),
+        ({"POOLS__DEFAULT__FENCE": "Stop"}, lambda c: c.pools["default"].fence == "stop"),
         ({"POOLS__DEFAULT__ASYNC": "1000"}, lambda c: c.pools["default"].async_ == 1000),
         ({"POOLS__MAIL__QUEUES": "mail"}, lambda c: c.pools["mail"].queues == ["mail"]),
         ({"POOLS__MAIL__QUEUES": "mail, 7"}, lambda c: c.pools["mail"].queues == ["mail", "7"]),
@@ -490,6 +491,10 @@ def test_an_unknown_setting_is_told_with_its_line_and_the_nearest(loads: Loads, 
         (
             "[pools.default]\nlease = '1.9s'",
             '2: pools.default.lease: expected a duration of 2 seconds or more, such as "15s", got "1.9s"',
+        ),
+        (
+            "[pools.default]\nfence = 'kill'",
+            '2: pools.default.fence: expected "off" or "stop", got "kill"',
         ),
         (
             "[pools.default]\nkeep_output = '2MB'",

@@ -16,6 +16,7 @@ from tarry import forks
 from tarry.config import Pool
 from tarry.errors import ConfigError, StoreError
 from tarry.keeper.chores import Keeper
+from tarry.model.duration import SECOND
 from tarry.model.quantity import quantity
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.worker.claim_plan import Queues
@@ -25,6 +26,8 @@ log = logging.getLogger("tarry.worker")
 
 RELEASE_WITHIN = 1.0
 """Seconds that jobs have to end after they are interrupted."""
+MIN_FENCED = 4.0
+"""Seconds beside `kill_after` that half a lease needs with a fence: else a slow answer of the store would interrupt."""
 ENDS_WITHIN = 10.0
 """Seconds to wait for threads that should end."""
 # One claim makes at most a thousand jobs ready, of any queue: it may take many until it is the turn of ours.
@@ -48,6 +51,8 @@ def worker_settings(
         )
     if pool.uvloop and find_spec("uvloop") is None:
         raise ConfigError(f"[pools.{pool.name}] uvloop is not installed: pip install 'tarry[uvloop]'")
+    if pool.fence == "stop" and pool.lease < (need := round(2 * (pool.kill_after + MIN_FENCED) * SECOND)):
+        raise ConfigError(f'[pools.{pool.name}] fence = "stop" needs a lease of {need / SECOND:g} s or more')
     served = queue_weights(pool.queues if queues is None else queues)
     return WorkerSettings(
         served,
@@ -59,6 +64,7 @@ def worker_settings(
         pool.kill_after,
         pool.keep_output,
         uvloop=pool.uvloop,
+        fence=pool.fence == "stop",
     )
 
 

@@ -5,8 +5,9 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tarry.client.clock import Clock
+from tarry.client.clock import Clock, elapsed
 from tarry.errors import PartlyUnavailable, StoreError
+from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.killing import reason_for
 from tarry.store.base import Store
@@ -36,6 +37,8 @@ class HeldLeases:
         self._store, self._owner, self._held, self._clock, self._lease = store, owner, held, clock, lease
         self._is_away = is_away
         self._backoff = Backoff()
+        self.extended_at = 0
+        """When the lease of all held jobs was last extended or new, by `elapsed`: before the call that did it."""
         self._extended_at = 0.0
         self._extend_after = EXTEND_EVERY
         """Seconds from there to the next extension."""
@@ -45,6 +48,7 @@ class HeldLeases:
     def record_claim(self, jobs: Sequence[Job], now: float) -> None:
         """Records that these jobs were claimed and are not held yet."""
         if jobs and not self._held:
+            self.extended_at = elapsed() - round(max(0.0, time.monotonic() - now) * SECOND)
             # Their lease is new: the next extension is due in a while.
             self._extended_at, self._extend_after = now, EXTEND_EVERY
 
@@ -72,9 +76,11 @@ class HeldLeases:
 
     def _extend_held(self) -> Sequence[Running]:
         held = [(id, running.job.epoch) for id, running in self._held.items()]
+        began = elapsed()
         try:
             lost = self._store.extend(self._owner, held, self._lease, self._clock.now())
             self._backoff.succeed()
+            self.extended_at = began
         except PartlyUnavailable as error:
             # Answers of the stores that are there still count: jobs that they say are lost must end.
             lost = error.answer

@@ -81,7 +81,7 @@ class Pump:
         self._exchanger = Exchanger(
             store, owner, clock=self._clock, plan=self._plan, lease=lease, rules=rules, marks=self._marks, tasks=tasks
         )
-        self.held, self.steps = self._exchanger.held, self._exchanger.steps
+        self.held, self.steps, self.leases = self._exchanger.held, self._exchanger.steps, self._exchanger.leases
         self.events = self._exchanger.events
         self._reporter = reporter or NullReporter()
         self._runners: dict[bool, Runner] = {}

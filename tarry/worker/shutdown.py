@@ -8,8 +8,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from tarry.model.job import Job
+from tarry.model.quantity import quantity
+from tarry.store import ids
 from tarry.store.shared.wakeup.sleeper import drain
 
+NAMED = 5
+"""The most jobs that are named in the log at the end."""
 LEAVES_TO_OTHERS = 0.25
 """Seconds that the worker's own thread has to handle news."""
 LOOK_EVERY = 0.1
@@ -99,3 +104,12 @@ class ShutdownLimit:
             sleeper.register(fd, select.POLLIN)
         sleeper.poll()
         drain(self._reader)
+
+
+def describe_unsettled(jobs: Sequence[Job]) -> str:
+    """What the log says at the end of jobs whose outcome is not stored."""
+    if not jobs:
+        return "nothing is left to settle"
+    named = ", ".join(f"{job.task} {ids.text(job.id)}" for job in jobs[:NAMED])
+    more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
+    return f"what became of {quantity(len(jobs))} is not stored; to be run again: {named}{more}"

@@ -17,9 +17,8 @@ from tarry.client.client import MAX_BODY
 from tarry.client.clock import Clock
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
-from tarry.model.job import Job
 from tarry.model.quantity import quantity
-from tarry.store import ids, owner
+from tarry.store import owner
 from tarry.store.base import Store
 from tarry.store.shared.wakeup.sleeper import WORK
 from tarry.tasks.definition import TaskDefinition
@@ -29,12 +28,13 @@ from tarry.worker.attempt_requests import AttemptRequests
 from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares
 from tarry.worker.deadlines import DeadlineThread
 from tarry.worker.exchanger import RulesFor
+from tarry.worker.lease_fence import MARGIN, LeaseFence
 from tarry.worker.pump import Pump
 from tarry.worker.pump_loop import PumpLoop
 from tarry.worker.run.context import KILL_AFTER, AttemptContext
 from tarry.worker.run.loop import LoopRunner
 from tarry.worker.run.threads import ThreadRunner
-from tarry.worker.shutdown import ShutdownLimit
+from tarry.worker.shutdown import ShutdownLimit, describe_unsettled
 from tarry.worker.status_reporter import NullReporter, StatusReporter
 
 log = logging.getLogger("tarry.worker")
@@ -43,7 +43,6 @@ BEAT_EVERY = 1.0
 UNASKED_WAIT = 0.5
 """Seconds after a TERM in which a master that got one at the same time can say that it is ending."""
 NO_ANSWER = "it has not answered yet"
-NAMED = 5  # the most jobs that are named in the log at the end
 
 
 class WorkerSettings(Struct, frozen=True):
@@ -67,6 +66,8 @@ class WorkerSettings(Struct, frozen=True):
     """After so many jobs it claims no more, and its master replaces it. 0: no limit."""
     uvloop: bool = False
     """Coroutines run on uvloop's event loop."""
+    fence: bool = False
+    """A worker that is cut off from its store ends its attempts before their lease does."""
 
 
 class ControlChannel(Protocol):
@@ -199,6 +200,9 @@ class Worker:
         self._loop = LoopRunner(settings.coroutines, outcomes, context_at, settings.threads, settings.uvloop)
         self.pump.attach(self._threads, self._loop)
         self._requests = AttemptRequests(self.pump, self._loop)
+        # An extension promises half a lease.
+        after = settings.lease / 2 / SECOND - settings.kill_after - MARGIN if settings.fence else math.inf
+        self._fence = LeaseFence(self.pump.leases, self.pump.held, {False: self._threads, True: self._loop}, after)
 
     def _init_shutdown(self, within: float | None) -> None:
         """within: `WorkerSettings.end_within`."""
@@ -274,7 +278,7 @@ class Worker:
         """Ends the process, and logs which jobs could not be settled."""
         jobs = self.pump.unsettled_jobs()
         if jobs or self.pump.trouble:
-            log.error("ends without the store (%s); %s", self.pump.trouble or NO_ANSWER, _describe_unsettled(jobs))
+            log.error("ends without the store (%s); %s", self.pump.trouble or NO_ANSWER, describe_unsettled(jobs))
         # `os._exit` flushes no log handler.
         logging.shutdown()
         os._exit(0)
@@ -290,6 +294,7 @@ class Worker:
             self._crash = error
         finally:
             self._deadline_thread.stop()
+            self._fence.stop()
             self._threads.stop()
             self._loop.stop()
             self.pump.wakeup.close()
@@ -382,14 +387,6 @@ class Worker:
     def _log_status(self) -> None:
         events = self.pump.events
         log.info("processed %d, failed attempts %d, holds %d", events.processed, events.failed, self.pump.held_count)
-
-
-def _describe_unsettled(jobs: Sequence[Job]) -> str:
-    if not jobs:
-        return "nothing is left to settle"
-    named = ", ".join(f"{job.task} {ids.text(job.id)}" for job in jobs[:NAMED])
-    more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
-    return f"what became of {quantity(len(jobs))} is not stored; to be run again: {named}{more}"
 
 
 def resident_bytes() -> int:
