@@ -15,7 +15,7 @@ from tarry.errors import StoreError, TarryError
 from tarry.store.redis.link import functions
 from tarry.store.redis.link.base import ScriptCall, Word
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, ReplyLost
+from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, ReplyLost, error_of
 from tarry.store.redis.link.request import Request, script_request
 from tarry.store.redis.wakeup_line import ANNOUNCE_EVERY, Connect, LineOfWorkers
 from tarry.store.shared.backoff import Backoff
@@ -45,14 +45,19 @@ class LineWakeup(HubWakeup):
         self._connection: RedisConnection | None = None
         self._number = 0
         """The connection's number on the server."""
+        self._asked = ""
+        """The topic it listens to, of which the hub may know only a part."""
+        self._may_unblock = True
+        """False once the account was refused what ends a wait in line: then work comes by way of the hub."""
         self._backoff = Backoff()
         self._pid = os.getpid()
 
     def listen(self, topic: str) -> None:
-        line = LineOfWorkers(self._prefix, topic) if topic.startswith(WORK) else None
+        stands_in_line = topic.startswith(WORK) and self._may_unblock
+        line = LineOfWorkers(self._prefix, topic) if stands_in_line else None
         # By way of the hub a worker with room hears only of jobs that are called back.
         super().listen(FULL if line else topic)
-        self._line = line
+        self._asked, self._line = topic, line
         # From the announcement on there are tokens for this kind of worker, and a token stays until somebody takes it.
         self._stand_ready()
 
@@ -156,15 +161,27 @@ class LineWakeup(HubWakeup):
         if self._backoff.left(now):
             return None
         try:
-            return self._connected(now, self._line)
+            connection = self._connected(now, self._line)
         except TarryError:
             self._lose()
             return None
+        if connection is None:
+            self._drop()
+            self._may_unblock = False
+            self.listen(self._asked)
+        return connection
 
-    def _connected(self, now: float, line: LineOfWorkers) -> RedisConnection:
+    def _connected(self, now: float, line: LineOfWorkers) -> RedisConnection | None:
+        """None: nothing may end a wait on it."""
         if self._connection is None:
             self._connection, self._pid, self._announced = self._connect(self._deadline()), os.getpid(), 0.0
-            (self._number,) = self._connection.ask([("CLIENT", "ID")], self._deadline())
+            # Asked for before the first wait: no client has the number 0.
+            answers = self._connection.ask([("CLIENT", "ID"), ("CLIENT", "UNBLOCK", 0)], self._deadline())
+            if refused := [answer for answer in answers if isinstance(answer, ErrorReply)]:
+                if refused[0].code not in ("NOPERM", "ERR"):
+                    raise error_of(refused[0], str(self._connection.address))
+                return None
+            self._number = answers[0]
         if not self._announced or now - self._announced > ANNOUNCE_EVERY:
             line.announce(self._connection, self._deadline())
             self._announced = now

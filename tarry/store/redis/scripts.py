@@ -33,6 +33,7 @@ _SCRIPTS = make_scripts(
         Verb("index_cells"),
         Verb("pause"),
         Verb("get_schema"),
+        Verb("refused", _READS),
         Verb("take_journal", _READS),
         # Not repeatable: a second run finds that the journal was summed up.
         Verb("fold_journal", repeatable=False),
@@ -85,6 +86,7 @@ KV_LIST = _SCRIPTS["kv_list"]
 INDEX_CELLS = _SCRIPTS["index_cells"]
 PAUSE = _SCRIPTS["pause"]
 GET_SCHEMA = _SCRIPTS["get_schema"]
+REFUSED = _SCRIPTS["refused"]
 TAKE_JOURNAL = _SCRIPTS["take_journal"]
 FOLD_JOURNAL = _SCRIPTS["fold_journal"]
 READ_SUMS = _SCRIPTS["read_sums"]

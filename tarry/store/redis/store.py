@@ -30,6 +30,7 @@ from tarry.store.redis.link.base import RedisLink, Script, ScriptCall, Word
 from tarry.store.redis.pruning import RedisPruner
 from tarry.store.redis.reading import parse_jobs
 from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, claim_order, epoch_bytes, lua_pattern, split_names
+from tarry.store.redis.rights import require_rights, rights
 from tarry.store.redis.wakeup import channel
 from tarry.store.shards.merge import unmet
 from tarry.store.shared.transport import Transport
@@ -68,6 +69,8 @@ class RedisStore(Store):
         self.history = RedisHistory(self._run)
         self.waiting = RedisWaiting(self._run, self._run_all)
         self.flows = RedisFlows(self, self._run, self._command)
+        # First: a script that is refused one of its commands is broken off half done.
+        require_rights(self._run, self.url)
         # Before anything is stored: a server that evicts keys throws jobs away.
         refuse_eviction(link)
         there = int(self._run(scripts.GET_SCHEMA, SCHEMA))
@@ -318,7 +321,8 @@ class RedisStore(Store):
 
     def diagnostics(self) -> list[Diagnostic]:
         way = [self._transport.fact(SAFER)] if self._transport else []
-        return [*diagnostics(self._link, *self._keys), Diagnostic("schema", str(SCHEMA)), *way]
+        facts = diagnostics(self._link, *self._keys)
+        return [*facts, rights(self._run), Diagnostic("schema", str(SCHEMA)), *way]
 
     def close(self) -> None:
         self._link.close()

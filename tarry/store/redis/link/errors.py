@@ -56,7 +56,10 @@ _BY_CODE: dict[str, tuple[type[TarryError], str]] = {
     "WRONGPASS": (ConfigError, "the user or the password in the URL is wrong"),
     "NOPERM": (ConfigError, "its account may not do this; ACL SETUSER name ~{tarry*}* &{tarry*}* +@all allows it"),
 }
+_BROKEN_OFF = (ConfigError, "its account may not run a command of a script, which broke off; `tarry check` names it")
 _BY_TEXT: dict[str, tuple[type[TarryError], str]] = {
+    "The user executing the script": _BROKEN_OFF,
+    "ACL failure in script": _BROKEN_OFF,
     "No space left": (StoreFull, "its disk is full"),
     "max number of clients": (StoreUnavailable, "it has as many clients as its maxclients allows; raise that"),
     "without any password configured": (ConfigError, "it has no password: take yours out of the URL"),

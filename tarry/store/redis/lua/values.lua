@@ -1,4 +1,4 @@
--- Named values, paused queues, and the schema's version.
+-- Named values, paused queues, the schema's version, and what the account may not do.
 
 -- Hash: the named values. Sorted set: their names in order, all of one score, so that a prefix is a range.
 lib.CELLS = lib.P .. 'cells'
@@ -96,4 +96,23 @@ function lib.get_schema()
     there = ARGV[1]
   end
   return there
+end
+
+-- refused: which of these commands the account may not run, on keys and channels of the store.
+-- Keys: jobs, which is not read.
+-- Arguments: for each command its name (`CLIENT ID` for a part of one) and its arguments, KEY for a key or a channel.
+-- All that it must have: a server looks for keys where they should be, and may crash where there is no argument.
+-- Answer: the names of those that are refused; one that the server does not know is not.
+-- Cost: reads nothing.
+function lib.refused()
+  local refused = {}
+  for number = 1, #ARGV, 2 do
+    local words = {}
+    for word in string.gmatch(ARGV[number] .. ' ' .. ARGV[number + 1], '%S+') do
+      words[#words + 1] = word == 'KEY' and lib.JOBS or word
+    end
+    local is_known, is_allowed = pcall(redis.acl_check_cmd, unpack(words))
+    if is_known and not is_allowed then refused[#refused + 1] = ARGV[number] end
+  end
+  return refused
 end
