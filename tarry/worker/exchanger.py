@@ -100,6 +100,11 @@ class Exchanger:
         """How many jobs are claimed and not settled."""
         return len(self.held) + len(self.unsettled) + len(self.postponed) + self._early.count()
 
+    @property
+    def early_count(self) -> int:
+        """How many of them the end of the last sleep has brought, for the next `exchange` to answer."""
+        return self._early.count()
+
     def holds(self, running: Running) -> bool:
         """Whether this very attempt is held."""
         # By identity, not by id: the same job may be here again, while its first attempt still runs.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tarry.errors import StoreUnavailable
-from tarry.model.job import State
+from tarry.model.job import Job, State
 from tarry.store.base import Exchange, NextClaim
 from tarry.store.memory import MemoryStore
 from tarry.store.shared.wakeup.sleeper import Wakeup
@@ -137,3 +137,19 @@ def test_while_the_store_is_away_no_claim_waits(manual: ManualPump, sleeps: Slee
     manual.pump.wakeup.wake()
     manual.pump.sleep(1.0, ())
     assert not sleeps.claims
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_the_last_jobs_that_a_worker_may_have_are_not_given_back(make: MakePump, most: int) -> None:
+    """`max_jobs`: neither more are claimed, nor is one counted twice that came with a sleep."""
+    manual = make(threads=2, queues={"default": 1})
+    manual.pump.max_jobs = most
+    sleeps, jobs = Sleeps(manual), list[Job]()
+    for _ in range(most + 2):
+        sleeps.once(lambda: jobs.extend(manual.insert(2)))
+        manual.turns()
+        manual.sync.end_all()
+        manual.turns()
+    found = [manual.record(job) for job in jobs]
+    assert [job.epoch for job in found if job.state is State.DONE] == [1] * most
+    assert {(job.state, job.epoch) for job in found if job.state is not State.DONE} <= {(State.READY, 0)}
