@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tarry.model import lifecycle
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
-from tarry.store.base import Store
+from tarry.store.base import Query, Store
 from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, made
 from tarry.store.conformance.limiting import started
+from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
+from tarry.store.postgres.store import PostgresStore
+from tarry.store.shared import pruning
+from tarry.store.sqlite.store import SqliteStore
 
 MANY, FEW = 2000, 2
 KINDS = {"redis": "redis_server", "sqlite": "", "postgres": "postgres_url", "mariadb": "mariadb_url"}
@@ -60,3 +67,63 @@ def test_an_empty_claim_costs_no_more_beside_thousands_of_full_lanes(store: Stor
     beside_many = time_empty_claim(store)
     print(f"{usual:.2f} ms beside {FEW}, {beside_many:.2f} ms beside {MANY}")
     assert beside_many < 3 * usual + 3, "it took 70 to 700 when each of them was looked at"
+
+
+def open_lanes(store: Store) -> int | None:
+    """How many rows of open lanes there are; None: the store keeps none."""
+    if isinstance(store, PostgresStore):
+        ((count,),) = store._rows("SELECT count(*) FROM {s}.lane WHERE again IS NULL")
+    elif isinstance(store, MysqlStore):
+        ((count,),) = store._rows("SELECT COUNT(*) FROM tarry_open")
+    elif isinstance(store, SqliteStore):
+        ((count,),) = store._rows("SELECT count(*) FROM tarry_lane WHERE again IS NULL")
+    else:
+        return None
+    return int(count)
+
+
+def users(store: Store, count: int) -> list[Job]:
+    """So many lanes with a job each, in two bands; one of them has no key."""
+    jobs = [
+        job
+        for n in range(count)
+        for job in made(store, task="mail", lane=f"user {n:05}" if n else "", priority=5 * (n % 2))
+    ]
+    store.insert(jobs)
+    return jobs
+
+
+def test_a_lane_is_gone_with_its_last_job(store: Store) -> None:
+    store.limit("each:mail", Limit(3))
+    users(store, 50)
+    store.insert(made(store, 2, task="mail", lane="user 00007", priority=5))
+    while started(store, 7):
+        pass
+    assert open_lanes(store) in (0, None)
+    assert store.find(Query(states=(State.READY,))) == []
+    store.insert(made(store, task="mail", lane="user 00008"))
+    assert len(started(store, 7)) == 1
+
+
+def test_lanes_whose_jobs_were_cancelled_are_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claims remove them, of many at once, and the keeper does without a claim."""
+    monkeypatch.setattr(pruning, "LOOKED_AT_ONCE", 7)
+    store.limit("each:mail", Limit(1))
+    kept, *jobs = users(store, 100)
+    assert all(store.apply([lifecycle.cancel(job, DEFAULT, NOW) for job in jobs], NOW))
+    for _ in range(2):
+        store.prune(NOW, 2**40)
+    assert open_lanes(store) in (1, None)
+    assert [job.id for job in started(store, 1)] == [kept.id]
+    assert open_lanes(store) in (0, None)
+
+
+def test_a_claim_passes_by_many_empty_lanes(store: Store) -> None:
+    store.limit("each:mail", Limit(1))
+    *jobs, last = users(store, 800)
+    assert all(store.apply([lifecycle.cancel(job, DEFAULT, NOW) for job in jobs], NOW))
+    answers = [store.exchange((), EVERYTHING, 200, "ann", LEASE, NOW)]
+    while not answers[-1].jobs and len(answers) < 8:
+        assert answers[-1].next_due == 0
+        answers.append(store.exchange((), EVERYTHING, 200, "ann", LEASE, NOW))
+    assert [job.id for job in answers[-1].jobs] == [last.id]

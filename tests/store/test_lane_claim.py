@@ -84,7 +84,7 @@ def test_what_a_short_lane_leaves_of_its_share_is_for_the_others() -> None:
     assert claim_in_lanes(reader, WANTS, 8, NOW) is None
     assert Counter(reader.started) == {"a": 7, "b": 1}
     assert reader.calls["fronts"] == 2
-    assert reader.use.short == {("a", 0, "mail"): {"b"}}
+    assert reader.use.drained == {("a", 0, "mail"): {"a", "b"}}
 
 
 def test_a_full_lane_is_passed_by_and_noted() -> None:

@@ -20,7 +20,7 @@ from tarry.store.opening import open_store
 from tarry.store.redis import pruning as redis_pruning
 from tarry.store.shared import pruning
 from tarry.store.shared.lanes import lane_level
-from tarry.store.shared.pruning import Finished, Place, Pruning
+from tarry.store.shared.pruning import Finished, LanePlace, Place, Pruning
 from tests.servers.redis import RedisServer
 
 QUEUES = ("default", "slow", "bulk")
@@ -59,6 +59,9 @@ class Counted:
         found = [level for level in self.levels if level > name][:count]
         self.levels = [level for level in self.levels if level not in found[::2]]
         return found[-1] if len(found) == count else None
+
+    def drop_lanes(self, place: LanePlace, count: int) -> tuple[LanePlace | None, int]:
+        return None, 0
 
 
 def finished(count: int, random: Random, held: float = 0.0) -> list[Finished]:

@@ -1,17 +1,24 @@
 """The finished jobs of the MySQL store, for `tarry.store.shared.pruning`. Each step is its own transaction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import groupby
 from typing import TypeAlias
 
 from tarry.store.mysql import sql
 from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.open_lanes import close_and_remove
+from tarry.store.mysql.settings import TAKE_TURN
 from tarry.store.mysql.sql import id_table
-from tarry.store.shared.pruning import Finished
+from tarry.store.shared.lane_reader import TaskLine
+from tarry.store.shared.pruning import Finished, LanePlace
 from tarry.store.shared.sql_store import SqlFinishedJobs, SqlStore
 
 Write: TypeAlias = Callable[[Callable[[MysqlConnection], int]], int]
 # Above every limit: as long as there are finished jobs, pruning weighs them.
 _UNBOUNDED = 2**62
+# All claims under limits wait meanwhile.
+_LANES_AT_ONCE = 50
+"""How many open lanes one transaction removes."""
 
 
 class MysqlFinished(SqlFinishedJobs):
@@ -41,3 +48,16 @@ class MysqlFinished(SqlFinishedJobs):
             return len(still)
 
         return self._write(work)
+
+    def _remove_lanes(self, lanes: Sequence[LanePlace]) -> None:
+        for (queue, band, task), alike in groupby(lanes, key=lambda lane: lane[:3]):
+            names = [lane for *_, lane in alike]
+            for start in range(0, len(names), _LANES_AT_ONCE):
+                some = names[start : start + _LANES_AT_ONCE]
+                self._write(lambda link: _remove_lanes(link, (queue, -band, task), some))  # noqa: B023
+
+
+def _remove_lanes(link: MysqlConnection, line: TaskLine, lanes: Collection[str]) -> int:
+    link.run(TAKE_TURN)
+    close_and_remove(link, line, {}, lanes)
+    return len(lanes)

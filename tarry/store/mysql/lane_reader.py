@@ -95,10 +95,12 @@ class MysqlLaneReader(LaneReader[bytes]):
 
     def lanes(self, line: Line, stretches: Mapping[str, Stretch]) -> dict[str, list[FoundLane]]:
         found = scan_distinct(self._link, [self._scan(line, task, stretch) for task, stretch in stretches.items()])
-        return {
-            task: [FoundLane(lane.decode("utf-8", "replace")) for lane in lanes]
-            for task, lanes in zip(stretches, found, strict=True)
+        lanes = {
+            task: [lane.decode("utf-8", "replace") for lane in names]
+            for task, names in zip(stretches, found, strict=True)
         }
+        empty = open_lanes.find_empty(self._link, line, {t: lanes[t] for t in lanes if EACH + t in self._limits})
+        return {task: [FoundLane(lane, (task, lane) not in empty) for lane in names] for task, names in lanes.items()}
 
     def _scan(self, line: Line, task: str, stretch: Stretch) -> DistinctScan:
         # Without a limit for each key no lane is ever full, so all lanes with jobs count.
@@ -139,10 +141,11 @@ class MysqlLaneReader(LaneReader[bytes]):
                 *bounded_statements(_WRITE_TURNS, turns, _SET_TURNS),
             ]
         )
-        for line in sorted({*use.short, *use.full}):
+        for line in sorted({*use.drained, *use.empty, *use.full}):
             full = use.full.get(line, {})
-            # A lane that gave less than asked for may be empty, or its jobs are locked: `close_and_remove` looks.
-            open_lanes.close_and_remove(self._link, line, full, use.short.get(line, set()) - full.keys())
+            # A lane that gave all that was read of it may be empty, or its jobs are locked: `close_and_remove` looks.
+            perhaps = use.drained.get(line, set()) | use.empty.get(line, set())
+            open_lanes.close_and_remove(self._link, line, full, perhaps - full.keys())
         # Inserts always add rows to tarry_open, also for tasks that never need them.
         for line in sorted(self._served):
             if EACH + line[-1] not in self._limits:

@@ -1,9 +1,9 @@
 """The open lanes of tasks with a limit for each key: a claim looks at these only.
 
 A transaction that puts jobs into a lane always adds a row to `tarry_open`, under the id of one of them. A claim that
-finds a lane full closes it: one row in `tarry_closed` replaces all its rows in `tarry_open`. A claim that finds it
-empty removes them. A lane opens when one of its attempts ends, when its rate allows a start, and when its limit
-changes. All but adding rows needs the turn.
+finds a lane full closes it: one row in `tarry_closed` replaces all its rows in `tarry_open`. A claim that takes its
+last job removes them, as does the keeper where the last job was taken away. A lane opens when one of its attempts ends,
+when its rate allows a start, and when its limit changes. All but adding rows needs the turn.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from tarry.store.mysql.halves import exists, group_halves, halves
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.settings import NUMBER, StoreSettings
 from tarry.store.mysql.sql import bounded_statements, raw, text
-from tarry.store.shared.lane_reader import Lane, TaskLine
+from tarry.store.shared.lane_reader import Lane, Line, TaskLine
 from tarry.store.shared.lanes import is_wrongly_closed
 
 UNTIL_AN_END = 2**62
@@ -113,8 +113,8 @@ def close_and_remove(
     lanes = sql.id_list(lane.encode() for lane in {*empty, *full})
     # First read the rows, then look for jobs: a row that is visible was committed together with its job.
     rows = link.rows(f"SELECT lane, id FROM tarry_open WHERE {where} AND lane IN ({lanes}) LIMIT {_MOST}")
-    gone = _empty(link, where, sorted(empty)) | {lane.encode() for lane in full}
-    remove(link, place, [(lane, id) for lane, id in rows if lane in gone])
+    gone = find_empty(link, line[:2], {line[2]: sorted(empty)}) | {(line[2], lane) for lane in full}
+    remove(link, place, [(lane, id) for lane, id in rows if (line[2], lane.decode("utf-8", "replace")) in gone])
     closed = (
         f"({place[2]},{text(lane)},{text(queue)},{place[1]},{UNTIL_AN_END if again is None else again})"
         for lane, again in sorted(full.items())
@@ -122,10 +122,13 @@ def close_and_remove(
     link.run(*bounded_statements(_CLOSED, closed))
 
 
-def _empty(link: MysqlConnection, where: str, lanes: Sequence[str]) -> set[bytes]:
-    asked = [f"SELECT EXISTS(SELECT 1 FROM tarry_laned WHERE {where} AND lane = {text(lane)})" for lane in lanes]
+def find_empty(link: MysqlConnection, line: Line, lanes: Mapping[str, Sequence[str]]) -> set[Lane]:
+    """Those of these lanes of tasks in which no job waits."""
+    places = [(task, lane) for task, names in lanes.items() for lane in names]
+    wheres = [f"{_PLACE.format(text(line[0]), -line[1], text(task))} AND lane = {text(lane)}" for task, lane in places]
+    asked = [f"SELECT EXISTS(SELECT 1 FROM tarry_laned WHERE {where})" for where in wheres]
     answers = link.run(*asked) if asked else []
-    return {lane.encode() for lane, answer in zip(lanes, answers, strict=True) if not answer.rows[0][0]}
+    return {place for place, answer in zip(places, answers, strict=True) if not answer.rows[0][0]}
 
 
 def remove(link: MysqlConnection, place: tuple[str, int, str], rows: Sequence[tuple[bytes, bytes]]) -> None:

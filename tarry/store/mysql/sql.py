@@ -141,6 +141,12 @@ STATEMENTS = SqlStatements(
     levels=f"""SELECT {_NAME.format("name")}, running = 0 AND next <= ?2 FROM tarry_level
         WHERE name > ?1 AND name < 'each;' ORDER BY name LIMIT ?3""",  # names of keys' levels begin with "each:"
     drop_level="DELETE FROM tarry_level WHERE name = ?1 AND running = 0 AND next <= ?2",
+    lanes=f"""SELECT {_NAME.format("o.queue")}, o.band, {_NAME.format("o.task")}, {_NAME.format("o.lane")},
+        NOT EXISTS (SELECT 1 FROM tarry_laned l WHERE l.queue = o.queue AND l.band = o.band AND l.task = o.task
+            AND l.lane = o.lane)
+        FROM (SELECT DISTINCT queue, band, task, lane FROM tarry_open FORCE INDEX (PRIMARY) WHERE queue > ?1
+            OR (queue = ?1 AND (band > ?2 OR (band = ?2 AND (task > ?3 OR (task = ?3 AND lane > ?4)))))
+            ORDER BY queue, band, task, lane LIMIT ?5) o""",
 )
 
 

@@ -1,11 +1,13 @@
 """Reads and deletes finished jobs, for `tarry.store.shared.pruning`. Each call is its own transaction."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
+from tarry.store.postgres.open_lanes import remove_empty
 from tarry.store.postgres.pool import PostgresPool
-from tarry.store.shared.pruning import Finished, Place
+from tarry.store.shared.pruning import Finished, LanePlace, Place
 from tarry.store.shared.sql_store import SqlFinishedJobs, SqlStore
 
 # PostgreSQL may compress jobs on disk, but hardly to less than a tenth of their size.
@@ -43,6 +45,11 @@ class PostgresFinished(SqlFinishedJobs):
     def drop_levels(self, name: str, now: int, count: int) -> str | None:
         ((last, looked_at),) = self._rows(sql.DROP_LEVELS, (name, now, count))
         return last if looked_at == count else None
+
+    def _remove_lanes(self, lanes: Sequence[LanePlace]) -> None:
+        for line, alike in groupby(lanes, key=lambda lane: lane[:3]):
+            names = sorted({lane for *_, lane in alike})
+            self._pool.call(lambda connection: remove_empty(connection, self._schema, line, names))  # noqa: B023
 
 
 def _whole(place: Place) -> Place:

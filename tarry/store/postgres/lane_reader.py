@@ -136,7 +136,8 @@ class PostgresLaneReader(LaneReader[WaitingJob]):
             self._run(sql.RAISE_LEVELS, (pack.texts(names), pack.big_ints(counts), pack.big_ints(following)))
         if use.turns:
             self._run(sql.SAVE_TURNS, (pack.texts(TASK + task for task in use.turns), pack.texts(use.turns.values())))
-        for line, lanes in use.empty.items():
+        for line in sorted({*use.empty, *use.drained}):
+            lanes = use.empty.get(line, set()) | use.drained.get(line, set())
             open_lanes.remove(self._link, self._schema, line, sorted(lanes))
         # Last: after closing lanes a claim must not wait for any lock (`open_lanes.close`).
         for line, full in use.full.items():

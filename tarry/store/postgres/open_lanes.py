@@ -2,7 +2,8 @@
 
 A transaction that puts a job into such a lane always adds a row to the table `lane`: if it relied on a row that is
 there, it would have to wait for a transaction that removes that row. A claim that finds a lane full closes it: one
-closed row replaces all open rows. A claim that finds a lane empty removes its rows. A lane is opened when one of its
+closed row replaces all open rows. A claim that takes the last job of a lane removes its rows, as does the keeper where
+the last job was taken away. A lane is opened when one of its
 attempts ends, when its rate allows a start, and when its limit changes. No lane stays closed or is lost by mistake:
 
 - Closing locks the row of the level and sees that it is still full. The end of an attempt locks the level before it
@@ -32,9 +33,11 @@ _CLOSE = f"""WITH full_ AS (SELECT * FROM unnest($4, $5) AS f (lane, again)
     INSERT INTO {{s}}.lane (queue, band, task, lane, again) SELECT $1, $2::int, $3, f.lane, f.again FROM full_ f
     WHERE NOT EXISTS (SELECT FROM {{s}}.lane c WHERE c.again IS NOT NULL AND c.task = $3 AND c.lane = f.lane
         AND c.queue = $1 AND c.band = $2::int)"""
-_REMOVE = f"""DELETE FROM {{s}}.lane WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM {{s}}.lane o
-    WHERE {_OPEN} AND lane = ANY ($4) AND NOT EXISTS (SELECT FROM {{s}}.job j WHERE j.state = 1 AND j.lane IS NOT NULL
-        AND j.queue = $1 AND (j.rank > 0)::int - (j.rank < 0)::int = -$2::int AND j.task = $3 AND j.lane = o.lane)
+# LIMIT keeps the planner from joining: it would read all open lanes, or all jobs that wait, for each lane.
+_REMOVE = f"""DELETE FROM {{s}}.lane WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM unnest($4) AS n (name)
+    CROSS JOIN LATERAL (SELECT ctid, lane FROM {{s}}.lane WHERE {_OPEN} AND lane = n.name LIMIT 2000) AS o
+    WHERE (SELECT true FROM {{s}}.job j WHERE j.state = 1 AND j.lane IS NOT NULL AND j.queue = $1
+        AND (j.rank > 0)::int - (j.rank < 0)::int = -$2::int AND j.task = $3 AND j.lane = o.lane LIMIT 1) IS NULL
     LIMIT 2000))"""
 _ALL_OF = """INSERT INTO {s}.lane (queue, band, task, lane)
     SELECT DISTINCT queue, (rank < 0)::int - (rank > 0)::int, task, lane FROM {s}.job
@@ -71,6 +74,16 @@ def close(
 def remove(link: PostgresConnection, schema: str, line: TaskLine, lanes: Iterable[str]) -> None:
     """Removes the lanes where no job waits."""
     link.run(sql.for_schema(_REMOVE, schema), (*line, pack.texts(lanes)))
+
+
+def remove_empty(link: PostgresConnection, schema: str, line: TaskLine, lanes: Iterable[str]) -> None:
+    """As `remove`, between claims: in a transaction of its own."""
+    # Behind the lock that claims of the task have: two that remove rows at once may wait for each other.
+    turn = (pack.texts([TASK + line[-1]]),)
+    with link.transaction_with():
+        link.run(sql.for_schema(sql.LEVELS_THERE, schema), turn)
+        link.rows(sql.for_schema(sql.LEVELS, schema), turn)
+        remove(link, schema, line, lanes)
 
 
 def reset_lanes(link: PostgresConnection, schema: str, name: str, limit: Limit | None) -> None:

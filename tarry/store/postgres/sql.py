@@ -37,6 +37,11 @@ STATEMENTS = SqlStatements(
         SELECT owner FROM found WHERE owner IS NOT NULL AND NOT EXISTS (
             SELECT FROM {{s}}.owner o WHERE o.name = found.owner AND o.until > ?1))) ORDER BY id LIMIT ?2""",
     owners=f"{_OWNERS} SELECT owner FROM found WHERE owner IS NOT NULL",
+    lanes="""SELECT o.*, (SELECT true FROM {s}.job j WHERE j.state = 1 AND j.lane IS NOT NULL AND j.queue = o.queue
+            AND (j.rank > 0)::int - (j.rank < 0)::int = -o.band AND j.task = o.task AND j.lane = o.lane LIMIT 1) IS NULL
+        FROM (SELECT DISTINCT queue, band::int, task, lane FROM {s}.lane
+            WHERE again IS NULL AND (queue, band, task, lane) > (?1, ?2::smallint, ?3, ?4)
+            ORDER BY queue, band, task, lane LIMIT ?5) o""",
     hold="""INSERT INTO {s}.hold AS h (name, owner, until) VALUES (?1, ?2, ?3)
         ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
         WHERE h.owner = excluded.owner OR h.until <= ?4""",

@@ -80,7 +80,7 @@ class _LaneClaim(Generic[Item]):
             chosen = merge_lines(lines, most)
         if not most or len(chosen) < most:
             self._exhausted.add(line)
-        return self._start(chosen) if chosen else 0
+        return self._start(line, chosen) if chosen else 0
 
     def _queue_room(self, line: Line, tasks: Sequence[str], count: int) -> int:
         # `room` notes when the rate allows a start. Ask only where jobs wait: an empty queue must wake nobody then.
@@ -89,7 +89,7 @@ class _LaneClaim(Generic[Item]):
             return self._levels.room(name, count)
         return 0
 
-    def _start(self, chosen: Sequence[Item]) -> int:
+    def _start(self, line: Line, chosen: Sequence[Item]) -> int:
         started = self._reader.start(chosen)
         for name, count in count_by_level(started, self._limits).items():
             level = self._known.get(name, Level()).started(self._limits[limit_name(name)], count, self._now)
@@ -98,6 +98,8 @@ class _LaneClaim(Generic[Item]):
         for _, task, lane in started:
             if lane is not None:
                 self._turns[task] = self._use.turns[task] = lane
+            if lane is not None and EACH + task in self._limits:
+                self._use.drained[*line, task].add(lane)
         return len(started)
 
     def _lane_fronts(self, line: Line, tasks: Sequence[str], most: int) -> list[Sequence[Candidate[Item]]]:
@@ -121,7 +123,7 @@ class _LaneClaim(Generic[Item]):
     ) -> None:
         short = [lane for lane, most in asked.items() if len(fronts[lane]) < most and EACH + lane[0] in self._limits]
         for task, lane in short:
-            self._use.short[*line, task].add(lane)
+            self._use.drained[*line, task].add(lane)
         if short and not any(fronts.values()):
             # These lanes are empty and `save` removes them, but others may follow: come again at once.
             self._levels.again = 0

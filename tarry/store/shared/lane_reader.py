@@ -60,11 +60,11 @@ class LaneUse(Struct):
     """The lane that each task served last, where that has changed."""
     full: defaultdict[TaskLine, dict[str, int | None]] = field(default_factory=lambda: defaultdict(dict))
     """Lanes without room, and when a rate allows a start; None: when an attempt ends."""
-    # Removed at the end of the claim, so that later claims need not read them again.
+    # Those that are empty are removed at the end of the claim: later claims would have to read them, one by one.
     empty: defaultdict[TaskLine, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Lanes without jobs."""
-    short: defaultdict[TaskLine, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Lanes that gave fewer jobs than asked for: perhaps they are empty now."""
+    drained: defaultdict[TaskLine, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Lanes that gave all that was read of them: perhaps they are empty now."""
 
 
 class LaneReader(Protocol[Item]):

@@ -21,6 +21,11 @@ LOOKED_AT_ONCE = 1000
 SUMMED = 100_000
 """How many jobs one call reads to sum up their bytes. With no more jobs than this, each call is exact."""
 BEFORE_ALL: Place = (-1, b"")
+LanePlace = tuple[str, int, str, str]
+"""Queue, band, task and lane, as the store's table of open lanes has them."""
+BEFORE_ALL_LANES: LanePlace = ("", -2, "", "")
+PIECES_OF_LANES = 10
+"""So many times LOOKED_AT_ONCE open lanes are looked at in a call, as long as some of them are empty."""
 
 
 class Finished(Struct, frozen=True, gc=False):
@@ -56,6 +61,10 @@ class FinishedJobs(Protocol):
     def drop_levels(self, name: str, now: int, count: int) -> str | None:
         """Checks the next `count` levels of keys and drops unused ones; returns the last name, None at the end."""
 
+    def drop_lanes(self, place: LanePlace, count: int) -> tuple[LanePlace | None, int]:
+        """Checks the next `count` open lanes and drops those where no job waits. Returns the last place, None at the
+        end, and how many were dropped."""
+
 
 class Pruning:
     """Prunes one store from one process. It keeps its place from call to call. For one thread at a time."""
@@ -65,6 +74,8 @@ class Pruning:
         self._asked: tuple[int, Mapping[str, int]] = (0, {})
         self._level = EACH
         """The level that was checked last."""
+        self._lane = BEFORE_ALL_LANES
+        """The open lane that was checked last."""
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -83,6 +94,7 @@ class Pruning:
             self._asked = most_bytes, dict(by_queue)
             self._start_anew()
         self._level = self._jobs.drop_levels(self._level, now, LOOKED_AT_ONCE) or EACH
+        self._drop_lanes()
         gone = self._forget_due(now, limit)
         # The bound is cheap, and mostly no queue can be over its limit: then nothing needs to be summed up.
         if gone >= limit or self._jobs.bound() <= min([most_bytes, *by_queue.values()]):
@@ -92,6 +104,14 @@ class Pruning:
             self._start_anew()
             self._excess = {queue: size for queue, size in over.items() if size > 0}
         return gone + self._lighten(now, limit - gone)
+
+    def _drop_lanes(self) -> None:
+        # A claim drops a lane with its last job; here are those whose jobs were cancelled, deleted or moved.
+        for _ in range(PIECES_OF_LANES):
+            last, dropped = self._jobs.drop_lanes(self._lane, LOOKED_AT_ONCE)
+            self._lane = last or BEFORE_ALL_LANES
+            if last is None or not dropped:
+                return
 
     def _forget_due(self, now: int, limit: int) -> int:
         gone, place = 0, BEFORE_ALL

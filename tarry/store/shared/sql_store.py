@@ -16,7 +16,7 @@ from tarry.store.base import Backlog, Query, Store, Tally
 from tarry.store.name_pattern import translate
 from tarry.store.shared.columns import COLUMN_OF, stored_job
 from tarry.store.shared.prefix import prefix_end
-from tarry.store.shared.pruning import Finished, Place, Pruning
+from tarry.store.shared.pruning import Finished, LanePlace, Place, Pruning
 from tarry.store.shared.state_codes import CODE, state_of
 
 Row = tuple[Any, ...]
@@ -73,6 +73,10 @@ class SqlStatements(Struct, frozen=True, kw_only=True):
     """name, now, count: names of the next levels of keys, and whether each is unused."""
     drop_level: str = ""
     """name, now: removes a level if it is unused."""
+    lanes: str = ""
+    """queue, band, task, lane, count: the same of the next open lanes, and whether no job waits there."""
+    drop_lane: str = ""
+    """queue, band, task, lane: removes an open lane if no job waits there."""
 
 
 class SqlStore(Store):
@@ -264,3 +268,14 @@ class SqlFinishedJobs:
         if unused := [name for name, is_unused in rows if is_unused]:
             self._change_each(self._sql.drop_level, [(name, now) for name in unused])
         return rows[-1][0] if len(rows) == count else None
+
+    def drop_lanes(self, place: LanePlace, count: int) -> tuple[LanePlace | None, int]:
+        rows = self._rows(self._sql.lanes, (*place, count))
+        empty: list[LanePlace] = [(queue, band, task, lane) for queue, band, task, lane, is_empty in rows if is_empty]
+        if empty:
+            self._remove_lanes(empty)
+        queue, band, task, lane, _ = rows[-1] if rows else (*place, False)
+        return (queue, band, task, lane) if len(rows) == count else None, len(empty)
+
+    def _remove_lanes(self, lanes: Sequence[LanePlace]) -> None:
+        self._change_each(self._sql.drop_lane, lanes)

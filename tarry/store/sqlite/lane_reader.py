@@ -113,5 +113,5 @@ class SqliteLaneReader(LaneReader[Row]):
         self._levels.set_turns(use.turns)
         for place, full in use.full.items():
             self._open.close(place, full)
-        for place, empty in use.empty.items():
-            self._open.remove(place, empty)
+        for place in {**use.empty, **use.drained}:
+            self._open.remove(place, use.empty.get(place, set()) | use.drained.get(place, set()))

@@ -1,14 +1,15 @@
 """The open lanes of tasks with a limit for each key: a claim looks at these only.
 
-Such a lane is in the table `tarry_lane` as soon as a job waits in it. A claim that finds it full closes it, and a claim
-that finds it empty removes it. It opens when one of its attempts ends, when its rate allows a start, and when its limit
-changes. So thousands of full lanes cost a claim nothing.
+Such a lane is in the table `tarry_lane` as soon as a job waits in it. A claim that finds it full closes it; one that
+takes its last job removes it, as does the keeper where the last job was taken away. It opens when one of its attempts
+ends, when its rate allows a start, and when its limit changes. So thousands of full lanes cost a claim nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tarry.store.shared.lane_reader import FoundLane, Lane, Stretch, TaskLine
+from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Statements
 
 LanePlace = tuple[str, int, str, str]
@@ -35,7 +36,6 @@ _READ = f"""SELECT o.lane, {_HAS_JOBS} FROM tarry_lane o INDEXED BY tarry_open
 _FIRST, _AFTER = _READ.format(">="), _READ.format(">")
 _AT = "WHERE queue = ? AND band = ? AND task = ? AND lane = ?"
 _CLOSE = f"UPDATE tarry_lane SET again = ? {_AT}"
-_REMOVE = f"DELETE FROM tarry_lane {_AT}"
 # A partial index serves only statements that repeat its condition, `again IS NOT NULL`.
 _CLOSED = "tarry_lane INDEXED BY tarry_closed"
 _REOPEN = f"UPDATE {_CLOSED} SET again = NULL WHERE again IS NOT NULL AND task = ? AND lane = ?"
@@ -80,7 +80,7 @@ class OpenLanes:
 
     def remove(self, place: TaskLine, lanes: Iterable[str]) -> None:
         """Removes lanes where no job waits any more."""
-        self._db.executemany(_REMOVE, [(*place, lane) for lane in sorted(lanes)])
+        self._db.executemany(sql.STATEMENTS.drop_lane, [(*place, lane) for lane in sorted(lanes)])
 
     def remove_task(self, task: str) -> None:
         """Removes all lanes of a task: it has no limit for each key any more."""

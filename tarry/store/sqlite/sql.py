@@ -141,6 +141,9 @@ def _glob_pattern(pattern: str) -> str:
     return translate(pattern, "*", lambda part: re.sub(r"([*?[])", r"[\1]", part))
 
 
+# The same expression as in the index `tarry_laned`, or SQLite would not use it.
+_LANE_HAS_JOBS = """EXISTS (SELECT 1 FROM tarry_job j INDEXED BY tarry_laned WHERE j.state = 1 AND j.lane IS NOT NULL
+    AND j.queue = o.queue AND (j.rank > 0) - (j.rank < 0) = -o.band AND j.task = o.task AND j.lane = o.lane)"""
 STATEMENTS = SqlStatements(
     tables="tarry_",
     # Its LIKE takes capitals for small letters.
@@ -168,4 +171,9 @@ STATEMENTS = SqlStatements(
     levels="""SELECT name, running = 0 AND next <= ?2 FROM tarry_level
         WHERE name > ?1 AND name < 'each;' ORDER BY name LIMIT ?3""",  # names of keys' levels begin with "each:"
     drop_level="DELETE FROM tarry_level WHERE name = ?1 AND running = 0 AND next <= ?2",
+    lanes=f"""SELECT queue, band, task, lane, NOT {_LANE_HAS_JOBS} FROM tarry_lane o INDEXED BY tarry_open
+        WHERE again IS NULL AND (queue, band, task, lane) > (?1, ?2, ?3, ?4)
+        ORDER BY queue, band, task, lane LIMIT ?5""",
+    drop_lane=f"""DELETE FROM tarry_lane AS o WHERE queue = ?1 AND band = ?2 AND task = ?3 AND lane = ?4
+        AND again IS NULL AND NOT {_LANE_HAS_JOBS}""",
 )
