@@ -30,6 +30,7 @@ from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.settings import Endpoint
 from tarry.store import owner
 from tarry.store.base import Store
+from tarry.store.identity import StoreMemory
 from tarry.store.shared.backoff import jitter
 
 log = logging.getLogger("tarry.alerts")
@@ -51,6 +52,8 @@ class MonitoredApp(Struct, frozen=True):
     endpoints: Callable[[], Mapping[str, Endpoint]]
     kept: Callable[[], Collection[int]]
     """The different times for which queues keep dead jobs, in microseconds."""
+    memory: StoreMemory | None = None
+    """What this host remembers of the stores; None: nothing."""
 
 
 class Monitor:
@@ -224,7 +227,7 @@ class _Session:
 
     def __init__(self, store: Store, own: bool, clock: Clock, settings: AlertSettings, app: MonitoredApp) -> None:
         self.store, self.own, self.clock = store, own, clock
-        self.stores = StoreChecks(shards_of(store), settings.alerts)
+        self.stores = StoreChecks(shards_of(store), settings.alerts, app.memory)
         self.shared_alarms = Alarms(CellStorage(store))
         deaths = Deaths(store, app.kept, settings.alerts.every)
         self.work = WorkChecks(store, settings.alerts, app.endpoints, deaths)

@@ -12,6 +12,7 @@ from tarry.config import Alerts
 from tarry.errors import StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.duration import SECOND, format_duration
 from tarry.store.base import Diagnostic, Store
+from tarry.store.identity import ACCEPT, StoreMemory
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
 
@@ -46,14 +47,16 @@ def shards_of(store: Store) -> tuple[Shard, ...]:
 class StoreChecks:
     """Checks of one process. `check` asks the stores; all else returns what it found."""
 
-    def __init__(self, shards: Sequence[Shard], alerts: Alerts) -> None:
-        self._shards, self._alerts = shards, alerts
+    def __init__(self, shards: Sequence[Shard], alerts: Alerts, memory: StoreMemory | None = None) -> None:
+        self._shards, self._alerts, self._memory = shards, alerts, memory
         self._facts: dict[str, list[Diagnostic]] = {}
         self._facts_due: dict[str, float] = {}
         self._max_replicas: dict[str, float] = {}
         """The largest number of replicas that each store has had."""
         self.local_conditions: list[Condition] = []
         """What is wrong as seen from this host."""
+        self._findings: dict[str, str] = {}
+        """Which stores are not as this host remembers them."""
         self._probes: dict[str, Probe] = {}
         self._has_silent = False
         """A store has not answered yet."""
@@ -114,6 +117,8 @@ class StoreChecks:
                 "tarry check; then look at the server's load, its disk, and the network",
                 holds=SLOW_FOR,
             )
+        if finding := self._findings.get(shard.url):
+            yield _changed_condition(shard.url, finding)
         for fact in self._facts.get(shard.url, ()):
             # The offset is that of this host's clock, so each host reports its own.
             if fact.name == CLOCK and fact.advice:
@@ -126,6 +131,8 @@ class StoreChecks:
         # Before the question, so that a store that fails is not asked at each check.
         self._facts_due[shard.url] = now + FACTS_EVERY
         try:
+            if self._memory is not None:
+                self._findings[shard.url] = self._memory.watch(shard, shard.ask(lambda store: store.time()))
             facts = self._facts[shard.url] = shard.ask(lambda store: store.diagnostics())
         except (StoreError, OSError) as error:
             log.debug("%s does not say how it is: %s", shard.url, error)
@@ -164,6 +171,10 @@ def unavailable_condition(url: str, error: StoreError) -> Condition:
         brief=f"{url} was away",
         soon=True,
     )
+
+
+def _changed_condition(url: str, finding: str) -> Condition:
+    return Condition(f"changed {url}", f"{url}: {finding}", f"{url} is accepted as it is", ACCEPT, soon=True)
 
 
 def _ping(shard: Shard) -> None:

@@ -48,7 +48,7 @@ ACTS: Mapping[str, Mapping[str, str]] = {
     "passwords": {"add": "add_password", "change": "change_password", "remove": "remove_password"},
     "shards": {"move": "move_shards"},
     "import": {"celery": "import_celery"},
-    "store": {"repair": "repair_store"},
+    "store": {"repair": "repair_store", "accept": "accept_store"},
 }
 """What each action of each command is called in the log: as the method of the HTTP API that does the same."""
 

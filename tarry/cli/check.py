@@ -9,6 +9,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from tarry.alert.stores import shards_of
 from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
 from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.cli.queues import unknown_tasks
@@ -27,6 +28,7 @@ from tarry.server_settings import ServerConfig
 from tarry.store import creation
 from tarry.store.base import Diagnostic, Query, Store
 from tarry.store.hosts import list_hosts
+from tarry.store.identity import ACCEPT, StoreMemory
 from tarry.store.opening import sqlite_files
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
@@ -136,6 +138,10 @@ def _store(setup: Setup) -> list[Diagnostic]:
         return [Diagnostic("store", f"{store.url} (not there yet: the first start or enqueue makes it)")]
     facts = [Diagnostic("store", store.url), *store.diagnostics()]
     # Stores on servers report round trip and clock offset themselves.
+    memory = StoreMemory.beside(setup.config.master.pid_file)
+    for shard in shards_of(store):
+        if not shard.away and (finding := memory.finding(shard)):
+            facts.append(Diagnostic("data", f"{shard.url}: {finding}", ACCEPT))
     names = {fact.name for fact in facts}
     facts += [fact for fact in _timings(store) if fact.name not in names]
     for task, count in unknown_tasks(setup, partial_answer(store.counts)).items():

@@ -10,6 +10,7 @@ from tarry.app import App
 from tarry.config import Keep
 from tarry.push.endpoint.recipient import Recipient
 from tarry.store.base import Diagnostic
+from tarry.store.identity import StoreMemory
 from tarry.store.shards.shard import public_url
 
 
@@ -26,9 +27,11 @@ def create_watch(app: App) -> Monitor:
     # Queues without settings of their own keep dead jobs for the default time.
     kept = {Keep().dead, *(queue.keep.dead for queue in config.queues.values())}
     urls = [app.store_url] if isinstance(app.store_url, str) else app.store_url
-    watched = MonitoredApp(", ".join(map(public_url, urls)), app.connection, lambda: app.http.endpoints, lambda: kept)
+    pid_file, shown = config.master.pid_file, ", ".join(map(public_url, urls))
+    watched = MonitoredApp(
+        shown, app.connection, lambda: app.http.endpoints, lambda: kept, StoreMemory.beside(pid_file)
+    )
     terms = AlertSettings.of(config)
-    pid_file = config.master.pid_file
     return Monitor(
         watched, terms, AlertSender(terms, config), FileStorage(pid_file.with_name(f"{pid_file.name}.alerts"))
     )

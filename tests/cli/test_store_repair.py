@@ -49,3 +49,22 @@ def test_other_stores_are_repaired_by_their_servers(project: Project) -> None:
     assert (ran.status, ran.out) == (2, "")
     assert "no store of the settings is a SQLite file" in ran.err
     assert not project.database.exists()
+
+
+def test_a_store_that_is_older_than_it_was_is_told_until_it_is_accepted(project: Project) -> None:
+    project.said("enqueue", "app.add", "[1, 2]")
+    memory = project.pid_file.with_name("tarry.pid.stores")
+    project.said("start", "-d")
+    until(memory.exists)
+    project.tarry("quit")
+    with apsw.Connection(str(project.database)) as database:
+        older = "UPDATE tarry_cell SET value = CAST(json_set(CAST(value AS TEXT), '$.seen', 0) AS BLOB) WHERE name = ?"
+        database.execute(older, ("store:identity",))
+    database.close()
+    told = project.tarry("check")
+    assert told.status == 1
+    assert "it is as it was at 1970-01-01 00:00:00 UTC; it was last seen at" in told.out
+    assert "tarry store accept" in told.out
+    assert project.said("store", "accept") == f"sqlite:///{project.database} is accepted as it is."
+    assert "it was last seen at" not in project.tarry("check").out
+    assert "accept_store" in project.said("audit")

@@ -4,9 +4,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tarry.alert.stores import shards_of
 from tarry.cli.printing import print_json, print_table
 from tarry.errors import UsageError
 from tarry.process.loading import Setup
+from tarry.store.identity import StoreMemory
 from tarry.store.opening import sqlite_files
 from tarry.terminal import say
 
@@ -18,11 +20,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Adds the command to the parser."""
     store = commands.add_parser(
         "store",
-        help="repair a damaged SQLite file",
+        help="repair a damaged SQLite file; accept a store that is not as it was",
         description="""repair: looks at the whole file. If it is damaged, all rows that can be read go into a new file,
-        with new indexes; the old file is kept beside it. Stop all that use the file first.""",
+        with new indexes; the old file is kept beside it. Stop all that use the file first. accept: a store that came
+        back empty or older than it was is right as it is; `tarry check` and alerts no longer tell of it.""",
     )
-    store.add_argument("action", choices=("repair",))
+    store.add_argument("action", choices=("repair", "accept"))
     store.add_argument("--file", metavar="PATH", help="this one; else the SQLite files of the settings")
     store.set_defaults(run=run)
 
@@ -30,10 +33,20 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     """Status 1 if rows are lost, or may be."""
     setup = Setup.of(args)
+    if args.action == "accept":
+        return _accept(setup)
     paths = [Path(args.file)] if args.file else [path for path, _ in sqlite_files(setup.config.stores)]
     if not paths:
         raise UsageError("no store of the settings is a SQLite file; other stores are repaired by their server's means")
     return max(_repair(path, args.json) for path in paths)
+
+
+def _accept(setup: Setup) -> int:
+    memory, store = StoreMemory.beside(setup.config.master.pid_file), setup.client.store
+    for shard in shards_of(store):
+        memory.accept(shard, shard.ask(lambda one: one.time()))
+        say(f"{shard.url} is accepted as it is.")
+    return 0
 
 
 def _repair(path: Path, json: bool) -> int:

@@ -16,6 +16,7 @@ from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job, State
 from tarry.store.base import Query, Store
+from tarry.store.identity import CELL
 from tarry.store.shards.sharded import ShardedStore
 
 PAGE = 500
@@ -143,6 +144,7 @@ class Mover:
         here = self._store.shards[number]
         for name, value in here.ask(lambda store: store.kv_list("")).items():
             home = self._store.shards[self._store.shard(name.encode())]
-            if home is not here:
+            # Each has one of its own.
+            if home is not here and name != CELL:
                 home.ask(lambda store: store.kv_cas(name, value, None))  # noqa: B023
                 here.ask(lambda store: store.kv_cas(name, None, value))  # noqa: B023
