@@ -245,8 +245,7 @@ class Pump:
 
     def _free(self) -> int:
         """How many jobs to claim."""
-        # The master replaces the worker after `max_jobs`, as counted in `events`. With another count here, the worker
-        # might wait for that for ever.
+        # As the master counts `max_jobs`: with another count the worker might wait for its replacement for ever.
         # What the end of the sleep brought is a part of what is claimed now: `_capacity` does not count it yet either.
         left = self.max_jobs - self.events.processed - (self.held_count - self._exchanger.early_count)
         return 0 if self.stopping or left <= 0 else int(min(self._capacity.free(), left))
