@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tarry import files
 from tarry.errors import StoreError
+from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.store.base import Store
 from tarry.store.shards.shard import Shard
@@ -66,12 +67,13 @@ class StoreMemory:
         """What is wrong with the store as it is now; empty: nothing. Changes nothing. StoreError."""
         self._read()
         known = self._known.get(shard.url)
-        return "" if known is None else _compare(shard.url, known, shard.ask(_read_identity))
+        return "" if known is None else _compare(shard.url, known, _decode(shard.ask(_read_cell)))
 
     def watch(self, shard: Shard, now: int) -> str:
         """As `finding`, for the keeper: it keeps the finding, or tells the store that it is seen. StoreError."""
         self._read()
-        there, known = shard.ask(_read_identity), self._known.get(shard.url)
+        cell, known = shard.ask(_read_cell), self._known.get(shard.url)
+        there = _decode(cell)
         finding = "" if known is None else _compare(shard.url, known, there)
         if known is not None and finding:
             if not known.finding:
@@ -80,7 +82,7 @@ class StoreMemory:
                 self._write()
             return finding
         next_ = StoreIdentity(secrets.token_hex(8), now) if there is None else _seen(there, now)
-        if shard.ask(lambda store: store.kv_cas(CELL, _encode(next_), None if there is None else _encode(there))):
+        if shard.ask(lambda store: store.kv_cas(CELL, msgspec.json.encode(next_), cell)):
             self._known[shard.url] = RememberedStore(next_.id, next_.seen)
             self._write()
         return ""
@@ -88,16 +90,17 @@ class StoreMemory:
     def accept(self, shard: Shard, now: int) -> None:
         """From now on the store is right as it is, for all hosts. StoreError."""
         self._read()
-        there = shard.ask(_read_identity)
+        cell = shard.ask(_read_cell)
+        there = _decode(cell)
         next_ = StoreIdentity(secrets.token_hex(8) if there is None else there.id, now, now)
-        if not shard.ask(lambda store: store.kv_cas(CELL, _encode(next_), None if there is None else _encode(there))):
+        if not shard.ask(lambda store: store.kv_cas(CELL, msgspec.json.encode(next_), cell)):
             raise StoreError(f"{shard.url}: another process wrote at the same moment; accept it again")
         self._known[shard.url] = RememberedStore(next_.id, now)
         self._write()
 
     def _read(self) -> None:
         # Anew each time: `tarry store accept` writes it too. Without the file, what this process knows counts.
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
+        with contextlib.suppress(OSError, *UNREADABLE):
             self._known = msgspec.json.decode(self._path.read_bytes(), type=dict[str, RememberedStore])
 
     def _write(self) -> None:
@@ -127,10 +130,13 @@ def _seen(there: StoreIdentity, now: int) -> StoreIdentity:
     return StoreIdentity(there.id, max(there.seen, now), there.accepted)
 
 
-def _encode(identity: StoreIdentity) -> bytes:
-    return msgspec.json.encode(identity)
+def _read_cell(store: Store) -> bytes | None:
+    return store.kv_get(CELL)
 
 
-def _read_identity(store: Store) -> StoreIdentity | None:
-    cell = store.kv_get(CELL)
-    return None if cell is None else msgspec.json.decode(cell, type=StoreIdentity)
+def _decode(cell: bytes | None) -> StoreIdentity | None:
+    """None: the store says nothing, or nothing that can be read."""
+    if cell is not None:
+        with contextlib.suppress(*UNREADABLE):
+            return msgspec.json.decode(cell, type=StoreIdentity)
+    return None
