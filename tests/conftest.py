@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
+from hypothesis.internal.conjecture import providers
 
 # Asserts in the conformance suite, which is library code, tell what they compared.
 pytest.register_assert_rewrite("tarry.store.conformance")
@@ -23,6 +24,8 @@ settings.register_profile("tarry", deadline=None, derandomize=True, phases=drawn
 settings.register_profile("shrink", deadline=None, derandomize=True)
 settings.register_profile("deep", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("tarry")
+# Hypothesis draws constants of all modules that are imported: those of a whole run are others than those of one file.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hypothesis import Phase, settings
+from hypothesis.internal.conjecture import providers
 
 from tests import dice
 
@@ -26,6 +27,11 @@ def test_a_deep_run_has_new_seeds_and_shrinks() -> None:
     assert not profile.derandomize
     assert profile.print_blob
     assert Phase.shrink in profile.phases
+
+
+def test_examples_do_not_depend_on_what_is_imported() -> None:
+    """As other tests of the same process do: Hypothesis would draw constants of all modules of ours."""
+    assert len(providers._get_local_constants()) == 0
 
 
 def test_the_dice_throw_the_same() -> None:

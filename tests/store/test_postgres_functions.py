@@ -36,6 +36,7 @@ DIGESTS = {
     5: "1198ec31c9961457b69bf83f993139fd9b15a298dc1a78a8a3e32134fb9afe72",
     6: "1e3bb78f9cf070b959d3abc7cbd9754402b6d5e171e03b1d8ecc4affeef27a21",
     7: "249beb80cb11486def2070522b8adc2a5f736aada7868c1f0289801481926370",
+    8: "d41cc149c0483b407c669ea4c608ba67843d7dd4b9507618d7d25bb5465b4262",
 }
 """The digest of the functions of each revision. Who changes a function raises REVISION and adds a line."""
 

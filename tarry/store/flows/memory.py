@@ -223,7 +223,9 @@ class MemoryFlows(StoreFlows):
                 return 0, False
             self._last[address] += 1
             self._signals[address] = [*kept, replace(signal, n=self._last[address])][-MOST_KEPT:]
-            waiting = [one for one in self._awaiting.values() if (one.name, one.key) == address]
+            # Others would look, and not find this one.
+            last = self._last[address]
+            waiting = [one for one in self._awaiting.values() if (one.name, one.key) == address and one.after < last]
             woken = sum(self._wake_job(one, now) for one in waiting)
             if woken:
                 self._wake(WakeReason.WORK, WakeReason.STEP)

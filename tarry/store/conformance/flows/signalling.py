@@ -93,6 +93,12 @@ class Signalling(FlowCase):
         for after in (0, MOST_KEPT - 1, MOST_KEPT + 1):
             assert asleep(store, "paid", "7", after=after).state is State.SCHEDULED
 
+    def test_a_signal_that_the_task_would_not_find_wakes_nobody(self, store: Store) -> None:
+        """It has seen more of them, and they were deleted since."""
+        job = asleep(store, "paid", "7", after=2)
+        assert [store.flows.signal(sent("paid", "7", b"%d" % number), NOW) for number in range(3)] == [0, 0, 1]
+        assert seen(store, job).state is State.READY
+
     def test_many_are_woken_in_pieces(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """One call wakes all, and those who wait elsewhere sleep on."""
         monkeypatch.setattr(flows, "WOKEN_AT_ONCE", 3)

@@ -42,7 +42,9 @@ BEGIN
     DELETE FROM {s}.signal o
     WHERE o.name = signal_v2.name AND o.topic = signal_v2.topic AND o.n > 0 AND o.n <= last + 1 - kept;
     SELECT array_agg(w.job ORDER BY w.job), array_agg(w.epoch ORDER BY w.job) INTO jobs, epochs
+    -- Others would look, and not find this one.
     FROM (SELECT a.job, a.epoch FROM {s}.awaiting a WHERE a.name = signal_v2.name AND a.topic = signal_v2.topic
+        AND a.seen <= last
         ORDER BY a.job LIMIT most) w;
     IF jobs IS NULL THEN
         RETURN;
