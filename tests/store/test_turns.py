@@ -12,7 +12,7 @@ from tarry.store.postgres import pool
 from tarry.store.shared.fair_condition import FairCondition
 
 FOR = 2.0
-LONGEST = 1.0
+LONGEST = 1.6
 """Seconds: a call here takes milliseconds, and a thread waits for one or two of others."""
 
 

@@ -107,7 +107,7 @@ def test_a_database_that_breaks_under_a_worker(scene: Scene, harm: Callable[[Pat
     until(lambda: _beats(scene) >= beats + 3)
     assert scene.processes() == processes, "no crash, and so no loop of them"
     assert _cpu(processes) - before[0] < 1.0, "seconds of processor time within some three"
-    assert scene.log().count("\n") - before[1] < 10, "no flood of lines"
+    assert scene.log().count("\n") - before[1] < 30, "no flood of lines"
     assert scene.tarry("status").status == 0
     ran = scene.tarry("quit")
     assert (ran.status, ran.out) == (0, "ended\n")
