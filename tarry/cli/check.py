@@ -1,6 +1,7 @@
 """`tarry check`: before the first start, and when something is wrong."""
 
 import argparse
+import contextlib
 import os
 import pwd
 import time
@@ -14,7 +15,7 @@ from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
 from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.cli.queues import unknown_tasks
 from tarry.config import Pool
-from tarry.errors import TarryError
+from tarry.errors import StoreError, TarryError
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.flow.idle import FREE_CALLS, idle_calls
@@ -140,8 +141,10 @@ def _store(setup: Setup) -> list[Diagnostic]:
     # Stores on servers report round trip and clock offset themselves.
     memory = StoreMemory.beside(setup.config.master.pid_file)
     for shard in shards_of(store):
-        if not shard.away and (finding := memory.finding(shard)):
-            facts.append(Diagnostic("data", f"{shard.url}: {finding}", ACCEPT))
+        # What is away is told by another line.
+        with contextlib.suppress(StoreError):
+            if finding := memory.finding(shard):
+                facts.append(Diagnostic("data", f"{shard.url}: {finding}", ACCEPT))
     names = {fact.name for fact in facts}
     facts += [fact for fact in _timings(store) if fact.name not in names]
     for task, count in unknown_tasks(setup, partial_answer(store.counts)).items():
@@ -156,7 +159,9 @@ def _store(setup: Setup) -> list[Diagnostic]:
 def idle_facts(store: Store) -> list[Diagnostic]:
     """Jobs that are called again and again and come no further, of the oldest ones that wait."""
     waiting = Query(states=(State.SCHEDULED, State.READY), limit=_LOOKED_AT)
-    found = [(job, calls) for job in store.find(waiting) if (calls := idle_calls(job)) >= FREE_CALLS]
+    found = [
+        (job, calls) for job in partial_answer(lambda: store.find(waiting)) if (calls := idle_calls(job)) >= FREE_CALLS
+    ]
     advice = "look what it waits for: `tarry jobs show` tells; then mend its task, or cancel it"
     return [
         Diagnostic("job comes no further", f"{UUID(bytes=job.id)} of {job.task}: called {calls} times in a row", advice)

@@ -146,7 +146,9 @@ class ChildProcess:
             self.slot.set_boot_state(STOPPING)
             # By the pipe: a task may have changed the handlers of signals, or have made one of its own for INT.
             self.send({"stop": True})
-            self._interrupt_at = now + _CONFIRM_LIMIT
+            # A keeper runs no tasks: nothing keeps it from hearing at once, also within a call of the store.
+            self._interrupt_at = now if self.is_keeper else now + _CONFIRM_LIMIT
+            self.interrupt_if_silent(now)
 
     def interrupt_if_silent(self, now: float) -> None:
         """Sends INT, once, if the process was asked to end and has not confirmed it."""

@@ -195,7 +195,8 @@ def test_a_master_that_is_stopped_meanwhile_takes_the_new_one_along(project: Pro
     # It waits for the new one: nobody holds the addresses any more once a stop says that it is done.
     assert master.wait(30) == 0
     assert project.processes() == []
-    assert list(project.pid_file.parent.iterdir()) == []
+    # What the host remembers of its stores outlasts the master.
+    assert {path.name for path in project.pid_file.parent.iterdir()} <= {f"{project.pid_file.name}.stores"}
 
 
 def test_one_that_is_to_rest_meanwhile_rests(project: Project) -> None:

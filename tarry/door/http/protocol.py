@@ -24,6 +24,8 @@ MOST_HEAD, MOST_HEADERS = 64 * 1024, 100
 """Bytes and lines of the head of a request."""
 PROGRESS = 64 * 1024
 """Bytes of a body that have to come within the time in which a head has to."""
+HEAD_GRACE = 1.0
+"""Seconds that a head has before its connection may be ended, to make room for another."""
 SWEEP = 1.0
 """Seconds between two looks for connections whose time is over."""
 MOST_REFUSED, REFUSED_FOR = 1000, 1.0
@@ -79,8 +81,8 @@ class HttpConnections:
         self.is_draining = False
         self.invalid = self.late = 0
         """Requests that were no HTTP or too large, and those that did not come in time."""
-        self.unfinished: dict[HttpConnection, None] = {}
-        """Those of which the head of a request has not come whole, the oldest first."""
+        self.unfinished: dict[HttpConnection, float] = {}
+        """When the head began of those whose head has not come whole, in the loop's time; the oldest first."""
         connections.make_room = self._drop_slowest
         self.refused_open = 0
         """Connections that were refused, and are not closed yet."""
@@ -135,9 +137,11 @@ class HttpConnections:
     def _drop_slowest(self, address: str) -> bool:
         # Or clients that never end their heads would keep out all others, for as long as each may take.
         slowest = next((one for one in self.unfinished if address in ("", one.address)), None)
-        if slowest is not None:
-            slowest.give_way()
-        return slowest is not None
+        # Or many that come at once would push out each other, before their heads are even read.
+        if slowest is None or asyncio.get_running_loop().time() - self.unfinished[slowest] < HEAD_GRACE:
+            return False
+        slowest.give_way()
+        return True
 
     def _all(self) -> "list[HttpConnection]":
         return [one for one in self.state.connections if isinstance(one, HttpConnection)]
@@ -176,7 +180,7 @@ class HttpConnection(HttpToolsProtocol):
         self._is_admitted, self.address = True, address
         watch_peer(transport)
         super().connection_made(transport)
-        self._door.unfinished[self] = None
+        self._door.unfinished[self] = self.loop.time()
         self._deadline = self.loop.time() + self._door.limits.read_timeout
         if self._door.is_draining:
             self.drain()
@@ -241,7 +245,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_begin()
         self._unset_keepalive_if_required()
         self._is_in_head, self._is_between, self._head = True, False, 0
-        self._door.unfinished.setdefault(self)
+        self._door.unfinished.setdefault(self, self.loop.time())
         self._deadline = self.loop.time() + self._door.limits.read_timeout
 
     def on_headers_complete(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from tarry.door.connections import Connections
+from tarry.door.http import protocol
 from tarry.door.http.protocol import HttpConnections, HttpLimits
 from tests.worker.bench import LIMIT, until
 
@@ -239,8 +240,9 @@ def test_garbage_ends_only_its_own_connection() -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHo"])
-def test_the_oldest_unfinished_head_makes_room(begun: bytes) -> None:
+def test_the_oldest_unfinished_head_makes_room(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that never end their heads keep nobody out, and one whose request is under way keeps its place."""
+    monkeypatch.setattr(protocol, "HEAD_GRACE", 0.0)
     with serving(connections=Connections(4)) as served, ExitStack() as all_clients:
         busy = all_clients.enter_context(served.client(b"POST /slow HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\n"))
         until(lambda: served.connections.open == 1 and not served.door.unfinished)
