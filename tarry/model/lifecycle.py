@@ -166,9 +166,9 @@ def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: i
             return _failed(job, kinds, False, delay, text, rules, now)
         case Lost(on, why):
             return _lost(job, rules, now, why) if on else _again(job, now, min(job.due, now), job.note)
-        case Released():
+        case Released(has_started):
             # It was due when it was claimed. If its due time is later than now, the clock was set back since.
-            return _again(job, now, min(job.due, now), job.note)
+            return _again(job, now, min(job.due, now), job.note, may_pause=has_started)
         case Snoozed(delay):
             return _again(job, now, now + delay, job.note)
         case Cancelled(reason):
@@ -328,8 +328,8 @@ def _recorded(job: Job, change: Change, outcome: str, now: int, note: bytes = b"
     return replace(change, attempts=attempts.with_attempt(job, outcome, now, note))
 
 
-def _again(job: Job, now: int, due: int, text: bytes) -> Change:
-    due = after_pause(due, now, attempts.fruitless(job, SOON))
+def _again(job: Job, now: int, due: int, text: bytes, may_pause: bool = True) -> Change:
+    due = after_pause(due, now, attempts.fruitless(job, SOON)) if may_pause else due
     return _change(job, initial_state(due, now), now, due=due, note=text)
 
 

@@ -38,7 +38,7 @@ def waits(job: Job, now: int, done: int = 0) -> tuple[bytes, Outcome]:
 
 BACK: dict[str, Attempted] = {
     "waits": waits,
-    "released": lambda job, now: (b"", Released()),
+    "released": lambda job, now: (b"", Released(has_started=True)),
     "snoozed": lambda job, now: (b"", Snoozed(0)),
     "lease lost": lambda job, now: (b"", Lost()),
 }
