@@ -13,10 +13,15 @@ import pytest
 from msgspec.structs import replace
 
 from tarry.model import lifecycle
-from tarry.model.job import HELD, Job
+from tarry.model.duration import DAY
+from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
 from tarry.store.base import BANDS, Want
+from tarry.store.conformance.cases import NOW, seen, taken
+from tarry.store.conformance.flows.flow_cases import end, states, stored
+from tarry.store.conformance.flows.signalling import asleep
+from tarry.store.flows import flows
 from tarry.store.ids import uuid7
 from tarry.store.postgres.functions.stored import FUNCTIONS, REVISION, FunctionSet
 from tarry.store.postgres.migrate import create_or_check, migrate, pending
@@ -37,6 +42,7 @@ DIGESTS = {
     6: "1e3bb78f9cf070b959d3abc7cbd9754402b6d5e171e03b1d8ecc4affeef27a21",
     7: "249beb80cb11486def2070522b8adc2a5f736aada7868c1f0289801481926370",
     8: "d41cc149c0483b407c669ea4c608ba67843d7dd4b9507618d7d25bb5465b4262",
+    9: "b9a2e00a37ef837527238aac7b6e4b464744706a02a456edf988371b9bf77f34",
 }
 """The digest of the functions of each revision. Who changes a function raises REVISION and adds a line."""
 
@@ -228,3 +234,23 @@ def test_who_may_not_replace_them_goes_on_with_the_old_ones(
     finally:
         link.execute(f"DROP OWNED BY {role}")
         link.execute(f"DROP ROLE {role}")
+
+
+def test_workers_of_an_earlier_version_send_signals_and_release_nodes(
+    postgres_url: str, link: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the functions that they know."""
+    monkeypatch.setattr(flows, "RELEASED_AT_ONCE", 1)
+    schema = schema_of(postgres_url)
+    with closing(PostgresStore(postgres_url)) as store:
+        job = asleep(store, "paid", "7")
+        call = f"SELECT {schema}.signal_v1('paid', '7', %s, '1', %s, %s, 100, %s)"
+        times = NOW + DAY, NOW + 2 * DAY, NOW
+        assert [link.execute(call, (bytes(16), *times)).fetchone() for _ in range(2)] == [(job.id,), (b"",)]
+        assert (seen(store, job).state, store.flows._wake_more("paid", "7", NOW)) == (State.READY, (0, False))
+        taken(store)
+        flow = stored(store, [[], *([1] for _ in range(4))])
+        end(store, taken(store))
+        gate = f"SELECT found_one, released FROM {schema}.release_gate_v1(2, %s)"
+        assert [link.execute(gate, (NOW,)).fetchone() for _ in range(3)] == [(True, 2), (True, 1), (False, 0)]
+        assert "b" not in states(store, flow)

@@ -47,7 +47,7 @@ class FunctionSet(Struct, frozen=True):
         return not is_older and digest != self.digest
 
 
-REVISION = 8
+REVISION = 9
 """One more with each change of a function: `tests/store/test_postgres_functions.py` has the digest of each."""
 _OF_JOBS = ("insert_v2", "insert", "ended", "apply_v2", "apply", "promote", "exchange_v2", "exchange", "queues")
 OF_FLOWS = (
