@@ -179,13 +179,18 @@ class Lossy:
         return lost
 
 
+def behind_proxy(url: str) -> tuple[str, Proxy]:
+    """The URL of the same server through a proxy, and the proxy, which the caller closes."""
+    found = re.search(r":(\d+)/", url)
+    assert found is not None, url
+    proxy = Proxy(int(found[1]))
+    return url.replace(f":{found[1]}/", f":{proxy.port}/"), proxy
+
+
 def lossy(store: Store, options: str = "") -> Iterator[Lossy]:
     """Yields a second way to a server's store, through a proxy."""
-    found = re.search(r":(\d+)/", store.url)
-    assert found is not None, store.url
-    proxy = Proxy(int(found[1]))
-    url = store.url.replace(f":{found[1]}/", f":{proxy.port}/") + options
-    through = open_store(url)
+    url, proxy = behind_proxy(store.url)
+    through = open_store(url + options)
     try:
         yield Lossy(through, proxy)
     finally:

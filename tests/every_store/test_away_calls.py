@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +9,8 @@ import pytest
 
 import tarry
 from tarry import App, Job, StoreUnavailable
-from tests.away.proxy import Proxy
+from tests.away.proxy import Proxy, behind_proxy
+from tests.servers.fixtures import empty_server
 
 SERVERS = {"redis": "?timeout=200ms", "postgres": "&timeout=200ms", "mariadb": "?timeout=0.2"}
 
@@ -71,17 +71,8 @@ CALLS: dict[str, Callable[[Away], Any]] = {
 
 @pytest.fixture(params=SERVERS)
 def away(request: pytest.FixtureRequest) -> Iterator[Away]:
-    kind = request.param
-    if kind == "redis":
-        server = request.getfixturevalue("redis_server")
-        server.empty()
-        url = server.url
-    else:
-        url = request.getfixturevalue(f"{kind}_url")
-    found = re.search(r":(\d+)/", url)
-    assert found is not None
-    proxy = Proxy(int(found[1]))
-    one = Away(url.replace(f":{found[1]}/", f":{proxy.port}/") + SERVERS[kind], proxy)
+    url, proxy = behind_proxy(empty_server(request, request.param))
+    one = Away(url + SERVERS[request.param], proxy)
     proxy.refuses()
     yield one
     one.app.close()

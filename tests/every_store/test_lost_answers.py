@@ -1,7 +1,6 @@
 """An enqueue whose answer is lost: the error says that the jobs may be stored, has their ids, and sends the same again,
 which are stored once. Each reply of the call is lost in turn, on each kind of server."""
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,8 +9,9 @@ import pytest
 from tarry import App
 from tarry.errors import StoreError, StoreUnavailable
 from tarry.store import ids
-from tests.away.proxy import Proxy
+from tests.away.proxy import Proxy, behind_proxy
 from tests.every_store.test_away_calls import SERVERS
+from tests.servers.fixtures import empty_server
 from tests.servers.redis import until
 
 MOST_REPLIES = 30
@@ -33,16 +33,8 @@ ACTS: dict[str, Callable[[App], Any]] = {
 
 @pytest.fixture(params=SERVERS)
 def line(request: pytest.FixtureRequest) -> Iterator[tuple[App, Proxy]]:
-    if request.param == "redis":
-        server = request.getfixturevalue("redis_server")
-        server.empty()
-        url = server.url
-    else:
-        url = request.getfixturevalue(f"{request.param}_url")
-    found = re.search(r":(\d+)/", url)
-    assert found is not None
-    proxy = Proxy(int(found[1]))
-    app = App(url.replace(f":{found[1]}/", f":{proxy.port}/") + SERVERS[request.param], closures=True)
+    url, proxy = behind_proxy(empty_server(request, request.param))
+    app = App(url + SERVERS[request.param], closures=True)
     app.task(name="add")(lambda number: None)
     yield app, proxy
     app.close()

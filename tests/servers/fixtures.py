@@ -131,3 +131,12 @@ def remove_board(url: str) -> None:
     from tarry.store.mysql.wakeup import board_directory  # noqa: PLC0415
 
     shutil.rmtree(board_directory(parse(url)).path, ignore_errors=True)
+
+
+def empty_server(request: pytest.FixtureRequest, kind: str) -> str:
+    """The URL of a server without jobs: redis, postgres or mariadb."""
+    if kind != "redis":
+        return str(request.getfixturevalue(f"{kind}_url"))
+    server: RedisServer = request.getfixturevalue("redis_server")
+    server.empty()
+    return server.url

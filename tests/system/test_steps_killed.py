@@ -13,6 +13,7 @@ from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.opening import open_store
 from tests.cli.project import until
+from tests.servers.fixtures import empty_server
 from tests.system.scene import APP, Scene
 
 ORDERS = """
@@ -83,14 +84,8 @@ class Shop:
 
 @pytest.fixture(params=["sqlite", "redis", "postgres", "mariadb"])
 def shop(request: pytest.FixtureRequest, scene: Scene) -> Iterator[Shop]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{scene.database}"
-    elif request.param == "redis":
-        server = request.getfixturevalue("redis_server")
-        server.empty()
-        url = server.url
-    else:
-        url = request.getfixturevalue(f"{request.param}_url")
+    kind = request.param
+    url = f"sqlite:///{scene.database}" if kind == "sqlite" else empty_server(request, kind)
     scene.write("app.py", APP + ORDERS)
     scene.settings(f'store = "{url}"\n')
     scene.serve()

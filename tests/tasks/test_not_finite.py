@@ -87,11 +87,17 @@ WAYS: dict[str, Callable[[App, Any], Any]] = {
 }
 
 
+def drained(app: App, way: str, value: Any) -> Any:
+    """The handle of a job that gives this value, once it has run."""
+    handle = WAYS[way](app, value)
+    app.drain()
+    return handle
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_a_job_that_gives_them_is_dead_and_says_so(app: App, way: str, value: Any) -> None:
-    handle = WAYS[way](app, value)
-    app.drain()
+    handle = drained(app, way, value)
     assert handle.state == "dead"
     assert WHY in json.loads(handle.record().note)["message"]
 
@@ -99,9 +105,7 @@ def test_a_job_that_gives_them_is_dead_and_says_so(app: App, way: str, value: An
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("value", FINE, ids=repr)
 def test_null_and_large_numbers_are_none_of_them(app: App, way: str, value: Any) -> None:
-    handle = WAYS[way](app, value)
-    app.drain()
-    assert handle.state == "done"
+    assert drained(app, way, value).state == "done"
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
