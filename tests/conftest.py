@@ -34,6 +34,14 @@ def pytest_configure(config: pytest.Config) -> None:
         compileall.compile_dir(Path(__file__).parents[1] / "tarry", quiet=2)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of the modules that draw from a seed, so that `make test-deep` runs them too."""
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item.module, "seeded_random"):
+            item.add_marker("seeded")
+
+
 ENDED_WITHIN = 15.0
 _LIVED = pytest.StashKey[list[threading.Thread]]()
 

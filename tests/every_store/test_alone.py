@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tarry import App
-from tests.dice import dice
 from tests.every_store.struck import StruckThread
 from tests.every_store.throwing import assert_nothing_is_held
+from tests.seeds import seeded_random
 
 TIMES = 600
 """Exceptions that are thrown, or fewer where a busy machine takes longer than SECONDS for them."""
@@ -40,7 +40,7 @@ def test_what_is_thrown_at_any_moment_leaves_nothing_held(app: App, monkeypatch:
     @app.task(name="target")
     def target(number: int) -> None: ...
 
-    chance = dice()
+    chance = seeded_random()
 
     def use() -> None:
         target.enqueue(1).cancel()

@@ -20,8 +20,8 @@ from tarry.worker.run.base import OutcomeQueue
 from tarry.worker.run.context import KILL_AFTER, AttemptContext
 from tarry.worker.run.threads import INSIDE, ThreadRunner
 from tarry.worker.status_reporter import NullReporter
-from tests.dice import dice
 from tests.every_store.throwing import Thrower, assert_all_interrupted, assert_nothing_is_held, busy_task
+from tests.seeds import seeded_random
 from tests.worker.bench import until, wait_for
 
 TIMES = 600
@@ -61,7 +61,7 @@ class Shaky(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._chance = dice()
+        self._chance = seeded_random()
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         if self._chance.random() < 0.3:

@@ -18,7 +18,7 @@ from tarry.tasks.running import Running
 from tarry.worker.run.base import OutcomeQueue
 from tarry.worker.run.context import AttemptContext
 from tarry.worker.run.threads import ThreadRunner
-from tests.dice import dice
+from tests.seeds import seeded_random
 from tests.worker.bench import LIMIT
 
 LONGEST = 0.003
@@ -80,7 +80,7 @@ def busy_task(app: App) -> Task[Any, Any]:
         for _ in target.enqueue(4).follow(timeout=0.01):
             current_job().progress(0.5)
 
-    chance = dice()
+    chance = seeded_random()
     doings: list[Callable[[], object]] = [
         lambda: target.enqueue(1).cancel(),
         lambda: target.using(key=str(chance.randrange(9)), on_duplicate="replace").enqueue(2),

@@ -9,9 +9,9 @@ import pytest
 
 from tarry.runtime.role import RecycleLimits as Limits
 from tarry.runtime.scale_request import scale_path
-from tests.dice import dice
 from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 from tests.runtime.scripted_roles import FIRST, SECOND
+from tests.seeds import seeded_random
 
 TWO = ("worker", "default", 2, "plain")
 
@@ -165,7 +165,7 @@ def test_reloads_that_are_asked_for_meanwhile_are_one_more(harness: MasterHarnes
 
 
 def test_a_stop_in_the_middle_of_a_reload_stops(harness: MasterHarness) -> None:
-    chance = dice()
+    chance = seeded_random()
     for _ in range(5):
         master = harness.serve(TWO, KEEPER)
         master.send_signal(signal.SIGHUP)

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from tests.dice import dice
 from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
+from tests.seeds import seeded_random
 
 TWO = ("worker", "default", 2, "plain")
 SIGNALS = 1000
@@ -22,7 +22,7 @@ Process = subprocess.Popen[str]
 
 @pytest.fixture
 def chance() -> random.Random:
-    return dice()
+    return seeded_random()
 
 
 def storm(harness: MasterHarness, master: Process, chance: random.Random) -> None:

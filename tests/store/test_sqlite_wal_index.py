@@ -15,7 +15,7 @@ from tarry.store.base import Query
 from tarry.store.conformance.cases import put
 from tarry.store.sqlite import wal, wal_index
 from tarry.store.sqlite.store import SqliteStore
-from tests.dice import dice
+from tests.seeds import seeded_random
 
 ROUNDS = 6
 """Of killing one to three of three writers."""
@@ -240,7 +240,7 @@ def writers(path: Path, shared: str) -> Iterator[Writers]:
 @pytest.mark.timeout(120)
 def test_no_alarm_however_writers_are_killed(path: Path, shared: str, writers: Writers) -> None:
     """Those that are left, those that begin and this process open it again and again meanwhile."""
-    chance = dice()
+    chance = seeded_random()
     for _ in range(ROUNDS):
         writers.wait()
         end = time.monotonic() + chance.uniform(0, 0.2)

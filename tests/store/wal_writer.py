@@ -10,10 +10,10 @@ from pathlib import Path
 from tarry import errors
 from tarry.store.conformance.cases import put
 from tarry.store.sqlite.store import SqliteStore
-from tests import dice
+from tests import seeds
 
 # Of its own: writers that did the same at the same time would meet in fewer states.
-chance = random.Random(dice.seed() + os.getpid())
+chance = random.Random(seeds.seed() + os.getpid())
 
 
 def main() -> None:

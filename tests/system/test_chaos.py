@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests import dice
+from tests import seeds
 from tests.cli.project import until
 from tests.system.scene import Scene
 
@@ -72,7 +72,7 @@ class Reaper:
 @pytest.mark.soak
 @pytest.mark.timeout(SECONDS * 2 + 240)
 def test_nothing_is_lost_whatever_is_killed(scene: Scene) -> None:
-    seed = dice.seed()
+    seed = seeds.seed()
     scene.settings("[pools.default]\nworkers = 3\n")
     reaper = Reaper(scene, scene.serve(), seed)
     producers = [Producer(scene, seed + n) for n in range(3)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import Phase, settings
 from hypothesis.internal.conjecture import providers
 
-from tests import dice
+from tests import seeds
 
 TESTS = Path(__file__).parent
 PLACES = (TESTS, TESTS.parent / "tarry" / "store" / "conformance")
@@ -34,8 +34,8 @@ def test_examples_do_not_depend_on_what_is_imported() -> None:
     assert len(providers._get_local_constants()) == 0
 
 
-def test_the_dice_throw_the_same() -> None:
-    assert dice.dice().random() == dice.dice().random()
+def test_the_same_seed_gives_the_same() -> None:
+    assert seeds.seeded_random().random() == seeds.seeded_random().random()
 
 
 def test_nothing_is_drawn_without_a_seed() -> None:
