@@ -18,6 +18,7 @@ from tarry import files
 from tarry.errors import StoreError
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
+from tarry.model.job import StoredTime
 from tarry.store.base import Store
 from tarry.store.shards.shard import Shard
 
@@ -34,9 +35,9 @@ class StoreIdentity(Struct, frozen=True):
     """Which store it is."""
 
     id: str
-    seen: int
+    seen: StoredTime
     """When a keeper was last there; microseconds since the epoch."""
-    accepted: int = 0
+    accepted: StoredTime = 0
     """When a person last accepted the store as it is."""
 
 
@@ -44,10 +45,10 @@ class RememberedStore(Struct):
     """What a host remembers of a store."""
 
     id: str
-    seen: int
+    seen: StoredTime
     finding: str = ""
     """What was found that nobody has accepted; empty: nothing."""
-    found: int = 0
+    found: StoredTime = 0
     """When."""
 
 

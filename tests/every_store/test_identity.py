@@ -61,6 +61,18 @@ def test_an_empty_one_is_told_but_for_a_file_that_was_deleted(app: App, tmp_path
         assert memory.watch(shard, NOW + 1) == ("" if shard.url.startswith("sqlite:") else empty)
 
 
+@pytest.mark.parametrize("cell", [b"{", b"[]", b'{"id":"a","seen":9e99}', b'{"id":"a","seen":%d}' % 2**62, b"\xff"])
+def test_a_store_that_says_nothing_sensible_is_told_and_can_be_accepted(app: App, tmp_path: Path, cell: bytes) -> None:
+    for number, shard in enumerate(shards_of(app.client.store)):
+        memory = StoreMemory(tmp_path / str(number))
+        assert memory.watch(shard, NOW) == ""
+        shard.ask(lambda store: store.kv_cas(CELL, cell, store.kv_get(CELL)))
+        is_file = shard.url.startswith("sqlite:")
+        assert bool(memory.watch(shard, NOW + 1)) != is_file
+        memory.accept(shard, NOW + 2)
+        assert memory.watch(shard, NOW + 3) == ""
+
+
 def test_a_memory_that_cannot_be_read_is_none(app: App, tmp_path: Path) -> None:
     (shard, *_) = shards_of(app.client.store)
     (tmp_path / "broken").write_bytes(b"{")
