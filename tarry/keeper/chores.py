@@ -128,6 +128,8 @@ class Keeper:
         # While the store is away, only one chore tries it, and only once in a while.
         if left := self._store_backoff.left(time.monotonic()):
             return left
+        if self._store_backoff.tries and not self._is_store_back():
+            return self._store_backoff.left(time.monotonic())
         # Schedules come first, since their ticks must be in time.
         ticks = time.monotonic() + (math.inf if self._ticker is None else self._ticker.tick())
         # Spread, so that the keepers of many hosts do not all ask the store at the same moment; but one figure for all,
@@ -258,6 +260,17 @@ class Keeper:
         self._backoffs[number].succeed()
         self._store_backoff.succeed()
         self.away = ""
+        return True
+
+    def _is_store_back(self) -> bool:
+        """Asks it: a chore that had nothing to ask would end the pauses."""
+        try:
+            self._store.time()
+        except StoreError as error:
+            self.away = str(error)
+            if self._store_backoff.fail(time.monotonic()):
+                log.error("the store is away: %s", error)
+            return False
         return True
 
     def _note_failure(self, number: int, chore: Callable[[], None], error: Exception) -> None:

@@ -10,16 +10,16 @@ import pytest
 
 from tarry import App
 from tarry.client.enqueue_listener import JobEvent
-from tarry.errors import StoreAway, StoreError
+from tarry.errors import StoreError
 from tarry.model.flow.flow import Phase
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.job import Job
 from tarry.store.base import Query, Store
-from tarry.store.flaky import FlakyStore
 from tarry.store.flows import flows
 from tarry.store.flows.flows import FlowQuery
 from tarry.store.memory import MemoryStore
 from tarry.store.shared.wakeup.board import WakeupBoard
+from tests.store.away_store import AwayStore
 
 MOST_CALLS = 30
 
@@ -65,23 +65,6 @@ def test_a_wake_up_that_cannot_be_sent(app: App, act: str, monkeypatch: pytest.M
     monkeypatch.setattr(threading.Thread, "start", no_room)
     for _ in range(7):  # more than are told at once
         ACTS[act](app)
-
-
-class AwayStore(FlakyStore):
-    """Goes away after so many calls."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, -1, after=False)
-        self.left = -1
-        """Calls that are answered still; -1: all."""
-        self.was_away = False
-
-    def _call(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self.left == 0:
-            self.was_away = True
-            raise StoreAway("away")
-        self.left -= 1
-        return verb(*args, **kwargs)
 
 
 class Listener:

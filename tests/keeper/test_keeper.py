@@ -28,6 +28,7 @@ from tarry.store.history.sums import MINUTES, decode
 from tarry.store.memory import MemoryStore
 from tarry.store.shared.backoff import LEASE_GRACE
 from tarry.store.sqlite.store import SqliteStore
+from tests.store.away_store import AwayStore
 
 LEASE = 30 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]
@@ -421,6 +422,31 @@ def test_a_tick_outlasts_trouble_tells_it_once_and_tries_again_sooner(
     caplog.set_level(logging.ERROR)
     assert keeper.tick() < 0.3
     assert [record.getMessage() for record in caplog.records] == ["rescue_overdue: away"]
+
+
+def test_a_chore_that_asks_nothing_does_not_say_that_the_store_is_back(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Monotonic()
+    monkeypatch.setattr("tarry.keeper.chores.time", time)
+    store = AwayStore(MemoryStore(clock.now))
+    keeper = Keeper(store, clock=clock)
+    keeper.register_chore(0.5, lambda: None)
+    keeper.tick()
+    store.left = 0
+    while not keeper.away:
+        time.now += keeper.tick()
+    said = []
+    for _ in range(20):
+        time.now += keeper.tick()
+        said.append(keeper.away)
+    assert set(said) == {"away"}
+    # So far have the pauses grown.
+    assert keeper.tick() >= 2.5
+    store.left = -1
+    time.now += 5
+    keeper.tick()
+    assert keeper.away == ""
 
 
 def test_after_trouble_owners_have_a_moment_to_prolong_their_leases(

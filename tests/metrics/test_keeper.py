@@ -61,7 +61,9 @@ def test_a_server_shows_the_same(project: Project) -> None:
     http = free_port()
     port = serve(project, f'[server]\nhttp = "127.0.0.1:{http}"\n')
     project.enqueue("app.add", "1")
+    # Totals and the look are cached apart, and a server makes its first look when it starts.
     until(lambda: all(has(at, "tarry_jobs_total", "done", "default", "app.add") == 1 for at in (port, http)))
+    until(lambda: all(has(at, "tarry_queue_depth", "default", "done") == 1 for at in (port, http)))
     keeper, server = scrape(port), scrape(http)
     only_one = {"tarry_keeper_chores_total", "tarry_http_requests_total"}
     assert {name for name in keeper if name.startswith("tarry_")} - only_one <= set(server)

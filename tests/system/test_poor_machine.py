@@ -141,6 +141,8 @@ def test_no_room_for_the_scoreboard_to_grow(scene: Scene, small: Disk) -> None:
     master = scene.serve()
     jobs = scene.put("app.await_gate", "go", times=10)
     scene.begun(10, asleep=10)
+    # What the host remembers of its stores is written once the keeper has looked.
+    until((small.path / "tarry.pid.stores").exists)
     filler = small.fill(but=4096)  # the message of `scale` itself needs some
     scene.said("scale", "default", 12)
     until(lambda: "the scoreboard cannot grow (No space left on device)" in scene.log())
