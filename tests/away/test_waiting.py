@@ -11,7 +11,7 @@ import pytest
 
 from tests.away.proxy import Proxy
 from tests.away.waiters import KINDS
-from tests.servers.fixtures import remove_board
+from tests.servers.kept_tables import remove_board
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer

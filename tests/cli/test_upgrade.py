@@ -194,7 +194,8 @@ def test_a_master_that_is_stopped_meanwhile_takes_the_new_one_along(project: Pro
         until(lambda: "stopping" in project.log())
     # It waits for the new one: nobody holds the addresses any more once a stop says that it is done.
     assert master.wait(30) == 0
-    assert project.processes() == []
+    # A keeper of the new one that was asked to end may be at it still.
+    until(lambda: project.processes() == [])
     # What the host remembers of its stores outlasts the master.
     assert {path.name for path in project.pid_file.parent.iterdir()} <= {f"{project.pid_file.name}.stores"}
 

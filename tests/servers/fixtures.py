@@ -16,6 +16,7 @@ import pytest
 from tarry.store.opening import open_store
 from tarry.store.redis.store import RedisStore
 from tests.servers.beanstalkd import BeanstalkdServer
+from tests.servers.kept_tables import KeptTables, kept_mariadb, kept_postgres, remove_board, remove_postgres_board
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisCluster, RedisServer, Watched
@@ -93,7 +94,7 @@ def mortal_postgres(servers_directory: Path) -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+def new_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     """A schema of one's own, which is not there yet."""
     schema = f"t{next(_NUMBERS)}"
     yield f"{postgres_server.url}?schema={schema}"
@@ -101,12 +102,17 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     remove_postgres_board(f"{postgres_server.url}?schema={schema}")
 
 
-def remove_postgres_board(url: str) -> None:
-    """Removes what the processes that used that schema shared on this host."""
-    from tarry.store.postgres.url import parse_url  # noqa: PLC0415 -- its driver need not be there
-    from tarry.store.postgres.wakeup import HostBoard  # noqa: PLC0415
+@pytest.fixture(scope="session")
+def _kept_postgres(postgres_server: PostgresServer) -> Iterator[KeptTables]:
+    with kept_postgres(postgres_server) as kept:
+        yield kept
 
-    shutil.rmtree(HostBoard(parse_url(url)).path, ignore_errors=True)
+
+@pytest.fixture
+def postgres_url(_kept_postgres: KeptTables) -> str:
+    """A store as it was made. Its tables have served other tests: for one that measures plans or what is made,
+    `new_postgres_url`."""
+    return _kept_postgres.emptied()
 
 
 @pytest.fixture(scope="session")
@@ -115,7 +121,7 @@ def mariadb_server(servers_directory: Path) -> Iterator[MariadbServer]:
 
 
 @pytest.fixture
-def mariadb_url(mariadb_server: MariadbServer) -> Iterator[str]:
+def new_mariadb_url(mariadb_server: MariadbServer) -> Iterator[str]:
     """An empty database of one's own."""
     database = f"t{next(_NUMBERS)}"
     mariadb_server.call(f"CREATE DATABASE {database}")
@@ -125,12 +131,16 @@ def mariadb_url(mariadb_server: MariadbServer) -> Iterator[str]:
     remove_board(url)
 
 
-def remove_board(url: str) -> None:
-    """Removes what the processes that used that database shared on this host."""
-    from tarry.store.mysql.link.address import parse  # noqa: PLC0415 -- its driver need not be there
-    from tarry.store.mysql.wakeup import board_directory  # noqa: PLC0415
+@pytest.fixture(scope="session")
+def _kept_mariadb(mariadb_server: MariadbServer) -> Iterator[KeptTables]:
+    with kept_mariadb(mariadb_server) as kept:
+        yield kept
 
-    shutil.rmtree(board_directory(parse(url)).path, ignore_errors=True)
+
+@pytest.fixture
+def mariadb_url(_kept_mariadb: KeptTables) -> str:
+    """As `postgres_url`."""
+    return _kept_mariadb.emptied()
 
 
 def empty_server(request: pytest.FixtureRequest, kind: str) -> str:

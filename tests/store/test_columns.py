@@ -27,8 +27,8 @@ def test_sqlite(tmp_path: Path) -> None:
     assert found == HERE | {"n"}
 
 
-def test_postgres(postgres_url: str) -> None:
-    with closing(PostgresStore(postgres_url)) as store:
+def test_postgres(new_postgres_url: str) -> None:
+    with closing(PostgresStore(new_postgres_url)) as store:
         statement = (
             "SELECT column_name::text FROM information_schema.columns WHERE table_name = 'job' AND table_schema = $1"
         )

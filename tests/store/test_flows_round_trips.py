@@ -25,9 +25,9 @@ WANTS = [Want("default", band, 10) for band in BANDS]
 
 
 @pytest.fixture
-def postgres(postgres_url: str) -> Iterator[PostgresStore]:
+def postgres(new_postgres_url: str) -> Iterator[PostgresStore]:
     # Without NOTIFY, which is sent at its own pace.
-    with closing(PostgresStore(f"{postgres_url}&notify=no")) as store:
+    with closing(PostgresStore(f"{new_postgres_url}&notify=no")) as store:
         yield store
 
 
@@ -141,9 +141,9 @@ def test_none_is_valid(postgres: PostgresStore, asked: list[str]) -> None:
     assert numbers(postgres, flow) == (Phase.RUNNING, 1, 0, 0)
 
 
-def test_mysql_ends_and_releases_in_one_round_trip_more(mariadb_url: str, packets: list[Sequence[str]]) -> None:
+def test_mysql_ends_and_releases_in_one_round_trip_more(new_mariadb_url: str, packets: list[Sequence[str]]) -> None:
     """Than the same exchange with a plain job."""
-    with closing(MysqlStore(mariadb_url)) as store:
+    with closing(MysqlStore(new_mariadb_url)) as store:
         put(store, 2)
         jobs = exchange(store, most=1).jobs
         packets.clear()

@@ -21,7 +21,7 @@ from tarry.store.shared import pruning
 from tarry.store.sqlite.store import SqliteStore
 
 MANY, FEW = 2000, 2
-KINDS = {"redis": "redis_server", "sqlite": "", "postgres": "postgres_url", "mariadb": "mariadb_url"}
+KINDS = {"redis": "redis_server", "sqlite": "", "postgres": "new_postgres_url", "mariadb": "new_mariadb_url"}
 
 
 @pytest.fixture(params=KINDS)

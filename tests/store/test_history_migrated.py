@@ -86,9 +86,9 @@ def test_sqlite(tmp_path: Path) -> None:
     check(f"sqlite:///{tmp_path}/jobs.db", age_sqlite)
 
 
-def test_postgres(postgres_url: str) -> None:
-    check(postgres_url, age_postgres)
+def test_postgres(new_postgres_url: str) -> None:
+    check(new_postgres_url, age_postgres)
 
 
-def test_mysql(mariadb_url: str) -> None:
-    check(mariadb_url, age_mysql)
+def test_mysql(new_mariadb_url: str) -> None:
+    check(new_mariadb_url, age_mysql)

@@ -39,7 +39,7 @@ from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
-from tests.servers.fixtures import remove_board
+from tests.servers.kept_tables import remove_board
 from tests.servers.mariadb import MariadbServer
 
 NOW = 1_800_000_000 * SECOND

@@ -20,7 +20,7 @@ from tarry.store.postgres.store import PostgresStore
 from tarry.store.postgres.url import parse_url
 from tarry.store.shared import migrating
 from tarry.store.shared.wakeup.sleeper import WORK
-from tests.servers.fixtures import remove_postgres_board
+from tests.servers.kept_tables import remove_postgres_board
 from tests.servers.postgres import PostgresServer
 from tests.worker.bench import LIMIT, until
 
@@ -58,65 +58,65 @@ def columns(link: psycopg.Connection, url: str) -> set[str]:
     return {row[0] for row in rows}
 
 
-def test_an_empty_database_gets_its_tables(postgres_url: str, link: psycopg.Connection) -> None:
-    assert pending(postgres_url) == [
+def test_an_empty_database_gets_its_tables(new_postgres_url: str, link: psycopg.Connection) -> None:
+    assert pending(new_postgres_url) == [
         "schema 1: makes the tables, indexes and functions of version 1",
         "schema 2: makes the tables of the history, a column for the attempts of jobs, and the functions that count",
         "schema 3: makes the tables and functions of flows and signals",
     ]
-    assert columns(link, postgres_url) == set()
-    PostgresStore(postgres_url).close()
-    assert version(link, postgres_url) == str(SCHEMA_VERSION)
-    assert pending(postgres_url) == migrate(postgres_url) == []
+    assert columns(link, new_postgres_url) == set()
+    PostgresStore(new_postgres_url).close()
+    assert version(link, new_postgres_url) == str(SCHEMA_VERSION)
+    assert pending(new_postgres_url) == migrate(new_postgres_url) == []
 
 
-def test_the_command_knows_the_way(postgres_url: str) -> None:
-    assert len(migrating.pending(postgres_url)) == SCHEMA_VERSION
-    assert len(migrating.migrate(postgres_url)) == SCHEMA_VERSION
-    assert migrating.pending(postgres_url) == []
+def test_the_command_knows_the_way(new_postgres_url: str) -> None:
+    assert len(migrating.pending(new_postgres_url)) == SCHEMA_VERSION
+    assert len(migrating.migrate(new_postgres_url)) == SCHEMA_VERSION
+    assert migrating.pending(new_postgres_url) == []
 
 
-def test_several_hosts_start_at_once(postgres_url: str, link: psycopg.Connection) -> None:
+def test_several_hosts_start_at_once(new_postgres_url: str, link: psycopg.Connection) -> None:
     with ThreadPoolExecutor(6) as pool:
-        stores = list(pool.map(lambda _: PostgresStore(postgres_url), range(6)))
+        stores = list(pool.map(lambda _: PostgresStore(new_postgres_url), range(6)))
     for store in stores:
         store.insert([Job(uuid7(), "t", b"", due=1)])
         store.close()
-    assert version(link, postgres_url) == str(SCHEMA_VERSION)
+    assert version(link, new_postgres_url) == str(SCHEMA_VERSION)
 
 
 def test_a_process_that_starts_while_another_makes_the_tables_waits(
-    postgres_url: str, link: psycopg.Connection
+    new_postgres_url: str, link: psycopg.Connection
 ) -> None:
     """It never sees the version of an earlier step, which it would take for tables that nobody has migrated."""
     slow = (MIGRATIONS[0], PostgresMigration("waits", ("SELECT pg_sleep(0.5)",)), *MIGRATIONS[1:])
 
     def start() -> None:
-        with closing(PostgresPool(parse_url(postgres_url))) as pool:
+        with closing(PostgresPool(parse_url(new_postgres_url))) as pool:
             postgres_migrate.create_or_check(pool, slow)
 
     with ThreadPoolExecutor(1) as executor:
         first = executor.submit(start)
-        until(lambda: first.done() or bool(columns(link, postgres_url)))
+        until(lambda: first.done() or bool(columns(link, new_postgres_url)))
         start()
         first.result(LIMIT)
 
 
 def test_an_older_schema_is_left_alone_until_somebody_says_so(
-    postgres_url: str, link: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    new_postgres_url: str, link: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker of the version before goes on through it."""
-    older = PostgresStore(postgres_url)
+    older = PostgresStore(new_postgres_url)
     older.insert([Job(uuid7(), "t", b"", due=1)])
     with pytest.raises(errors.StoreError, match=f"has schema {SCHEMA_VERSION}, and this tarry needs {NEWEST}: run"):
-        opened(postgres_url, LATER)
+        opened(new_postgres_url, LATER)
     says = [f"schema {NEXT}: adds a column to the jobs", f"schema {NEWEST}: adds an index by weight"]
-    assert pending(postgres_url, LATER) == says
-    assert version(link, postgres_url) == str(SCHEMA_VERSION)
-    assert migrate(postgres_url, LATER) == says
-    assert version(link, postgres_url) == str(NEWEST)
-    assert pending(postgres_url, LATER) == migrate(postgres_url, LATER) == []
-    opened(postgres_url, LATER)
+    assert pending(new_postgres_url, LATER) == says
+    assert version(link, new_postgres_url) == str(SCHEMA_VERSION)
+    assert migrate(new_postgres_url, LATER) == says
+    assert version(link, new_postgres_url) == str(NEWEST)
+    assert pending(new_postgres_url, LATER) == migrate(new_postgres_url, LATER) == []
+    opened(new_postgres_url, LATER)
     older.insert([Job(uuid7(), "t", b"", due=1)])
     assert len(older.claim(WANTS, 9, "ann", 10**6, older.time())) == 2
     older.close()
@@ -127,58 +127,58 @@ def opened(url: str, steps: tuple[PostgresMigration, ...]) -> None:
         postgres_migrate.create_or_check(connections, steps)
 
 
-def test_a_newer_schema_is_refused(postgres_url: str, link: psycopg.Connection) -> None:
-    migrate(postgres_url, LATER)
-    before = columns(link, postgres_url)
+def test_a_newer_schema_is_refused(new_postgres_url: str, link: psycopg.Connection) -> None:
+    migrate(new_postgres_url, LATER)
+    before = columns(link, new_postgres_url)
     for use in (PostgresStore, pending, migrate):
         with pytest.raises(errors.StoreNewer, match=f"has schema {NEWEST}, this tarry knows {SCHEMA_VERSION}: upgrade"):
-            use(postgres_url)
-    assert (version(link, postgres_url), columns(link, postgres_url)) == (str(NEWEST), before)
+            use(new_postgres_url)
+    assert (version(link, new_postgres_url), columns(link, new_postgres_url)) == (str(NEWEST), before)
 
 
-def test_somebody_elses_tables(postgres_url: str, link: psycopg.Connection) -> None:
-    schema = schema_of(postgres_url)
+def test_somebody_elses_tables(new_postgres_url: str, link: psycopg.Connection) -> None:
+    schema = schema_of(new_postgres_url)
     link.execute(f"CREATE SCHEMA {schema}")
     link.execute(f"CREATE TABLE {schema}.job (id integer)")
     with pytest.raises(
         errors.StoreForeign, match=rf"schema {schema} has a table job that is not tarry's; name another"
     ):
-        PostgresStore(postgres_url)
+        PostgresStore(new_postgres_url)
     link.execute(f"CREATE TABLE {schema}.about (name text, value text)")
     with pytest.raises(errors.StoreForeign, match="has a table about that is not tarry's"):
-        PostgresStore(postgres_url)
-    assert columns(link, postgres_url) >= {"id"}
+        PostgresStore(new_postgres_url)
+    assert columns(link, new_postgres_url) >= {"id"}
 
 
-def test_a_step_that_fails_leaves_nothing(postgres_url: str, link: psycopg.Connection) -> None:
-    PostgresStore(postgres_url).close()
+def test_a_step_that_fails_leaves_nothing(new_postgres_url: str, link: psycopg.Connection) -> None:
+    PostgresStore(new_postgres_url).close()
     broken = (*MIGRATIONS, PostgresMigration("breaks", ("ALTER TABLE {s}.job ADD COLUMN weight integer", "SELECT 1/0")))
     with pytest.raises(errors.StoreError, match="division by zero"):
-        migrate(postgres_url, broken)
-    assert version(link, postgres_url) == str(SCHEMA_VERSION)
-    assert "weight" not in columns(link, postgres_url)
+        migrate(new_postgres_url, broken)
+    assert version(link, new_postgres_url) == str(SCHEMA_VERSION)
+    assert "weight" not in columns(link, new_postgres_url)
 
 
 def test_a_lock_is_waited_for_and_not_for_ever(
-    postgres_url: str, link: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    new_postgres_url: str, link: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a step waits for a lock it lets the others by, every so often."""
     monkeypatch.setattr(postgres_migrate, "LOCK_WITHIN", 0.05)
-    PostgresStore(postgres_url).close()
+    PostgresStore(new_postgres_url).close()
     with link.transaction():
-        link.execute(f"SELECT 1 FROM {schema_of(postgres_url)}.job")
+        link.execute(f"SELECT 1 FROM {schema_of(new_postgres_url)}.job")
         with pytest.raises(errors.StoreUnavailable, match=f"step {NEXT} found the tables locked"):
-            migrate(postgres_url, LATER)
-    assert len(migrate(postgres_url, LATER)) == 2
+            migrate(new_postgres_url, LATER)
+    assert len(migrate(new_postgres_url, LATER)) == 2
 
 
-def test_two_at_once(postgres_url: str, postgres_server: PostgresServer, link: psycopg.Connection) -> None:
+def test_two_at_once(new_postgres_url: str, postgres_server: PostgresServer, link: psycopg.Connection) -> None:
     """One does each step, the other is told that there was nothing left."""
-    PostgresStore(postgres_url).close()
+    PostgresStore(new_postgres_url).close()
     with ThreadPoolExecutor(2) as pool:
         with link.transaction():
-            link.execute(f"LOCK TABLE {schema_of(postgres_url)}.job IN ROW EXCLUSIVE MODE")
-            both: list[Future[list[str]]] = [pool.submit(migrate, postgres_url, LATER) for _ in range(2)]
+            link.execute(f"LOCK TABLE {schema_of(new_postgres_url)}.job IN ROW EXCLUSIVE MODE")
+            both: list[Future[list[str]]] = [pool.submit(migrate, new_postgres_url, LATER) for _ in range(2)]
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             until(lambda: int(postgres_server.call(waiting)) >= 2)
         done = [each.result(LIMIT) for each in both]

@@ -44,16 +44,16 @@ LONG = 60.0
 
 
 @pytest.fixture
-def store(mariadb_url: str) -> Iterator[MysqlStore]:
-    store = MysqlStore(mariadb_url)
+def store(new_mariadb_url: str) -> Iterator[MysqlStore]:
+    store = MysqlStore(new_mariadb_url)
     yield store
     store.close()
 
 
 @pytest.fixture
-def other(mariadb_url: str, store: MysqlStore) -> Iterator[MysqlStore]:
+def other(new_mariadb_url: str, store: MysqlStore) -> Iterator[MysqlStore]:
     """The same database, from another process, as it were."""
-    other = MysqlStore(mariadb_url)
+    other = MysqlStore(new_mariadb_url)
     yield other
     other.close()
 
@@ -64,9 +64,9 @@ def connected(url: str) -> Any:
 
 
 @pytest.fixture
-def client(mariadb_url: str) -> Iterator[Any]:
+def client(new_mariadb_url: str) -> Iterator[Any]:
     """A connection of one's own, with autocommit off."""
-    connection = connected(mariadb_url)
+    connection = connected(new_mariadb_url)
     asked(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     asked(connection, "SET SESSION in_predicate_conversion_threshold = 0")
     yield connection
@@ -128,10 +128,10 @@ def test_what_a_url_cannot_say(url: str, said: str) -> None:
 # Tables
 
 
-def test_several_hosts_may_start_at_once(mariadb_url: str) -> None:
+def test_several_hosts_may_start_at_once(new_mariadb_url: str) -> None:
     """One makes the tables, the others wait."""
     with ThreadPoolExecutor(6) as pool:
-        stores = list(pool.map(MysqlStore, [mariadb_url] * 6))
+        stores = list(pool.map(MysqlStore, [new_mariadb_url] * 6))
     put(stores[0])
     assert len(taken(stores[5])) == 1
     for store in stores:
@@ -139,7 +139,7 @@ def test_several_hosts_may_start_at_once(mariadb_url: str) -> None:
 
 
 def test_a_process_that_starts_while_another_makes_the_tables_waits(
-    mariadb_url: str, client: Any, monkeypatch: pytest.MonkeyPatch
+    new_mariadb_url: str, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It never sees the version of an earlier step, which it would take for tables that nobody has migrated."""
     monkeypatch.setattr(mysql_schema, "STEPS", (STEPS[0], SchemaStep("waits", ["DO SLEEP(0.5)"]), *STEPS[1:]))
@@ -151,54 +151,56 @@ def test_a_process_that_starts_while_another_makes_the_tables_waits(
         return bool(there and asked(client, "SELECT value FROM tarry_about WHERE name = 'schema'"))
 
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(MysqlStore, mariadb_url)
+        first = pool.submit(MysqlStore, new_mariadb_url)
         until(lambda: first.done() or is_versioned())
-        MysqlStore(mariadb_url).close()
+        MysqlStore(new_mariadb_url).close()
         first.result(LONG).close()
 
 
-def test_a_newer_schema_is_refused_before_anything_is_written(store: MysqlStore, mariadb_url: str, client: Any) -> None:
+def test_a_newer_schema_is_refused_before_anything_is_written(
+    store: MysqlStore, new_mariadb_url: str, client: Any
+) -> None:
     asked(client, f"UPDATE tarry_about SET value = {len(STEPS) + 1} WHERE name = 'schema'")
     client.commit()
     with pytest.raises(StoreNewer, match="upgrade tarry on this host"):
-        MysqlStore(mariadb_url)
+        MysqlStore(new_mariadb_url)
     with pytest.raises(StoreNewer):
-        migrating.migrate(mariadb_url)
+        migrating.migrate(new_mariadb_url)
 
 
-def test_another_program_with_tables_of_that_name(mariadb_url: str, client: Any) -> None:
+def test_another_program_with_tables_of_that_name(new_mariadb_url: str, client: Any) -> None:
     asked(client, "CREATE TABLE tarry_job (a INT)")
     with pytest.raises(StoreForeign, match="use another database"):
-        MysqlStore(mariadb_url)
+        MysqlStore(new_mariadb_url)
 
 
 def test_an_older_schema_is_brought_up_to_date_when_told_so(
-    store: MysqlStore, mariadb_url: str, monkeypatch: pytest.MonkeyPatch
+    store: MysqlStore, new_mariadb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store of the version before goes on meanwhile."""
     step = SchemaStep("adds the column colour", ["ALTER TABLE tarry_job ADD COLUMN colour INT NOT NULL DEFAULT 0"])
     monkeypatch.setattr(mysql_schema, "STEPS", (*STEPS, step))
     with pytest.raises(StoreError, match="run `tarry migrate`"):
-        MysqlStore(mariadb_url)
-    assert migrating.pending(mariadb_url) == ["adds the column colour"]
-    assert migrating.migrate(mariadb_url) == ["adds the column colour"]
-    assert migrating.pending(mariadb_url) == []
-    MysqlStore(mariadb_url).close()
+        MysqlStore(new_mariadb_url)
+    assert migrating.pending(new_mariadb_url) == ["adds the column colour"]
+    assert migrating.migrate(new_mariadb_url) == ["adds the column colour"]
+    assert migrating.pending(new_mariadb_url) == []
+    MysqlStore(new_mariadb_url).close()
     put(store)
     assert len(taken(store)) == 1
 
 
-def test_tables_left_half_made_are_made_to_the_end(mariadb_url: str, client: Any) -> None:
+def test_tables_left_half_made_are_made_to_the_end(new_mariadb_url: str, client: Any) -> None:
     """By one who died in the middle."""
     asked(client, "CREATE TABLE tarry_about (name VARBINARY(32) NOT NULL PRIMARY KEY, value BIGINT NOT NULL)")
-    assert len(migrating.pending(mariadb_url)) == len(STEPS)
-    store = MysqlStore(mariadb_url)
+    assert len(migrating.pending(new_mariadb_url)) == len(STEPS)
+    store = MysqlStore(new_mariadb_url)
     put(store)
     store.close()
     # Another died just before the end.
     asked(client, "DELETE FROM tarry_about WHERE name = 'schema'")
     client.commit()
-    store = MysqlStore(mariadb_url)
+    store = MysqlStore(new_mariadb_url)
     assert len(taken(store)) == 1
     store.close()
 
@@ -294,9 +296,9 @@ def test_whether_a_line_has_jobs_is_one_look(full: MysqlStore, client: Any, late
 
 
 @pytest.mark.parametrize("options", ["", "?skip_locked=no"])
-def test_a_claim_reads_as_much_however_many_are_late(mariadb_url: str, client: Any, options: str) -> None:
+def test_a_claim_reads_as_much_however_many_are_late(new_mariadb_url: str, client: Any, options: str) -> None:
     """Also where it takes of both, and in every band."""
-    store = MysqlStore(mariadb_url + options)
+    store = MysqlStore(new_mariadb_url + options)
     wants = [Want("default", band, 20) for band in (1, 0, -1)]
     for priority in (2, 0, -2):
         put(store, 2000, priority=priority, state_since=NOW + 1)
@@ -342,10 +344,10 @@ def handled(client: Any) -> int:
 
 @pytest.mark.parametrize("count", [2, 6, 40, 1000])
 @pytest.mark.parametrize("options", ["?timeout=20", "?timeout=20&skip_locked=no"])
-def test_nobody_waits_for_changes_of_other_jobs(mariadb_url: str, client: Any, options: str, count: int) -> None:
+def test_nobody_waits_for_changes_of_other_jobs(new_mariadb_url: str, client: Any, options: str, count: int) -> None:
     """However few or many there are: every other job, with all its rows, is locked by somebody, and each call that is
     about the rest goes through. A planner that preferred to read a small table as a whole would wait."""
-    store = MysqlStore(mariadb_url + options)
+    store = MysqlStore(new_mariadb_url + options)
     jobs = sorted(put(store, count, key=None), key=lambda job: job.id)
     keyed = [put(store, key=f"k{n}", key_ttl=HOUR)[0] for n in range(6)]
     claimed = {job.id: job for job in taken(store)}
@@ -457,10 +459,10 @@ def consistent(client: Any) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("options", ["", "?skip_locked=no"])
-def test_people_and_workers_at_once(mariadb_url: str, client: Any, options: str) -> None:
+def test_people_and_workers_at_once(new_mariadb_url: str, client: Any, options: str) -> None:
     """Claims, ends, retries, cancels, kicks, moves and forgets of the same jobs, by six at once: nobody sees an error,
     each change is made once, and everything is where it belongs."""
-    stores = [MysqlStore(mariadb_url + options) for _ in range(3)]
+    stores = [MysqlStore(new_mariadb_url + options) for _ in range(3)]
     jobs = put(stores[0], 120) + [put(stores[0], key=f"k{n}")[0] for n in range(40)]
     made_changes: list[tuple[bytes, State, int]] = []
 
@@ -508,9 +510,9 @@ def decided(job: Job, number: int) -> Any:
         return None
 
 
-def test_one_key_from_many_at_once(mariadb_url: str, store: MysqlStore, client: Any) -> None:
+def test_one_key_from_many_at_once(new_mariadb_url: str, store: MysqlStore, client: Any) -> None:
     """One is stored, and all are told which."""
-    stores = [MysqlStore(mariadb_url) for _ in range(4)]
+    stores = [MysqlStore(new_mariadb_url) for _ in range(4)]
 
     def insert(number: int) -> bytes:
         (job,) = made(store, key=f"k{number // 8}")
@@ -542,11 +544,11 @@ def test_taking_turns_over_many_lanes(store: MysqlStore) -> None:
 
 @pytest.fixture
 def elsewhere(
-    mariadb_url: str, store: MysqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_mariadb_url: str, store: MysqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[MysqlStore]:
     """The same database from another host: one whose board is not ours."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    there = MysqlStore(mariadb_url)
+    there = MysqlStore(new_mariadb_url)
     yield there
     there.close()
 
@@ -584,11 +586,11 @@ def test_on_one_host_the_server_is_not_told(store: MysqlStore, other: MysqlStore
 
 
 def test_without_a_directory_for_the_board_it_works_all_the_same(
-    mariadb_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_mariadb_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else has it: then only the server tells."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    store = MysqlStore(mariadb_url)
+    store = MysqlStore(new_mariadb_url)
     sleeper = store.wakeup()
     sleeper.listen(WORK)
     put(store)

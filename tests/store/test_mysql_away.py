@@ -21,7 +21,7 @@ from tarry.store.base import Query, Store
 from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, made, put, taken
 from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.store import MysqlStore
-from tests.servers.fixtures import remove_board
+from tests.servers.kept_tables import remove_board
 from tests.servers.mariadb import MariadbServer
 from tests.servers.server import Missing, free_port
 

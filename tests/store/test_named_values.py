@@ -82,26 +82,26 @@ def reads(read: Callable[[], int], most: int) -> Iterator[None]:
     assert read() - before < most
 
 
-def test_postgres(postgres_server: PostgresServer, postgres_url: str) -> None:
-    schema = postgres_url.partition("schema=")[2]
+def test_postgres(postgres_server: PostgresServer, new_postgres_url: str) -> None:
+    schema = new_postgres_url.partition("schema=")[2]
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tarry'"
     read = f"""SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables
         WHERE schemaname = '{schema}' AND relname = 'cell'"""
     before = postgres_server.call(sessions)
-    with closing(open_store(postgres_url, durable=False)) as store:
+    with closing(open_store(new_postgres_url, durable=False)) as store:
         fill(store)
     # What a session has read is told for sure only when it ends.
     until(lambda: postgres_server.call(sessions) == before)
     with reads(lambda: int(postgres_server.call(read)), 2 * LISTS * 5):
-        with closing(open_store(postgres_url, durable=False)) as store:
+        with closing(open_store(new_postgres_url, durable=False)) as store:
             read_lists(store)
         until(lambda: postgres_server.call(sessions) == before)
 
 
-def test_mariadb(mariadb_server: MariadbServer, mariadb_url: str) -> None:
+def test_mariadb(mariadb_server: MariadbServer, new_mariadb_url: str) -> None:
     read = """SELECT SUM(VARIABLE_VALUE) FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME IN
         ('HANDLER_READ_KEY', 'HANDLER_READ_NEXT', 'HANDLER_READ_RND', 'HANDLER_READ_RND_NEXT', 'HANDLER_READ_PREV')"""
-    with closing(open_store(mariadb_url, durable=False)) as store:
+    with closing(open_store(new_mariadb_url, durable=False)) as store:
         fill(store)
         read_lists(store)
         with reads(lambda: int(float(mariadb_server.call(read))), OTHERS):

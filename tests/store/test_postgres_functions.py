@@ -142,107 +142,107 @@ def test_every_function_is_made_and_says_what_it_costs() -> None:
         assert "{" not in made.replace("{s}", "").replace("{}", "").replace('{"type"', "")
 
 
-def test_a_new_schema_is_marked(postgres_url: str, link: psycopg.Connection) -> None:
-    PostgresStore(postgres_url).close()
-    assert mark(link, postgres_url) == f"{REVISION} {FUNCTIONS.digest}"
-    assert len(sources(link, postgres_url)) == len(FUNCTIONS.statements)
+def test_a_new_schema_is_marked(new_postgres_url: str, link: psycopg.Connection) -> None:
+    PostgresStore(new_postgres_url).close()
+    assert mark(link, new_postgres_url) == f"{REVISION} {FUNCTIONS.digest}"
+    assert len(sources(link, new_postgres_url)) == len(FUNCTIONS.statements)
 
 
-def test_this_tarry_works_with_the_functions_of_the_first(postgres_url: str, link: psycopg.Connection) -> None:
+def test_this_tarry_works_with_the_functions_of_the_first(new_postgres_url: str, link: psycopg.Connection) -> None:
     """So each must be called as the first one was."""
-    make_first_and_migrate(link, postgres_url)
-    set_mark(link, postgres_url, f"{REVISION + 1} abc")
-    before = sources(link, postgres_url)
-    with closing(PostgresStore(postgres_url)) as store:
+    make_first_and_migrate(link, new_postgres_url)
+    set_mark(link, new_postgres_url, f"{REVISION + 1} abc")
+    before = sources(link, new_postgres_url)
+    with closing(PostgresStore(new_postgres_url)) as store:
         make_and_run_jobs(store)
-    assert sources(link, postgres_url) == before
+    assert sources(link, new_postgres_url) == before
 
 
-def test_the_functions_of_the_first_tarry_are_replaced(postgres_url: str, link: psycopg.Connection) -> None:
+def test_the_functions_of_the_first_tarry_are_replaced(new_postgres_url: str, link: psycopg.Connection) -> None:
     """Also while a worker calls them."""
-    make_first_and_migrate(link, postgres_url)
-    first = sources(link, postgres_url)
-    set_mark(link, postgres_url, f"{REVISION + 1} abc")
-    with closing(PostgresStore(postgres_url)) as worker:
+    make_first_and_migrate(link, new_postgres_url)
+    first = sources(link, new_postgres_url)
+    set_mark(link, new_postgres_url, f"{REVISION + 1} abc")
+    with closing(PostgresStore(new_postgres_url)) as worker:
         make_and_run_jobs(worker)
-        link.execute(f"DELETE FROM {schema_of(postgres_url)}.about WHERE name = 'functions'")
-        assert pending(postgres_url) == UPDATES
-        with closing(PostgresStore(postgres_url)) as store:
-            assert mark(link, postgres_url) == FUNCTIONS.mark
+        link.execute(f"DELETE FROM {schema_of(new_postgres_url)}.about WHERE name = 'functions'")
+        assert pending(new_postgres_url) == UPDATES
+        with closing(PostgresStore(new_postgres_url)) as store:
+            assert mark(link, new_postgres_url) == FUNCTIONS.mark
             make_and_run_jobs(store)
         make_and_run_jobs(worker)
-    replaced = sources(link, postgres_url)
-    link.execute(f"DROP SCHEMA {schema_of(postgres_url)} CASCADE")
-    PostgresStore(postgres_url).close()
-    made = sources(link, postgres_url)
+    replaced = sources(link, new_postgres_url)
+    link.execute(f"DROP SCHEMA {schema_of(new_postgres_url)} CASCADE")
+    PostgresStore(new_postgres_url).close()
+    made = sources(link, new_postgres_url)
     assert replaced == made | {name: first[name] for name in OTHER_NAMES}
 
 
-def test_the_command_replaces_them_too(postgres_url: str, link: psycopg.Connection) -> None:
-    make_first(link, postgres_url)
+def test_the_command_replaces_them_too(new_postgres_url: str, link: psycopg.Connection) -> None:
+    make_first(link, new_postgres_url)
     history = (
         "schema 2: makes the tables of the history, a column for the attempts of jobs, and the functions that count",
         "schema 3: makes the tables and functions of flows and signals",
     )
-    assert pending(postgres_url) == migrate(postgres_url) == [*history, *UPDATES]
-    assert mark(link, postgres_url) == FUNCTIONS.mark
-    assert pending(postgres_url) == migrate(postgres_url) == []
+    assert pending(new_postgres_url) == migrate(new_postgres_url) == [*history, *UPDATES]
+    assert mark(link, new_postgres_url) == FUNCTIONS.mark
+    assert pending(new_postgres_url) == migrate(new_postgres_url) == []
 
 
-def test_an_older_tarry_leaves_newer_functions_alone(postgres_url: str, link: psycopg.Connection) -> None:
-    open_with(postgres_url, newer())
-    assert "-- changed" in sources(link, postgres_url)["queues_v1"]
-    with closing(PostgresStore(postgres_url)) as store:
+def test_an_older_tarry_leaves_newer_functions_alone(new_postgres_url: str, link: psycopg.Connection) -> None:
+    open_with(new_postgres_url, newer())
+    assert "-- changed" in sources(link, new_postgres_url)["queues_v1"]
+    with closing(PostgresStore(new_postgres_url)) as store:
         make_and_run_jobs(store)
-    assert "-- changed" in sources(link, postgres_url)["queues_v1"]
-    assert pending(postgres_url) == []
-    assert mark(link, postgres_url) == newer().mark
+    assert "-- changed" in sources(link, new_postgres_url)["queues_v1"]
+    assert pending(new_postgres_url) == []
+    assert mark(link, new_postgres_url) == newer().mark
 
 
-def test_two_processes_at_once(postgres_url: str, link: psycopg.Connection) -> None:
-    make_first_and_migrate(link, postgres_url)
+def test_two_processes_at_once(new_postgres_url: str, link: psycopg.Connection) -> None:
+    make_first_and_migrate(link, new_postgres_url)
     with ThreadPoolExecutor(6) as pool:
-        stores = list(pool.map(lambda _: PostgresStore(postgres_url), range(6)))
+        stores = list(pool.map(lambda _: PostgresStore(new_postgres_url), range(6)))
     for store in stores:
         make_and_run_jobs(store)
         store.close()
-    assert mark(link, postgres_url) == FUNCTIONS.mark
+    assert mark(link, new_postgres_url) == FUNCTIONS.mark
 
 
-def test_nobody_waits_for_a_long_migration(postgres_url: str, link: psycopg.Connection) -> None:
-    make_first_and_migrate(link, postgres_url)
+def test_nobody_waits_for_a_long_migration(new_postgres_url: str, link: psycopg.Connection) -> None:
+    make_first_and_migrate(link, new_postgres_url)
     with link.transaction():
-        link.execute("SELECT pg_advisory_xact_lock(hashtext('tarry'), hashtext(%s))", (schema_of(postgres_url),))
-        PostgresStore(postgres_url).close()
-    assert mark(link, postgres_url) is None
-    PostgresStore(postgres_url).close()
-    assert mark(link, postgres_url) == FUNCTIONS.mark
+        link.execute("SELECT pg_advisory_xact_lock(hashtext('tarry'), hashtext(%s))", (schema_of(new_postgres_url),))
+        PostgresStore(new_postgres_url).close()
+    assert mark(link, new_postgres_url) is None
+    PostgresStore(new_postgres_url).close()
+    assert mark(link, new_postgres_url) == FUNCTIONS.mark
 
 
 def test_who_may_not_replace_them_goes_on_with_the_old_ones(
-    postgres_url: str, postgres_server: PostgresServer, link: psycopg.Connection
+    new_postgres_url: str, postgres_server: PostgresServer, link: psycopg.Connection
 ) -> None:
-    make_first_and_migrate(link, postgres_url)
-    schema, role = schema_of(postgres_url), f"{schema_of(postgres_url)}_user"
+    make_first_and_migrate(link, new_postgres_url)
+    schema, role = schema_of(new_postgres_url), f"{schema_of(new_postgres_url)}_user"
     link.execute(f"CREATE ROLE {role} LOGIN")
     link.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
     link.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
     try:
-        with closing(PostgresStore(postgres_url.replace("postgres@", f"{role}@"))) as store:
+        with closing(PostgresStore(new_postgres_url.replace("postgres@", f"{role}@"))) as store:
             make_and_run_jobs(store)
-        assert mark(link, postgres_url) is None
+        assert mark(link, new_postgres_url) is None
     finally:
         link.execute(f"DROP OWNED BY {role}")
         link.execute(f"DROP ROLE {role}")
 
 
 def test_workers_of_an_earlier_version_send_signals_and_release_nodes(
-    postgres_url: str, link: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    new_postgres_url: str, link: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the functions that they know."""
     monkeypatch.setattr(flows, "RELEASED_AT_ONCE", 1)
-    schema = schema_of(postgres_url)
-    with closing(PostgresStore(postgres_url)) as store:
+    schema = schema_of(new_postgres_url)
+    with closing(PostgresStore(new_postgres_url)) as store:
         job = asleep(store, "paid", "7")
         call = f"SELECT {schema}.signal_v1('paid', '7', %s, '1', %s, %s, 100, %s)"
         times = NOW + DAY, NOW + 2 * DAY, NOW

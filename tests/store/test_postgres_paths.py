@@ -15,8 +15,8 @@ from tests.servers.postgres import PostgresServer
 
 
 @pytest.fixture
-def store(postgres_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(postgres_url)) as store:
+def store(new_postgres_url: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(new_postgres_url)) as store:
         yield store
 
 

@@ -51,8 +51,8 @@ def check_reads(
 
 
 @pytest.mark.parametrize("seen_small", [False, True])
-def test_postgres(postgres_server: PostgresServer, postgres_url: str, seen_small: bool) -> None:
-    schema = postgres_url.partition("schema=")[2]
+def test_postgres(postgres_server: PostgresServer, new_postgres_url: str, seen_small: bool) -> None:
+    schema = new_postgres_url.partition("schema=")[2]
     where = f"WHERE schemaname = '{schema}'"
     read = f"""SELECT (SELECT coalesce(sum(seq_tup_read), 0) FROM pg_stat_user_tables {where})
         + (SELECT coalesce(sum(idx_tup_read), 0) FROM pg_stat_user_indexes {where})"""
@@ -62,13 +62,13 @@ def test_postgres(postgres_server: PostgresServer, postgres_url: str, seen_small
         return lambda: int(postgres_server.call(query))
 
     analyse = f"ANALYZE {schema}.job" if seen_small else "SELECT"
-    check_reads(postgres_url, number(sessions), number(read), 20_000, lambda: postgres_server.call(analyse))
+    check_reads(new_postgres_url, number(sessions), number(read), 20_000, lambda: postgres_server.call(analyse))
 
 
-def test_mariadb(mariadb_server: MariadbServer, mariadb_url: str) -> None:
+def test_mariadb(mariadb_server: MariadbServer, new_mariadb_url: str) -> None:
     read = """SELECT SUM(VARIABLE_VALUE) FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME IN
         ('HANDLER_READ_KEY', 'HANDLER_READ_NEXT', 'HANDLER_READ_RND', 'HANDLER_READ_RND_NEXT', 'HANDLER_READ_PREV')"""
-    check_reads(mariadb_url, lambda: 0, lambda: int(float(mariadb_server.call(read))), 5_000)
+    check_reads(new_mariadb_url, lambda: 0, lambda: int(float(mariadb_server.call(read))), 5_000)
 
 
 def warmed_up(store: Store) -> None:
