@@ -66,7 +66,7 @@ class Waiting:
         """Why the last read of the store failed; empty: it succeeded."""
         self._store = store
         self._fetch = fetch or store.get
-        self._backoff = Backoff()
+        self._backoff = Backoff(_log, "waiting for jobs: the store is back")
         self._lock = threading.Lock()
         self._waiters: dict[bytes, list[Waiter]] = {}
         self._wakeup: Wakeup | None = None

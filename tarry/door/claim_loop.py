@@ -68,12 +68,10 @@ class ClaimLoop:
         self._settler = Settler(store, self.clock, self.held, self._owners, self._replies, hooks)
         self._lock = threading.Lock()
         self._requests: deque[ClaimRequest] = deque()
-        self._wakeup = store.wakeup()
-        self._topic = f"{WORK}{self.held.owner}"
+        self._wakeup, self._topic = store.wakeup(), f"{WORK}{self.held.owner}"
         self._asleep = self._closing = self._listens = False
-        self._backoff = Backoff()
         self._error: StoreError | None = None
-        self._gathering = Gathering()
+        self._backoff, self._gathering = Backoff(log, "jobs are taken again"), Gathering()
         self._moved = 0
         """How many changes and jobs the last step had."""
         self.doubts = Doubts(self.held)
@@ -215,6 +213,9 @@ class ClaimLoop:
             return left
         requests: list[ClaimRequest] = []
         try:
+            # A step that has nothing to ask would end the outage.
+            if self._backoff.tries:
+                self._store.time()
             self._do_timed_work(now)
             requests, groups = self._take()
             prepared = self._settler.prepare(requests)
@@ -235,10 +236,9 @@ class ClaimLoop:
         return self._pause()
 
     def _known_error(self, error: Exception) -> StoreError:
-        if isinstance(error, StoreError):
-            return error
-        # A fault of ours, or of a driver. Its callers ask again, and this thread goes on.
-        return StoreUnavailable(f"jobs cannot be taken or settled now ({type(error).__name__}); ask again")
+        # Another is a fault of ours, or of a driver. Its callers ask again, and this thread goes on.
+        unknown = f"jobs cannot be taken or settled now ({type(error).__name__}); ask again"
+        return error if isinstance(error, StoreError) else StoreUnavailable(unknown)
 
     def _pause(self) -> float:
         now = time.monotonic()

@@ -88,7 +88,7 @@ class Keeper:
         """Why the store is not available; empty: it is."""
         self.chores_done = self.chores_failed = 0
         """How many chores it did, and how many an error has ended."""
-        self._store_backoff = Backoff()
+        self._store_backoff = Backoff(log)
         """For the store as a whole."""
         self._logged_at: dict[str, float] = {}
         """When the delay of a dead worker's jobs was last logged, by owner."""
@@ -118,7 +118,7 @@ class Keeper:
         chores go on."""
         number = len(self._chores)
         self._chores.append((every, chore))
-        self._due[number], self._backoffs[number] = 0.0, Backoff()
+        self._due[number], self._backoffs[number] = 0.0, Backoff(log, f"{_name_of(chore)} works again")
 
     def tick(self) -> float:
         """Does the chores that are due and returns for how many seconds there is nothing to do.
@@ -276,11 +276,12 @@ class Keeper:
     def _note_failure(self, number: int, chore: Callable[[], None], error: Exception) -> None:
         now = time.monotonic()
         self.chores_failed += 1
-        should_log = self._backoffs[number].fail(now)
-        if _is_away(error):
+        is_away = _is_away(error)
+        should_log = self._backoffs[number].fail(now, is_known=is_away)
+        if is_away:
             should_log, self.away = self._store_backoff.fail(now), str(error)
         if should_log:
-            log.error("%s: %s", chore.__name__, error, exc_info=None if isinstance(error, StoreError) else error)
+            log.error("%s: %s", _name_of(chore), error, exc_info=None if isinstance(error, StoreError) else error)
 
     def _find_still_running(self, gone: str, stuck: Collection[str], epochs: Mapping[str, int]) -> list[str]:
         """The stuck jobs that are still in the attempt for which the owner was killed: not cancelled, not claimed by
@@ -364,6 +365,10 @@ class Keeper:
         if now >= self._logged_at.get(gone, -math.inf) + LOG_EVERY:
             self._logged_at[gone] = now
             log.error("%s; the jobs of %s come back later", error, gone)
+
+
+def _name_of(chore: Callable[[], None]) -> str:
+    return getattr(chore, "__name__", repr(chore))
 
 
 def _is_away(error: Exception) -> bool:

@@ -22,7 +22,7 @@ from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.nearest import did_you_mean
 from tarry.model.schedule import Schedule
-from tarry.store.shared.backoff import Backoff, back_off
+from tarry.store.shared.backoff import Backoff
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.options import Options
 
@@ -95,12 +95,12 @@ class ScheduleTicker:
         schedules_of(client.tasks, calendars)
         self._next_check: dict[str, int] = {}
         """When to check each schedule again."""
-        self._failures: dict[str, int] = {}
-        """How often in a row each schedule failed because its shard was away."""
+        self._backoffs: dict[str, Backoff] = {}
+        """Of each schedule that ever failed because its shard was away or its queue full."""
         self._sweep_at = 0
         self._started_at: int | None = None
         self._last_now = 0
-        self._backoff = Backoff()
+        self._backoff = Backoff(log, "schedules tick again")
 
     def tick(self) -> float:
         """Raises no error: logs it, and tries again soon."""
@@ -172,8 +172,9 @@ class ScheduleTicker:
             if self._attempt(schedule, now, lambda: self._enqueue_all(schedule, wanted, runs)):  # noqa: B023
                 states.append((schedule, replace(state, runs=schedule_runs.newest([*state.runs, *runs]))))
         for schedule, state in states:
-            if self._attempt(schedule, now, lambda: self._save(schedule, state, stored.get(schedule.name), now)):  # noqa: B023
-                self._failures.pop(schedule.name, None)
+            is_saved = self._attempt(schedule, now, lambda: self._save(schedule, state, stored.get(schedule.name), now))  # noqa: B023
+            if is_saved and schedule.name in self._backoffs:
+                self._backoffs[schedule.name].succeed()
 
     def _attempt(self, schedule: Schedule, now: int, action: Callable[[], None]) -> bool:
         """Runs the action. False if its shard is away or its queue full: then this schedule is tried again later, and
@@ -181,11 +182,12 @@ class ScheduleTicker:
         try:
             action()
         except (StoreAway, QueueFull) as error:
-            failures = self._failures[schedule.name] = self._failures.get(schedule.name, 0) + 1
-            # The tries come often, and the log should not be full of them.
-            if failures % 20 == 1:
+            failed_at = time.monotonic()
+            new = Backoff(log, f"schedule {schedule.name}: its jobs are stored again")
+            backoff = self._backoffs.setdefault(schedule.name, new)
+            if backoff.fail(failed_at):
                 log.error("schedule %s: %s", schedule.name, error)
-            self._next_check[schedule.name] = now + round(back_off(failures) * SECOND)
+            self._next_check[schedule.name] = now + round(backoff.left(failed_at) * SECOND)
             return False
         return True
 

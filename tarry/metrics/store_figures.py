@@ -20,6 +20,7 @@ from tarry.store.base import Store
 from tarry.store.history.sums import Place
 from tarry.store.shards.shard import public_url
 from tarry.store.shards.sharded import ShardedStore
+from tarry.store.shared.backoff import OutageLog
 
 log = logging.getLogger("tarry.metrics")
 
@@ -72,6 +73,7 @@ class FiguresReader:
         self._totals = totals or CachedRead(lambda: read_totals(store())).read
         self._facts = CachedRead(lambda: _read_facts(store(), app))
         self._pings = CachedRead(self._ping)
+        self._outage = OutageLog(log, "/metrics has the figures of the store again")
         self._lock = threading.Lock()
         self._reading: Future[StoreReading] | None = None
         self._answered: Mapping[str, float | None] | None = None
@@ -105,11 +107,14 @@ class FiguresReader:
             return StoreReading(pings, None)
         try:
             facts = self._facts.read()
-            return StoreReading(pings, StoreFigures(self._look(), self._totals(), *facts))
+            figures = StoreFigures(self._look(), self._totals(), *facts)
         except StoreError as error:
-            log.warning("/metrics is without the figures of the store: %s", error)
+            if self._outage.fail(time.monotonic()):
+                log.warning("/metrics is without the figures of the store: %s", error)
             # A store whose jobs cannot be counted is of no use, though it answers.
             return StoreReading(dict.fromkeys(pings), None)
+        self._outage.end()
+        return StoreReading(pings, figures)
 
     def _ping(self) -> dict[str, float | None]:
         """Never raises a StoreError: that a store does not answer is what is asked."""

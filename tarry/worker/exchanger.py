@@ -88,7 +88,7 @@ class Exchanger:
         self._early = EarlyClaim(store, owner, lease, plan)
         self.steps = StepSaver(store, owner, clock.now, marks.wake)
         marks.steps = self.steps
-        self._store_backoff, self._part_backoff = Backoff(), Backoff()
+        self._store_backoff, self._part_backoff = Backoff(log), Backoff(log, "all stores are back")
         """For the store as a whole, and for the shards that are away."""
         self.leases = HeldLeases(store, owner, self.held, clock, lease, lambda: bool(self._store_backoff.tries))
         self._error = ""
@@ -212,7 +212,7 @@ class Exchanger:
         except Exception as error:
             self._handle_strange(error, now)
             return None
-        self._store_backoff.succeed()
+        self._store_backoff.succeed(now)
         self._record(changes, answer, moment)
         self._postpone(answer, now)
         self.unsettled.clear()
@@ -341,7 +341,7 @@ class Exchanger:
         self.postponed += [self.unsettled[at] for at in answer.missing]
         self._error = answer.away
         if not answer.away:
-            self._part_backoff.succeed()
+            self._part_backoff.succeed(now)
         elif not self._part_backoff.left(now) and self._part_backoff.fail(now):
             log.error("%s; holding %s for it, trying again", answer.away, quantity(len(self.postponed)))
 

@@ -36,7 +36,7 @@ class HeldLeases:
     ) -> None:
         self._store, self._owner, self._held, self._clock, self._lease = store, owner, held, clock, lease
         self._is_away = is_away
-        self._backoff = Backoff()
+        self._backoff = Backoff(log, "leases are extended again")
         self.extended_at = 0
         """When the lease of all held jobs was last extended or new, by `elapsed`: before the call that did it."""
         self._extended_at = 0.0
@@ -94,7 +94,7 @@ class HeldLeases:
 
     def _note_failure(self, error: StoreError) -> None:
         # While the whole store is away, that is in the log already.
-        if self._backoff.fail(time.monotonic()) and not self._is_away():
+        if self._backoff.fail(time.monotonic(), is_known=self._is_away()):
             log.warning("leases not extended: %s", error)
 
     def _note_kill_reasons(self, taken: Iterable[Running]) -> None:

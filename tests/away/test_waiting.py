@@ -1,4 +1,5 @@
-"""Whoever waits for a store that is away costs next to nothing and says so seldom, however the store is away."""
+"""Whoever waits for a store that is away costs next to nothing and says so seldom, however the store is away; and says
+when it is back."""
 
 import os
 import subprocess
@@ -33,7 +34,10 @@ class Outages:
     """Two servers, and every manner of being away, all at once: whoever waits uses no CPU that another would need."""
 
     def __init__(self, kind: type[Server], directory: Path) -> None:
-        self.killed, self.stopped = (kind(directory / f"away-{kind.__name__.lower()}-{number}") for number in (1, 2))
+        # What waits for a job fails once the job is lost.
+        options = ("--appendonly", "yes") if kind is RedisServer else ()
+        names = (f"away-{kind.__name__.lower()}-{number}" for number in (1, 2))
+        self.killed, self.stopped = (kind(directory / name, *options) for name in names)
         self.proxies: list[Proxy] = []
         self.urls: dict[str, str] = {}
 
@@ -55,6 +59,13 @@ class Outages:
         silent.is_silent()
         self.killed.kill()
         self.stopped.halt()
+
+    def end_outages(self) -> None:
+        """All are back."""
+        self.killed.start()
+        self.stopped.resume()
+        for proxy in self.proxies:
+            proxy.passes()
 
     def end(self) -> None:
         """Nothing is left."""
@@ -98,6 +109,10 @@ class Waiter:
         """What it has said up to now."""
         return self._log.read_text().splitlines()
 
+    def knows_that_it_is_back(self) -> bool:
+        """Its last word is not that the store is away."""
+        return any(said in self.lines()[-1] for said in (" after ", "forwarded "))
+
     def cpu(self) -> float:
         """Seconds that it has used up to now."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -128,6 +143,8 @@ def test_who_waits_uses_next_to_nothing_and_says_little(outages: Outages, tmp_pa
         said = {waiter.kind: len(waiter.lines()) - before[waiter.kind] for waiter in waiters}
         # Who waits for an answer as long as it may has nothing to say before.
         until(lambda: all(len(waiter.lines()) > before[waiter.kind] for waiter in waiters), 30)
+        outages.end_outages()
+        until(lambda: all(waiter.knows_that_it_is_back() for waiter in waiters), 30)
     finally:
         for waiter in waiters:
             waiter.end()

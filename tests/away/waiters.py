@@ -3,6 +3,7 @@
 Says `ready` on its output once it waits, and logs to its error output. It is killed by whoever started it.
 """
 
+import asyncio
 import logging
 import sys
 import tempfile
@@ -15,8 +16,11 @@ from tarry.alert.alarms import AlarmStorage
 from tarry.alert.monitor import Monitor, MonitoredApp
 from tarry.alert.settings import AlertSettings
 from tarry.config import Config
+from tarry.door.claim_loop import ClaimLoop
+from tarry.door.takers import Ticket
 from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import HostEntry
+from tarry.model.lifecycle import DEFAULT
 from tarry.store.hosts import Host
 from tarry.worker.worker import Worker, WorkerSettings
 
@@ -103,6 +107,16 @@ def limits(app: App) -> None:
     ticking(keeper)
 
 
+def claims(app: App) -> None:
+    """The part of a server that other programs take jobs from, while one of them waits for a job."""
+    store = app.open_store(durable=False)
+    loop = asyncio.new_event_loop()
+    claims = ClaimLoop(store, loop, lambda task, queue: DEFAULT, list)
+    claims.wait(Ticket(["none"], 1, None, lambda answer: None, claims.forget))
+    ready()
+    loop.run_forever()
+
+
 def alerts(app: App) -> None:
     watched = MonitoredApp("it", lambda: (app.open_store(durable=False), True), dict, lambda: [1])
     monitor = Monitor(watched, AlertSettings.of(Config()), lambda to, message: None, NoStorage())
@@ -113,7 +127,7 @@ def alerts(app: App) -> None:
 
 
 KINDS: dict[str, Callable[[App], None]] = {
-    kind.__name__: kind for kind in (worker, busy_worker, keeper, result, follow, outbox, limits, hosts, alerts)
+    kind.__name__: kind for kind in (worker, busy_worker, keeper, result, follow, outbox, limits, hosts, claims, alerts)
 }
 
 

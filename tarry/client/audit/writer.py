@@ -45,7 +45,7 @@ class ActWriter:
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._is_closed = False
-        self._backoff = Backoff()
+        self._backoff = Backoff(log, "acts come to the log of acts again")
         self._minute, self._refused = 0, Counter[str]()
         self.left_out = 0
         """Acts that never came to the store."""

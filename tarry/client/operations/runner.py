@@ -52,7 +52,7 @@ class OperationRunner:
         self._used: Client | None = None
         self._news = threading.Event()
         self._closed = False
-        self._backoff = Backoff()
+        self._backoff = Backoff(log, "operations go on")
         self._thread = threading.Thread(target=self._run, name="tarry-operations", daemon=True)
 
     @property

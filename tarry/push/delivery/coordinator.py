@@ -104,7 +104,7 @@ class DeliveryCoordinator:
         self._lock = threading.Lock()
         self._wake, self._closed = threading.Event(), False
         self._thread: threading.Thread | None = None
-        self._backoff = Backoff()
+        self._backoff = Backoff(log, "HTTP tasks: the store is back")
 
     def find(self, name: str) -> Task[Any, Any] | None:
         """The HTTP task of that name, if it was registered since. The pump asks for tasks that it does not know."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
 from tarry.store.base import Diagnostic, Store
-from tarry.store.shared.backoff import LEASE_GRACE, back_off, jitter
+from tarry.store.shared.backoff import LEASE_GRACE, OutageLog, back_off, jitter
 from tarry.store.shared.deadline import left, until
 from tarry.store.shared.masking import is_astray, mask_password
 from tarry.store.shared.wakeup.sleeper import JoinedWakeup, Wakeup
@@ -26,8 +26,6 @@ from tarry.store.shared.wakeup.sleeper import JoinedWakeup, Wakeup
 Answer = TypeVar("Answer")
 
 log = logging.getLogger("tarry.store")
-LOG_EVERY = 60.0
-"""Seconds between two lines in the log about the same store that is away."""
 WHERE = frozenset(
     {"db", "dbname", "database", "schema", "prefix", "host", "hostaddr", "port", "unix_socket", "service"}
 )
@@ -58,7 +56,8 @@ class Shard:
         # Two locks: opening may last as long as the store's time limit, and `mark_away` must not wait for it.
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._away_reason = ""
-        self._away_since = self._logged_at = 0.0
+        self._away_since = 0.0
+        self._outage = OutageLog(log, f"{self.url} is back")
         self._failures = 0
         self._refuses_until = self._heard_at = 0.0
         self._closed = threading.Event()
@@ -152,9 +151,7 @@ class Shard:
             self._away_reason = str(error)
             self._failures += 1
             self._away_since = time.monotonic()
-            # A store that comes and goes must not fill the log.
-            if self._failures == 1 or self._away_since - self._logged_at > LOG_EVERY:
-                self._logged_at = self._away_since
+            if self._outage.fail(self._away_since):
                 log.error("%s is away: %s", self.url, error)
             threading.Thread(target=self._reconnect, name="tarry-shard", daemon=True).start()
 
@@ -188,17 +185,17 @@ class Shard:
 
     def _log_still_away(self, error: Exception) -> None:
         self._away_reason = str(error) or type(error).__name__
-        if time.monotonic() - self._logged_at > LOG_EVERY:
-            self._logged_at = time.monotonic()
+        if self._outage.fail(time.monotonic()):
             log.error(
                 "%s is still away: %s", self.url, error, exc_info=None if isinstance(error, StoreError) else error
             )
 
     def _mark_back(self) -> None:
         self.joined_at = time.monotonic()
+        # Before calls are sent again: one that fails at once begins a new outage.
+        self._outage.end(self.joined_at)
         self.join_count += 1
         self._away_reason = ""
-        log.info("%s is back after %.1f s", self.url, self.joined_at - self._away_since)
 
     def _open(self) -> None:
         with self._opening:

@@ -1,7 +1,9 @@
-"""How long to wait for a store that is away, and for the owners that could not reach it."""
+"""How long to wait for a store that is away, and for the owners that could not reach it; and what is logged of that."""
 
+import logging
 import math
 import random
+import time
 
 # Its own generator: a thread in the background must not change the random numbers of a program that seeded `random`.
 _chance = random.Random()
@@ -29,31 +31,62 @@ SAY_FIRST, SAY_AGAIN = 10.0, 60.0
 """Seconds after the last line in the log until a new outage is logged, and until a lasting one is logged again."""
 
 
+class OutageLog:
+    """When to log that something is away, and the line that it is back.
+
+    log, back: where and how that line begins, as in `the store is back`; without a log there is no such line.
+    """
+
+    def __init__(self, log: logging.Logger | None = None, back: str = "") -> None:
+        self._log, self._back = log, back
+        self._since: float | None = None
+        """When the outage began; None: there is none."""
+        self._said = -math.inf
+        self._is_said = False
+        """The log has this outage."""
+
+    def fail(self, now: float, is_known: bool = False) -> bool:
+        """It is away, at `now` by time.monotonic(). Returns whether to log it: once in so many seconds, however often
+        it fails. is_known: the log has it already, from another."""
+        if self._since is None:
+            self._since = now
+        if is_known or now - self._said < (SAY_AGAIN if self._is_said else SAY_FIRST):
+            return False
+        self._said, self._is_said = now, True
+        return True
+
+    def end(self, now: float | None = None) -> None:
+        """It is back. Logs that, with how long it was away, if the log has that it was."""
+        if self._is_said and self._log is not None and self._since is not None:
+            # After each line that it is away at most one, so these are as few as those.
+            self._log.info("%s after %.1f s", self._back, (time.monotonic() if now is None else now) - self._since)
+        self._since, self._is_said = None, False
+
+
 class Backoff:
-    """The tries to reach a store that is away: when the next is due, and whether to log that one failed."""
+    """The tries to reach a store that is away: when the next is due, and whether to log that one failed. log, back: as
+    for `OutageLog`."""
 
     # The pause is a moment (`again`) and not a sleep, so that an early wake-up does not shorten it.
 
-    def __init__(self) -> None:
+    def __init__(self, log: logging.Logger | None = None, back: str = "the store is back") -> None:
         self.tries = 0
         """How many failed in a row."""
         self.again = 0.0
         """The moment of time.monotonic() before which nothing is tried."""
-        self._said = -math.inf
+        self._outage = OutageLog(log, back)
 
-    def fail(self, now: float) -> bool:
-        """One more try has failed, at `now` by time.monotonic(). Returns whether to log it: once in so many seconds,
-        however often it fails."""
+    def fail(self, now: float, is_known: bool = False) -> bool:
+        """One more try has failed, at `now` by time.monotonic(). Returns whether to log it, as `OutageLog.fail`."""
         self.tries += 1
         self.again = now + back_off(self.tries)
-        says = now - self._said >= (SAY_FIRST if self.tries == 1 else SAY_AGAIN)
-        if says:
-            self._said = now
-        return says
+        return self._outage.fail(now, is_known)
 
-    def succeed(self) -> None:
-        """The store answers."""
-        self.tries, self.again = 0, 0.0
+    def succeed(self, now: float | None = None) -> None:
+        """The store answers. Logs that, as `OutageLog.end`."""
+        if self.tries:
+            self.tries, self.again = 0, 0.0
+            self._outage.end(now)
 
     def left(self, now: float) -> float:
         """Seconds until the next try; 0: now."""
