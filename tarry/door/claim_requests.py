@@ -28,6 +28,8 @@ class ChangeRequest(Struct, eq=False):
     reply: Reply
     outcome: Outcome | None = None
     """How an attempt ended: for the log and the hooks; None: it has not."""
+    epoch: int = 0
+    """The attempt, if a program outside says that it has ended; 0: another request."""
     tries: int = 0
 
 

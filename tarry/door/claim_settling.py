@@ -21,7 +21,7 @@ from tarry.errors import NotHeld, StoreError, StoreUnavailable
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.store import ids
+from tarry.store import ids, kept_places
 from tarry.store.base import Exchange, Store
 from tarry.store.shared.partial_result import partial_result
 from tarry.tasks.lazy_asyncio import asyncio
@@ -100,6 +100,7 @@ class Settler:
         found, now = self._find(requests), self._clock.now()
         prepared: list[PreparedChange] = []
         attempts: list[tuple[AttemptRequest, Job]] = []
+        ended: list[tuple[bytes, int]] = []
         for request, job in found:
             try:
                 if isinstance(request, ChangeRequest):
@@ -110,7 +111,10 @@ class Settler:
             except Exception as error:
                 # Also a fault of a rule: it must not end the thread.
                 self._replies.add(request.reply, error)
+                if isinstance(request, ChangeRequest) and request.epoch and isinstance(error, NotHeld):
+                    ended.append((request.id, request.epoch))
         self._do_attempts(attempts, now)
+        self._free_places(ended, now)
         return prepared
 
     def record(self, prepared: Sequence[PreparedChange], answer: Exchange) -> list[ChangeRequest]:
@@ -177,6 +181,12 @@ class Settler:
             self._try(some, lambda: self._extend(owner, lease, some, now))  # noqa: B023
         for owner, those in reports.items():
             self._try(those, lambda: self._report(owner, those))  # noqa: B023
+
+    def _free_places(self, ended: Sequence[tuple[bytes, int]], now: int) -> None:
+        """Others may have ended the jobs before these attempts. Then they kept places under limits until now."""
+        # Else they end with their leases.
+        with contextlib.suppress(StoreError):
+            kept_places.free_outside(self._store, ended, now)
 
     def _try(self, requests: Sequence[AttemptRequest], call: Callable[[], None]) -> None:
         try:

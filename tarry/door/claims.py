@@ -113,7 +113,7 @@ class Claims:
             return lifecycle.after(job, outcome, self._client.rules(job.task, job.queue), now, loop.clock.unsure)
 
         future: asyncio.Future[tuple[Job, Change]] = asyncio.get_running_loop().create_future()
-        self._ask(ChangeRequest(id, rule, _resolver(future), outcome))
+        self._ask(ChangeRequest(id, rule, _resolver(future), outcome, epoch))
         return await future
 
     async def extend(self, id: bytes, epoch: int, lease: int, allows: Allows = lambda queue: True) -> None:

@@ -24,7 +24,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.quantity import quantity
-from tarry.store import owner
+from tarry.store import kept_places, owner
 from tarry.store.apply_each import apply_each
 from tarry.store.base import Store
 from tarry.store.history.history import TAKEN_AT_ONCE
@@ -97,6 +97,7 @@ class Keeper:
     def _register_chores(self, forward: Callable[[], None] | None) -> None:
         self.register_chore(1.0, self.rescue_overdue)
         self.register_chore(2.0, self.rescue_dead)
+        self.register_chore(2.0, self.free_places)
         self.register_chore(PRUNE_EVERY, self.prune)
         self.register_chore(1.0, self.redeclare_limits)
         self.register_chore(RECOUNT_EVERY, self.recount)
@@ -197,6 +198,12 @@ class Keeper:
             self._recover(lambda: self._store.reclaim(self._clock.now(), name, _BATCH), None)  # noqa: B023
         if away:
             raise away
+
+    def free_places(self) -> None:
+        """Frees the places under limits of attempts that went on after a cancel, once their leases have run out or
+        their process is gone."""
+        if not self._expired_leases.is_patient:
+            kept_places.free_over(self._store, self._clock.now(), owner.is_dead)
 
     def prune(self) -> None:
         """Deletes finished jobs that were kept long enough or take too much space. One host does it for all."""

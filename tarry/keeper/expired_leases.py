@@ -42,17 +42,22 @@ class ExpiredLeases:
         """Treats no lease as over for a while."""
         self._patient_until = elapsed() + round(LEASE_GRACE * SECOND)
 
+    @property
+    def is_patient(self) -> bool:
+        """Whether no lease counts as over now."""
+        return elapsed() < self._patient_until
+
     def find_jobs(self) -> list[Job]:
         """The jobs to recover. StoreError; PartlyUnavailable has the jobs of the stores that are available."""
         self._notice_a_gap()
-        if elapsed() < self._patient_until:
+        if self.is_patient:
             return []
         found, away = partial_result(self._find)
         if found:
             # Measure the clock again before a job is taken from its owner.
             self._clock.measure()
         self._notice_a_jump()
-        if elapsed() < self._patient_until:
+        if self.is_patient:
             found = []
         elif found:
             # Found again, by the clock as measured just now.

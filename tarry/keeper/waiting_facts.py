@@ -18,7 +18,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import UNKNOWN_TASK
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit, waiting_lane
-from tarry.store import ids
+from tarry.store import ids, kept_places
 from tarry.store.base import Store
 from tarry.store.hosts import list_hosts
 from tarry.store.shared.partial_result import partial_result
@@ -72,7 +72,8 @@ def read_facts(store: Store, job: Job, now: int, is_listed: bool, endpoint: Endp
 
 
 def running_jobs(reader: StoreReader, now: int) -> Iterator[Job]:
-    """The jobs that run, worker by worker, of the first workers by name; at most `MOST_RUNNING`."""
+    """The jobs that run, worker by worker, of the first workers by name; at most `MOST_RUNNING`. Then the jobs that
+    others have ended and whose attempts go on, as far as limits count these."""
     left = MOST_RUNNING
     for owner in islice(sorted(reader.ask(reader.store.owners)), MOST_OWNERS):
         # As many of each as a store gives at once. Asked at once, so that the loop variables are these.
@@ -81,6 +82,17 @@ def running_jobs(reader: StoreReader, now: int) -> Iterator[Job]:
         left -= len(jobs)
         if not left:
             return
+    yield from _jobs_with_places(reader, now, left)
+
+
+def _jobs_with_places(reader: StoreReader, now: int, most: int) -> Iterator[Job]:
+    found = list(islice(reader.ask(lambda: reader.store.kv_list(kept_places.PREFIX)).items(), most))
+    attempts = [kept_places.attempt_of(name) for name, _ in found]
+    jobs = reader.ask(lambda: reader.store.get([id for id, _, _ in attempts]))
+    for (id, _, owner), (_, value), job in zip(attempts, found, jobs, strict=True):
+        place = kept_places.decode(value)
+        since = now if job is None else job.state_since
+        yield Job(id, place.task, b"", place.queue, owner=owner, state_since=since, lane=place.lane)
 
 
 def limit_holders(running: Iterable[Job], name: str, lane: str | None = None) -> list[LimitHolder]:

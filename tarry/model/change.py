@@ -53,6 +53,8 @@ class Change(Struct, frozen=True, gc=False):
     """The worker that ran the job when it was seen; empty for a job that does not run."""
     attempts: bytes | None = None
     """The record of the job's attempts, with the one that this ends; None: unchanged, as at an ordinary end."""
+    keeps_places: bool = False
+    """Others end the job while its attempt goes on: that keeps its places under limits (`store/kept_places.py`)."""
     # The last five are not for the job. Stores that group changes which are alike leave them out.
     counts: int = UNCOUNTED
     """As what it counts in the history, if it is made."""

@@ -208,12 +208,13 @@ def run_now(job: Job, now: int) -> Change:
 
 
 def cancel(job: Job, rules: Rules, now: int, reason: str = "", kind: str = "Cancelled") -> Change:
-    """The job is no longer wanted. In the store a running job ends at once; its worker then learns of it and stops."""
+    """The job is no longer wanted. In the store a running job ends at once; its worker then learns of it and stops.
+    Until then the attempt keeps its places under limits."""
     refusals.refuse_by_flow(job)
     for state in (State.DONE, State.DEAD, State.CANCELLED):
         refusals.refuse_in(job, state, f"it is {state} already")
     note = outcome_note(kind, reason)
-    change = _finished(job, State.CANCELLED, rules, now, note)
+    change = replace(_finished(job, State.CANCELLED, rules, now, note), keeps_places=job.state is RUNNING)
     return _recorded(job, change, attempts.CANCELLED, now, note) if job.state is RUNNING else change
 
 
@@ -357,7 +358,7 @@ def _finished(
     target = to if keep else None
     change = Change(
         job.id, job.state, job.epoch, target, now, None, failures, crashes, now + keep, text, None, None, None,
-        key_held_until, None, job.owner, None, _COUNTED_AS[to], job, status,
+        key_held_until, None, job.owner, None, False, _COUNTED_AS[to], job, status,
     )  # fmt: skip
     return flow_rules.end_of_node(job, to, change) if is_node(job.id) else change
 

@@ -13,8 +13,9 @@ The promises hold for every store and are proved by `conformance`:
    `PROMOTED_AT_ONCE` due jobs ready, the earliest first.
 6. The cost of a claim does not grow with the number of jobs that wait, are scheduled or are finished.
 7. Any bytes survive in a body and a note.
-8. Of a queue, a task or a key of a task no more jobs run at once, or start in any period, than its limit allows. Jobs
-   that a limit holds back do not delay other jobs, and each key of a task gets its turn.
+8. Of a queue, a task or a key of a task no more jobs run at once, or start in any period, than its limit allows; what
+   was cancelled counts until its attempt has ended. Jobs that a limit holds back do not delay other jobs, and each key
+   of a task gets its turn.
 """
 
 from abc import ABC, abstractmethod
@@ -224,7 +225,8 @@ class Store(ABC):
         """Makes each change whose job still has (was, epoch, owner), each whole; returns for each whether it was made.
 
         Changes of one job are made in their order; changes of different jobs in any order.
-        A change that would let two jobs of a task hold the same key is not made.
+        A change that would let two jobs of a task hold the same key is not made. A change with `keeps_places` leaves
+        what limits count, until an outcome of the same attempt comes, which is not valid (`store/kept_places.py`).
         """
         # Also without changes: `tarry top` asks so whether the store is still there.
         return self.exchange(changes, (), 0, "", 0, now).valid
@@ -320,8 +322,9 @@ class Store(ABC):
 
     @abstractmethod
     def recount(self, now: int) -> int:
-        """Counts anew, from the running jobs, how far each limit is used; returns how many levels were wrong. The times
-        of rates stay, unless the clock was set back: then jobs must not wait until the old time comes again."""
+        """Counts anew, from running jobs and kept places, how far each limit is used; returns how many levels were
+        wrong. The times of rates stay, unless the clock was set back: then jobs must not wait until the old time comes
+        again."""
         # Without this, a level that is wrong for whatever reason would hold back jobs for ever.
 
     @abstractmethod

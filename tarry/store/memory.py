@@ -23,16 +23,14 @@ from tarry.store.flows.memory import MemoryFlows
 from tarry.store.history.journal import record_of_changes, record_of_new
 from tarry.store.history.memory import MemoryHistory
 from tarry.store.memory_index import JobIndex, MemoryRooms, NamedValues, Rank, claim_job, position, rank
+from tarry.store.memory_limits import MemoryLimits
 from tarry.store.shared.admission import admit
 from tarry.store.shared.lanes import (
     Levels,
-    count_by_level,
     earliest,
     lane_level,
-    limit_name,
     merge_lines,
     take_in_turn,
-    wrong_levels,
 )
 from tarry.store.shared.wakeup.hub import WakeupHub
 from tarry.store.shared.wakeup.sleeper import Wakeup
@@ -57,8 +55,8 @@ class MemoryStore(Store):
         self._paused: set[str] = set()
         self._hub = WakeupHub()
         self._cells = NamedValues()
-        self._limits: dict[str, Limit] = {}
-        self._levels: dict[str, Level] = {}
+        self._limiting = MemoryLimits(self._leases, self._cells)
+        self._limits, self._levels = self._limiting.limits, self._limiting.levels
         self._turns: dict[str, str] = {}
         self.history: MemoryHistory = MemoryHistory()
         self.waiting = MemoryWaiting(self._lock, self._index)
@@ -159,19 +157,13 @@ class MemoryStore(Store):
         )
 
     def _start(self, jobs: Sequence[Job], owner: str, now: int) -> list[Job]:
-        for name, count in count_by_level([(job.queue, job.task, job.lane) for job in jobs], self._limits).items():
-            level = self._levels.get(name, Level())
-            self._levels[name] = level.started(self._limits[limit_name(name)], count, now)
+        self._limiting.start(jobs, now)
         self._turns |= {job.task: job.lane for job in jobs if job.lane is not None}
         return [self._index.put(job.id, claim_job(job, owner, now)) for job in jobs]
 
-    def _end(self, job: Job, now: int) -> None:
-        """Gives back the job's place under its limits."""
-        for name in count_by_level([(job.queue, job.task, job.lane)], self._limits):
-            self._levels[name] = self._levels.get(name, Level()).ended(1)
-
     def _apply_all(self, changes: Sequence[Change], now: int) -> tuple[list[bool], bool]:
         valid = [self._apply(change, now) for change in changes]
+        self._limiting.free_kept(changes, valid)
         made = [change for change, good in zip(changes, valid, strict=True) if good]
         self.history.append(record_of_changes(made))
         self._hub.wake(*wake_reasons(made, bool(self._limits)))
@@ -183,7 +175,7 @@ class MemoryStore(Store):
             return False
         if change.to is None:
             if job.state is State.RUNNING:
-                self._end(job, now)
+                self._limiting.end(job, change, now)
             self._index.remove(job)
             return True
         new = change.apply_to(job)
@@ -194,7 +186,7 @@ class MemoryStore(Store):
         if new.key_held_until and self._index.find_holder(new, now) not in (None, job.id):
             return False
         if job.state is State.RUNNING:
-            self._end(job, now)
+            self._limiting.end(job, change, now)
         self._index.put(job.id, new)
         return True
 
@@ -326,25 +318,15 @@ class MemoryStore(Store):
                 self._limits[name] = limit
             # A limit that only changes keeps its levels: what runs is counted already.
             if not known or limit is None:
-                self._count_anew(name, limit)
+                self._assign_lanes_to_all()
+                self._limiting.count_anew(name, self._running())
             self._hub.wake(WakeReason.WORK)
 
-    def _count_anew(self, name: str, limit: Limit | None) -> None:
-        """Counts the running jobs for a new limit and gives jobs their lanes; or drops the levels of a lifted one."""
-        # Without a limit nothing is counted.
-        for level in [level for level in self._levels if limit_name(level) == name]:
-            self._levels[level] = Level(0, self._levels[level].next)
-            if limit is None:
-                del self._levels[level]
-        if limit is None:
-            return
+    def _assign_lanes_to_all(self) -> None:
         # A blocked job gets its lane when it is released.
         for job in [job for job in self._jobs.values() if not job.state.finished and job.state is not State.BLOCKED]:
-            if (lane := waiting_lane(job.task, job.lane, self._limits)) != job.lane:
+            if (lane := self._lane_of(job)) != job.lane:
                 self._index.put(job.id, replace(job, lane=lane))
-        running = count_by_level([(job.queue, job.task, job.lane) for job in self._running()], {name: limit})
-        for level, count in running.items():
-            self._levels[level] = Level(count, self._levels.get(level, Level()).next)
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         with self._lock:
@@ -352,14 +334,10 @@ class MemoryStore(Store):
 
     def recount(self, now: int) -> int:
         with self._lock:
-            jobs = [(job.queue, job.task, job.lane) for job in self._running()]
-            wrong = wrong_levels(jobs, self._limits, {name: level.running for name, level in self._levels.items()})
-            for name, running in wrong.items():
-                # Only the count: the time of a rate stays.
-                self._levels[name] = Level(running, self._levels.get(name, Level()).next)
+            wrong = self._limiting.recount(self._running())
             if wrong:
                 self._hub.wake(WakeReason.WORK)
-            return len(wrong)
+            return wrong
 
     def kv_list(self, prefix: str) -> dict[str, bytes]:
         with self._lock:

@@ -10,6 +10,7 @@ from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.killing import reason_for
+from tarry.store import kept_places
 from tarry.store.base import Store
 from tarry.store.shared.backoff import Backoff
 from tarry.tasks.running import Running
@@ -89,8 +90,18 @@ class HeldLeases:
             self._note_failure(error)
             return ()
         taken = [self._held[id] for id in lost if id in self._held]
+        if taken:
+            self._prolong_places(taken)
         self._note_kill_reasons(taken)
         return taken
+
+    def _prolong_places(self, taken: Iterable[Running]) -> None:
+        """While their code goes on, no other job may start in their place under a limit."""
+        attempts = [(running.job.id, running.job.epoch) for running in taken]
+        try:
+            kept_places.prolong(self._store, self._owner, attempts, self._lease, self._clock.now())
+        except StoreError as error:
+            log.debug("places under limits not kept for longer: %s", error)
 
     def _note_failure(self, error: StoreError) -> None:
         # While the whole store is away, that is in the log already.

@@ -386,8 +386,8 @@ class Pump:
         if not running.task.batch:
             self._runners[running.task.is_async].interrupt(running, CalledBack)
         elif self._buffer.discard(running):
-            # Not settled: the store says that it is not ours.
-            del self.held[running.job.id]
+            # The job is not ours, so nothing becomes of it; but it may have kept a place under a limit.
+            self._release((running,))
         else:
             self._call_back_member(running)
 

@@ -276,6 +276,26 @@ def test_a_cancel_reaches_the_taker(app: App) -> None:  # noqa: F811
     run(story())
 
 
+def test_a_taker_of_a_cancelled_job_keeps_its_place_until_it_is_done(app: App) -> None:  # noqa: F811
+    async def story() -> None:
+        store = app.client.store
+        store.limit("queue:php", Limit(1))
+        (job,) = put(app)
+        async with taking(app) as claims:
+            (got,) = await claims.claim(["php"], limit=1, lease=LEASE, wait=0)
+            assert await asyncio.to_thread(app.get(job.id).cancel)
+            with pytest.raises(NotHeld):
+                await claims.extend(got.id, got.epoch, LEASE)
+            with pytest.raises(JobNotFound):
+                await claims.settle(got.id, got.epoch, Returned(), lambda queue: False)
+            assert store.limits()["queue:php"][1].running == 1
+            with pytest.raises(NotHeld):
+                await claims.settle(got.id, got.epoch, Returned())
+            await until(lambda: store.limits()["queue:php"][1].running == 0)
+
+    run(story())
+
+
 def test_an_attempt_of_a_python_worker_is_none_of_theirs(app: App) -> None:  # noqa: F811
     async def story() -> None:
         (job,) = put(app)

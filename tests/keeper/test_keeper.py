@@ -484,3 +484,41 @@ def test_a_chore_that_fails_over_something_stored_stops_no_other(
     assert len(done) == 5
     assert keeper.chores_failed >= 1
     assert caplog.text.count("fail: a number") == 1
+
+
+def cancelled_under_a_limit(store: Store, clock: FakeClock, by: str) -> None:
+    store.limit("queue:default", Limit(1))
+    (job,) = claimed(store, clock, by)
+    assert store.apply([lifecycle.cancel(job, RETRYING, clock.now())], clock.now()) == [True]
+
+
+def places(store: Store) -> int:
+    return store.limits()["queue:default"][1].running
+
+
+def test_the_place_of_an_attempt_that_was_cancelled_ends_with_its_lease(
+    store: Store, clock: FakeClock, keeper: Keeper
+) -> None:
+    cancelled_under_a_limit(store, clock, "silent")
+    keeper.free_places()
+    assert places(store) == 1
+    clock.advance(LEASE / SECOND + 1)
+    keeper.free_places()
+    assert places(store) == 0
+    assert store.recount(clock.now()) == 0
+
+
+def test_the_place_of_an_attempt_that_was_cancelled_ends_with_its_process(
+    store: Store, clock: FakeClock, keeper: Keeper
+) -> None:
+    cancelled_under_a_limit(store, clock, f"{owner.host_scope()}:{2**22 + 1}:1:1")
+    keeper.tick()
+    assert places(store) == 0
+
+
+def test_after_an_outage_workers_have_time_to_keep_their_places(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    cancelled_under_a_limit(store, clock, "silent")
+    clock.advance(LEASE / SECOND + 1)
+    keeper._expired_leases.be_patient()
+    keeper.free_places()
+    assert places(store) == 1

@@ -9,8 +9,9 @@ from tarry.keeper.hosts import HostEntry
 from tarry.keeper.waiting_facts import read_facts
 from tarry.keeper.waiting_reasons import MOST_COUNTED, EndpointState, WaitingFacts, waiting_reasons
 from tarry.model import lifecycle
-from tarry.model.duration import MINUTE, SECOND
+from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
+from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Unknown
 from tarry.store import ids
@@ -86,6 +87,18 @@ def test_the_jobs_that_hold_a_limit_are_listed_once_it_is_reached(store: Store, 
     (use,) = facts(store, last).limits
     assert [(held.id, held.worker) for held in use.holders] == [(ids.text(one.id), "w-1"), (ids.text(two.id), "w-2")]
     assert [reason.kind for reason in waiting_reasons(facts(store, last))][-1] == "limit"
+
+
+@pytest.mark.parametrize("name", ["queue:default", "each:send"])
+@pytest.mark.parametrize("keep", [HOUR, 0])
+def test_what_was_cancelled_and_goes_on_is_listed_too(store: Store, name: str, keep: int) -> None:
+    store.limit(name, Limit(1))
+    *_, last = put(store, 2, lane="ann")
+    one = claim(store)
+    assert store.apply([lifecycle.cancel(one, Rules(keep_done=keep), store.time())], store.time()) == [True]
+    (use,) = facts(store, last).limits
+    assert use.level.running == 1
+    assert [(held.id, held.task, held.worker) for held in use.holders] == [(ids.text(one.id), "send", "w-1")]
 
 
 def test_a_limit_for_each_key_counts_the_jobs_of_that_key(store: Store) -> None:

@@ -143,7 +143,7 @@ def test_a_limit_that_waits_for_too_long_says_for_what(
     store: PostgresStore, theirs: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.insert_within(theirs, [job()])
-    monkeypatch.setattr("tarry.store.postgres.store.LONG_TIMEOUT", 1)
+    monkeypatch.setattr("tarry.store.postgres.limits.LONG_TIMEOUT", 1)
     with pytest.raises(
         errors.StoreBusy, match=f"the limit {TASK}t is not set: a transaction that enqueued has been open"
     ):

@@ -42,6 +42,7 @@ from tarry.store.conformance.lateness import Lateness
 from tarry.store.conformance.limiting import Limiting
 from tarry.store.conformance.losing import Losing
 from tarry.store.conformance.owning import Owning
+from tarry.store.conformance.place_keeping import PlaceKeeping
 from tarry.store.conformance.relimiting import Relimiting
 from tarry.store.conformance.timing import Timing
 from tarry.store.conformance.waking import Waking
@@ -56,6 +57,7 @@ class Conformance(
     Owning,
     Limiting,
     Relimiting,
+    PlaceKeeping,
     LaneAssignment,
     Waking,
     Losing,

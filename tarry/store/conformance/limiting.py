@@ -111,14 +111,6 @@ class Limiting(Promises):
         assert store.apply(changes, NOW) == [True] * count
         assert len(taken(store)) == count
 
-    def test_a_cancelled_job_makes_room(self, store: Store) -> None:
-        """A cancelled job gives back its place at once."""
-        store.limit(TASK, Limit(1))
-        put(store, 2, lane="")
-        (first,) = taken(store)
-        assert store.apply([lifecycle.cancel(first, DEFAULT, NOW)], NOW) == [True]
-        assert len(taken(store)) == 1
-
     def test_the_same_end_makes_room_once(self, store: Store) -> None:
         """A late or repeated change gives back nothing twice."""
         store.limit(TASK, Limit(1))

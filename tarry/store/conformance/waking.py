@@ -130,6 +130,17 @@ class Waking(Promises):
             settle(store, job, Returned())
             assert wakes(sleeper)
 
+    def test_the_late_outcome_of_a_cancelled_job_wakes_for_work(self, store: Store) -> None:
+        """Its attempt kept the job's place under a limit until then."""
+        with Sleepers(store) as sleepers:
+            store.limit("task:mail", Limit(1))
+            put(store, 2, lane="")
+            (job,) = taken(store)
+            assert store.apply([lifecycle.cancel(job, DEFAULT, NOW)], NOW) == [True]
+            sleeper = sleepers.listen(WORK)
+            assert store.apply([lifecycle.after(job, Returned(), DEFAULT, NOW)], NOW) == [False]
+            assert wakes(sleeper)
+
     def test_a_limit_that_is_raised_wakes_for_work(self, store: Store) -> None:
         """Raised from 0: the waiting jobs may start now, and do."""
         with Sleepers(store) as sleepers:

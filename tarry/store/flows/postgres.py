@@ -319,15 +319,20 @@ class PostgresFlows(SqlFlows):
         tables.flush()
         return living
 
-    def exchange(self, changes: Sequence[Change], packed: Callable[[Sequence[Change]], Row]) -> list[Row]:
+    def exchange(
+        self,
+        changes: Sequence[Change],
+        packed: Callable[[Sequence[Change]], Row],
+        rows_of: Callable[[str, Row], list[Row]],
+    ) -> list[Row]:
         """An exchange with changes that do something to flows, or whose jobs await a signal: its rows. packed: the
-        arguments of `exchange_v2` for changes."""
+        arguments of `exchange_v2` for changes. rows_of: runs a statement."""
         places = list(range(1, len(changes) + 1))
         while True:
             some = [changes[place - 1] for place in places]
             with translate_errors(self._pool.url):
                 values = *packed(some), *pack_effects(some)
-            *rows, end = self._rows(sql.EXCHANGE_NODES, values)
+            *rows, end = rows_of(sql.EXCHANGE_NODES, values)
             made, released = end[_MADE], end[_RELEASED]
             if released is not None:
                 return [*rows, (*end[:_MADE], places, *end[_MADE + 1 :])]

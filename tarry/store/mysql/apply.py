@@ -13,6 +13,7 @@ from msgspec import Struct
 from tarry.model.change import Change
 from tarry.model.job import FINISHED, State
 from tarry.model.limit import EACH, waiting_lane
+from tarry.store.kept_places import KeptPlace, given_up, job_keys, name_for
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.plain_ends import ChangePlan, is_plain_end, leave_running, lose_keys, write_ends
@@ -29,7 +30,7 @@ from tarry.store.mysql.sql import (
     note_literal,
     raw,
 )
-from tarry.store.shared.lanes import count_by_level
+from tarry.store.shared.lanes import JobKey, count_by_level
 from tarry.store.shared.state_codes import CODE, state_of
 
 RUNNING = State.RUNNING
@@ -80,7 +81,9 @@ class Applying:
             for change in made:
                 self._follow(change)
             ids = {change.id for change in made}
-            valid += [change.id in ids for change in batch]
+            good = [change.id in ids for change in batch]
+            left += self._free_places(given_up(batch, good))
+            valid += good
         return valid, left
 
     def _look(self, before: Sequence[str], ids: Sequence[bytes]) -> None:
@@ -147,7 +150,8 @@ class Applying:
         self._take_keys(kept, plan)
         write_ends([change for change in kept if is_plain_end(change)], plan)
         self._write([change for change in kept if not is_plain_end(change)], plan)
-        self._lower([change.id for change in ran], plan)
+        self._lower([self._job_key(change) for change in ran if not change.keeps_places], plan)
+        self._keep_places([change for change in ran if change.keeps_places], plan)
         self._come_to_wait([change for change in kept if change.to in WAITING], plan)
 
     def _leave_waiting(self, changes: Sequence[Change], plan: ChangePlan) -> None:
@@ -211,19 +215,15 @@ class Applying:
         if change.was.finished:
             seen.lane = _lane_anew(seen, self._settings)
 
-    def _lower(self, ids: Sequence[bytes], plan: ChangePlan) -> None:
+    def _job_key(self, change: Change) -> JobKey:
+        seen = self._seen[change.id]
+        lane = None if seen.lane is None else seen.lane.decode("utf-8", "replace")
+        return seen.queue.decode("utf-8", "replace"), seen.task.decode("utf-8", "replace"), lane
+
+    def _lower(self, jobs: Sequence[JobKey], plan: ChangePlan) -> None:
         """Lowers the levels of limits by these attempts, which have ended, and opens their lanes."""
         if not self._settings.limits:
             return
-        ended = [self._seen[id] for id in ids]
-        jobs = [
-            (
-                one.queue.decode("utf-8", "replace"),
-                one.task.decode("utf-8", "replace"),
-                None if one.lane is None else one.lane.decode("utf-8", "replace"),
-            )
-            for one in ended
-        ]
         for name, count in sorted(count_by_level(jobs, self._settings.limits).items()):
             where = f"WHERE name = {sql.text(name)}"
             # A level that was too low stays at 0; `recount` corrects wrong ones.
@@ -231,6 +231,31 @@ class Applying:
         limited = ((task, lane) for _, task, lane in jobs if lane is not None and EACH + task in self._settings.limits)
         for statement in open_lanes.reopen_statements(self._link, limited):
             plan.add(statement)
+
+    def _keep_places(self, changes: Sequence[Change], plan: ChangePlan) -> None:
+        """Keeps what levels count of these attempts, which go on."""
+        for change in changes:
+            if count_by_level([key := self._job_key(change)], self._settings.limits):
+                owner = sql.text(change.owner)
+                leased = self._link.rows(f"SELECT until FROM tarry_owner WHERE name = {owner}")
+                place = KeptPlace(int(leased[0][0]) if leased else self._now, *key)
+                values = f"{sql.text(name_for(change))}, {raw(place.encode())}"
+                plan.add(f"INSERT INTO tarry_cell VALUES ({values}) ON DUPLICATE KEY UPDATE value = VALUES(value)")
+
+    def _free_places(self, names: Sequence[str]) -> list[str]:
+        """The statements that remove the kept places of these names, as far as there are any, and lower the levels that
+        count them."""
+        # Under limits only the transaction that has the turn changes places, so nobody else frees these.
+        if not names or not self._settings.limits:
+            return []
+        where = f"WHERE name IN ({id_list(name.encode() for name in names)})"
+        values = [bytes(value) for (value,) in self._link.rows(f"SELECT value FROM tarry_cell {where}")]
+        if not values:
+            return []
+        plan = ChangePlan()
+        plan.add(f"DELETE FROM tarry_cell {where}")
+        self._lower(job_keys(values), plan)
+        return plan.statements
 
 
 def _group(pairs: Iterable[tuple[str, bytes]]) -> Iterable[tuple[str, list[bytes]]]:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from tarry.model.limit import QUEUE, Level, Limit
+from tarry.store.kept_places import PREFIX, job_keys
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.claim import into_lanes
 from tarry.store.mysql.lane_reader import NOT_EACH
@@ -16,6 +17,8 @@ from tarry.store.shared.lanes import JobKey, count_by_level, wrong_levels
 
 # STRAIGHT_JOIN: running jobs are few, and are looked up in the large table, not the other way round.
 _ALL_RUNNING = "SELECT j.queue, j.task, j.lane FROM tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id"
+
+_ALL_KEPT = f"SELECT value FROM tarry_cell WHERE name LIKE '{PREFIX}%'"
 
 
 def change_limit(link: MysqlConnection, name: str, limit: Limit) -> bool:
@@ -64,8 +67,13 @@ def _move_running_into_lanes(link: MysqlConnection, task: str) -> None:
 def _count_running(link: MysqlConnection, name: str, limit: Limit) -> None:
     kind, _, which = name.partition(":")
     column = "queue" if f"{kind}:" == QUEUE else "task"
-    rows = link.rows(f"{_ALL_RUNNING} WHERE j.{column} = {text(which)}")
-    _write_running(link, count_by_level(map(_job_key, rows), {name: limit}))
+    running, kept = link.run(f"{_ALL_RUNNING} WHERE j.{column} = {text(which)}", _ALL_KEPT)
+    _write_running(link, count_by_level(_counted(running.rows, kept.rows), {name: limit}))
+
+
+def _counted(running: Sequence[Any], kept: Sequence[Any]) -> list[JobKey]:
+    """What levels count: running jobs and kept places, of these rows."""
+    return [*map(_job_key, running), *job_keys(bytes(value) for (value,) in kept)]
 
 
 def _job_key(row: Sequence[Any]) -> JobKey:
@@ -88,9 +96,11 @@ def find_wrong_levels(link: MysqlConnection) -> dict[str, int]:
     limits = limits_of(link.rows(LIMITS))
     if not limits:
         return {}
-    levels, running = link.run("SELECT name, running FROM tarry_level", _ALL_RUNNING)
+    levels, running, kept = link.run("SELECT name, running FROM tarry_level", _ALL_RUNNING, _ALL_KEPT)
     return wrong_levels(
-        map(_job_key, running.rows), limits, {name.decode("utf-8", "replace"): count for name, count in levels.rows}
+        _counted(running.rows, kept.rows),
+        limits,
+        {name.decode("utf-8", "replace"): count for name, count in levels.rows},
     )
 
 

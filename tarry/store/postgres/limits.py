@@ -1,14 +1,20 @@
 """Sets, lifts and recounts limits, and keeps the rooms of bounded queues; each within one transaction of its caller."""
 
+import time
 from collections.abc import Sequence
 
 import msgspec
 import psycopg
 
+from tarry.errors import StoreBusy
+from tarry.model.change import Change
 from tarry.model.limit import QUEUE, Level, Limit
+from tarry.store.kept_places import KeptPlace, job_keys, name_for, name_of
 from tarry.store.postgres import open_lanes, sql
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres.connection import PostgresConnection
+from tarry.store.postgres.pool import LONG_TIMEOUT, PostgresPool
+from tarry.store.shared.backoff import jitter
 from tarry.store.shared.lanes import count_by_level, decode_limit
 
 
@@ -29,6 +35,20 @@ def change_limit(link: PostgresConnection, schema: str, name: str, limit: Limit)
 
 class NotAlone(Exception):
     """Another transaction that inserted, claimed or changed jobs is still open."""
+
+
+def set_limit_alone(pool: PostgresPool, schema: str, name: str, limit: Limit | None) -> None:
+    """Sets or lifts a limit. StoreBusy: a transaction that enqueued stays open for too long."""
+    until = time.monotonic() + LONG_TIMEOUT
+    while time.monotonic() < until:
+        try:
+            return pool.call_long(lambda connection: set_limit(connection, schema, name, limit))
+        except NotAlone:
+            time.sleep(jitter(0.3))  # meanwhile the others go on
+    raise StoreBusy(
+        f"{pool.url.shown}: the limit {name} is not set: a transaction that enqueued has been open for over"
+        f" {LONG_TIMEOUT} s; see pg_stat_activity, end it, and set the limit again"
+    )
 
 
 def set_limit(link: PostgresConnection, schema: str, name: str, limit: Limit | None) -> None:
@@ -54,6 +74,35 @@ def set_limit(link: PostgresConnection, schema: str, name: str, limit: Limit | N
     levels = count_by_level([(queue, task, lane) for queue, task, lane in running], {name: limit})
     if levels:
         link.run(sql.for_schema(sql.RUNNING_NOW, schema), (pack.texts(levels), pack.big_ints(levels.values())))
+
+
+def keep_places(link: PostgresConnection, schema: str, changes: Sequence[Change], now: int) -> None:
+    """Counts the attempts that go on after these changes a second time, which their ends take back; in a transaction
+    with the changes."""
+    rows = link.rows(sql.for_schema(sql.LOCK_RUNNING, schema), (pack.uuids([change.id for change in changes]),))
+    going_on = {name_for(change) for change in changes if change.keeps_places}
+    limits = read_limits(link, schema)
+    places = {
+        name: KeptPlace(until or now, *names)
+        for id, epoch, owner, *names, until in rows
+        if (name := name_of(owner, id, epoch)) in going_on and count_by_level([(names[0], names[1], names[2])], limits)
+    }
+    counts = count_by_level([place.job_key for place in places.values()], limits)
+    if counts:
+        cells = pack.texts(places), pack.blobs(place.encode() for place in places.values())
+        link.run(sql.for_schema(sql.KEEP, schema), cells)
+        link.run(sql.for_schema(sql.ADD_RUNNING, schema), (pack.texts(counts), pack.big_ints(counts.values())))
+
+
+def free_places(link: PostgresConnection, schema: str, names: Sequence[str], now: int) -> None:
+    """Removes the kept places of these names, as far as there are any, and lowers the levels that count them."""
+    with link.transaction_with():
+        values = [bytes(value) for (value,) in link.rows(sql.for_schema(sql.FREE, schema), (pack.texts(names),))]
+        if values:
+            queues, tasks, lanes = map(pack.texts, zip(*job_keys(values), strict=True))
+            # Any ids: each tells apart one attempt that has ended.
+            ids = pack.uuids([number.to_bytes(16, "big") for number in range(len(values))])
+            link.rows(sql.for_schema(sql.ENDED, schema), (ids, queues, tasks, lanes, now))
 
 
 def all_limits(link: PostgresConnection, schema: str) -> dict[str, tuple[Limit, Level]]:

@@ -189,13 +189,19 @@ TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = least(j.epoch, 214
     WHERE j.id = ANY (ARRAY(SELECT r.id FROM {s}.job r WHERE r.id = ANY ($1) AND r.state = 1 FOR UPDATE SKIP LOCKED))
     RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures, j.losses, j.expires,
     j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress, j.attempts"""
-_COUNTED = """WITH running AS (SELECT queue, task, lane, count(*) AS n FROM {s}.job WHERE state = 2 GROUP BY 1, 2, 3),
+# What attempts keep whose job has ended: `store/kept_places.py` says how a value is made.
+_KEPT = """SELECT a[2] AS queue, a[3] AS task,
+        CASE WHEN cardinality(a) > 3 THEN array_to_string(a[4:], chr(31)) END AS lane
+    FROM (SELECT string_to_array(convert_from(value, 'UTF8'), chr(31)) AS a FROM {s}.cell
+        WHERE name >= 'place:' AND name < 'place;') AS cells"""
+_COUNTED = f"""WITH counting AS (SELECT queue, task, lane FROM {{s}}.job WHERE state = 2 UNION ALL {_KEPT}),
+    running AS (SELECT queue, task, lane, count(*) AS n FROM counting GROUP BY 1, 2, 3),
     named AS (
         SELECT 'queue:' || queue AS name, n FROM running
         UNION ALL SELECT 'task:' || task, n FROM running WHERE lane IS NOT NULL
         UNION ALL SELECT 'each:' || task || chr(31) || lane, n FROM running WHERE lane IS NOT NULL),
     counted AS (SELECT name, sum(n)::bigint AS n FROM named
-        WHERE split_part(name, chr(31), 1) IN (SELECT name FROM {s}.limits) GROUP BY name)"""
+        WHERE split_part(name, chr(31), 1) IN (SELECT name FROM {{s}}.limits) GROUP BY name)"""
 # One statement sees levels and jobs at one moment, so it needs no lock.
 MISCOUNTED = f"""{_COUNTED} SELECT coalesce(l.name, c.name) FROM counted c FULL JOIN (
         SELECT name, running FROM {{s}}.level
@@ -217,10 +223,19 @@ LIFT_LIMIT = "DELETE FROM {s}.limits WHERE name = $1"
 UNUSED = """UPDATE {s}.level SET running = 0, next = CASE WHEN $2 THEN 0 ELSE next END
     WHERE name = $1 OR starts_with(name, $1 || chr(31))"""
 INTO_LANES = "UPDATE {s}.job SET lane = '' WHERE lane IS NULL AND state BETWEEN 0 AND 2 AND task = $1"
-RUNNING_IN = {
-    True: "SELECT queue, task, lane FROM {s}.job WHERE state = 2 AND queue = $1",
-    False: "SELECT queue, task, lane FROM {s}.job WHERE state = 2 AND task = $1",
-}
+_RUNNING_IN = f"SELECT queue, task, lane FROM {{s}}.job WHERE state = 2 AND {{0}} = $1 UNION ALL {_KEPT}"
+RUNNING_IN = {True: _RUNNING_IN.replace("{0}", "queue"), False: _RUNNING_IN.replace("{0}", "task")}
+"""What takes places of limits: the jobs of a queue or task that run, and all kept places."""
+LOCK_RUNNING = """SELECT uuid_send(id), epoch, owner, queue, task, lane, coalesce(o.until, 0) FROM {s}.job j
+    LEFT JOIN {s}.owner o ON o.name = j.owner
+    WHERE id = ANY ($1) AND state + 0 = 2 ORDER BY id FOR UPDATE OF j"""
+KEEP = "INSERT INTO {s}.cell SELECT * FROM unnest($1, $2) ON CONFLICT DO NOTHING"
+# In the order in which ends lock levels.
+ADD_RUNNING = """INSERT INTO {s}.level AS l (name, running, next)
+    SELECT name, n, 0 FROM unnest($1, $2) AS a (name, n) ORDER BY starts_with(name, 'each:'), name
+    ON CONFLICT (name) DO UPDATE SET running = l.running + excluded.running"""
+FREE = "DELETE FROM {s}.cell WHERE name = ANY ($1) RETURNING value"
+ENDED = "SELECT {s}.ended_v1($1, $2, $3, $4, $1, $5)"
 RUNNING_NOW = """INSERT INTO {s}.level AS l (name, running, next)
     SELECT name, running, 0 FROM unnest($1, $2) AS n (name, running)
     ON CONFLICT (name) DO UPDATE SET running = excluded.running"""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from tarry.errors import QueueFull, StoreBusy, StoreError
+from tarry.errors import QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
@@ -25,6 +25,7 @@ from tarry.store.flows.postgres import PostgresFlows, split_ids
 from tarry.store.flows.sql_tables import touching_flows
 from tarry.store.history.journal import record_of_changes, record_of_new
 from tarry.store.history.postgres import PostgresHistory
+from tarry.store.kept_places import given_up
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.connection import PostgresConnection, Row
@@ -33,22 +34,22 @@ from tarry.store.postgres.errors import translate_errors
 from tarry.store.postgres.finished import PostgresFinished
 from tarry.store.postgres.lane_reader import PostgresLaneReader
 from tarry.store.postgres.limits import (
-    NotAlone,
     PostgresRooms,
     all_limits,
     change_limit,
+    free_places,
+    keep_places,
     recount,
     reopen_wrongly_closed,
-    set_limit,
+    set_limit_alone,
 )
 from tarry.store.postgres.migrate import create_or_check
-from tarry.store.postgres.pool import LONG_TIMEOUT, PostgresPool
+from tarry.store.postgres.pool import PostgresPool
 from tarry.store.postgres.scan_start import ScanStarts, set_aside_if_slow
 from tarry.store.postgres.transactional import insert_within
 from tarry.store.postgres.url import parse_url
 from tarry.store.postgres.wakeup import PostgresHub
 from tarry.store.shared.admission import admit, admit_all
-from tarry.store.shared.backoff import jitter
 from tarry.store.shared.lane_claim import claim_in_lanes
 from tarry.store.shared.lanes import earliest
 from tarry.store.shared.pruning import Pruning
@@ -60,6 +61,8 @@ from tarry.store.waiting.dialects import POSTGRES
 from tarry.store.waiting.sql import SqlWaiting
 
 Answer = TypeVar("Answer")
+Packed = Callable[[Sequence[Change]], Row]
+Rows = Callable[[str, Row], list[Row]]
 # One command must stay within its timeout.
 BATCH = 5000
 """The most jobs or changes in one command."""
@@ -208,15 +211,16 @@ class PostgresStore(SqlStore):
         wants = wants if limit > 0 else ()
         packed = partial(self._packed, now=now, wants=wants, claimer=(max(limit, 0), PROMOTED_AT_ONCE, owner, lease))
         began = time.monotonic()
-        *rows, end = (
-            self.flows.exchange(changes, packed)
-            if touching_flows(changes)
-            else self._rows(sql.EXCHANGE, packed(changes))
-        )
+        if any(change.keeps_places for change in changes):
+            *rows, end = self._call(lambda connection: self._exchange_and_keep(connection, changes, packed, now))
+        else:
+            *rows, end = self._exchange_rows(changes, packed, self._rows)
         made, on_time, late, scheduled, next_due, limited, in_lanes = end[_MADE:_OF_FLOWS]
         released, tend, awake = end[_OF_FLOWS:] or _NOTHING_RELEASED
         self._scan_starts.update(wants, zip(on_time, late, strict=True), scheduled)
         valid = pack.valid(made, len(changes))
+        if limited and (names := given_up(changes, valid)):
+            self._call(lambda connection: free_places(connection, self._schema, names, now))
         if changes:
             set_aside_if_slow(self._pool, began, [*(change.id for change in changes), *split_ids(awake)])
             self._hub.notify(*wake_reasons(changes, limited or released > 0))
@@ -235,6 +239,20 @@ class PostgresStore(SqlStore):
         if jobs and not changes:
             self._hub.notify(WakeReason.STEP)
         return Exchange(valid, jobs, earliest(next_due, again), unheard=unheard, tend=tend)
+
+    def _exchange_rows(self, changes: Sequence[Change], packed: Packed, rows: Rows) -> list[Row]:
+        if touching_flows(changes):
+            return self.flows.exchange(changes, packed, rows)
+        return rows(sql.EXCHANGE, packed(changes))
+
+    def _exchange_and_keep(
+        self, connection: PostgresConnection, changes: Sequence[Change], packed: Packed, now: int
+    ) -> list[Row]:
+        with connection.transaction_with(*self._claim_settings()):
+            keep_places(connection, self._schema, changes, now)
+            return self._exchange_rows(
+                changes, packed, lambda statement, values: connection.rows(self._for_schema(statement), values)
+            )
 
     def _packed(self, changes: Sequence[Change], now: int, wants: Sequence[Want], claimer: Row) -> Row:
         """The arguments of `exchange_v2`. claimer: the last ones, but for what is counted."""
@@ -312,21 +330,8 @@ class PostgresStore(SqlStore):
     def limit(self, name: str, limit: Limit | None) -> None:
         # A limit that is set already is changed without stopping all others.
         if limit is None or not self._call_long(lambda connection: change_limit(connection, self._schema, name, limit)):
-            self._set_limit(name, limit)
+            set_limit_alone(self._pool, self._schema, name, limit)
         self._hub.notify(WakeReason.WORK)
-
-    def _set_limit(self, name: str, limit: Limit | None) -> None:
-        """Sets or lifts a limit. StoreBusy: a transaction that enqueued stays open for too long."""
-        until = time.monotonic() + LONG_TIMEOUT
-        while time.monotonic() < until:
-            try:
-                return self._call_long(lambda connection: set_limit(connection, self._schema, name, limit))
-            except NotAlone:
-                time.sleep(jitter(0.3))  # meanwhile the others go on
-        raise StoreBusy(
-            f"{self.url}: the limit {name} is not set: a transaction that enqueued has been open for over"
-            f" {LONG_TIMEOUT} s; see pg_stat_activity, end it, and set the limit again"
-        )
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         return self._call(lambda connection: all_limits(connection, self._schema))

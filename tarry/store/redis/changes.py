@@ -14,7 +14,7 @@ from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import FAILED, NOTE, SINCE, STATE_BYTE, UNTIL, rank_bytes, time_bytes
 
 GONE = 6
-DUE, RANKED, EXPIRES, KEY_HOLD, QUEUE, BODY, ATTEMPTS = 1, 2, 4, 8, 16, 32, 64
+DUE, RANKED, EXPIRES, KEY_HOLD, QUEUE, BODY, ATTEMPTS, KEEPS_PLACES = 1, 2, 4, 8, 16, 32, 64, 128
 _HEAD, _FAILED, _LENGTH, _SHORT = Form(">BBiBBQI"), Form(">II"), Form(">I"), Form(">H")
 _in_order = attrgetter("keep_until", "id")
 
@@ -102,3 +102,5 @@ def _modified_fields(change: Change) -> Iterator[tuple[int, bytes]]:
         yield BODY, _LENGTH.pack(len(change.body)) + change.body
     if change.attempts is not None:
         yield ATTEMPTS, _LENGTH.pack(len(change.attempts)) + change.attempts
+    if change.keeps_places:
+        yield KEEPS_PLACES, b""

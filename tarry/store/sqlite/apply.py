@@ -5,6 +5,7 @@ from typing import Any
 
 from tarry.model.change import Change
 from tarry.model.job import State
+from tarry.store.kept_places import given_up
 from tarry.store.shared.state_codes import CODE
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.database import Database
@@ -60,7 +61,10 @@ def apply_changes(db: Database, lanes: SqliteLanes, groups: ChangeGroups, now: i
     running = lanes.running_keys(changes)
     valid = _make(db, groups)
     made = [change for change, good in zip(changes, valid, strict=True) if good]
-    lanes.lower_levels([running[change.id] for change in made if change.was is State.RUNNING])
+    ended = [change for change in made if change.was is State.RUNNING]
+    lanes.lower_levels([running[change.id] for change in ended if not change.keeps_places])
+    lanes.keep_places([(change, running[change.id]) for change in ended if change.keeps_places], now)
+    lanes.free_places(given_up(changes, valid))
     # The limit may be younger than the job's end, so a finished job that comes back may have no lane yet.
     if revived := [change.id for change in made if change.was.finished]:
         db.execute(sql.INTO_LANES, (db.array(tuple(revived)),))

@@ -12,7 +12,9 @@ import msgspec
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import EACH, QUEUE, Level, Limit
+from tarry.store import kept_places
 from tarry.store.base import PROMOTED_AT_ONCE, Want, band
+from tarry.store.kept_places import KeptPlace
 from tarry.store.shared.lane_claim import claim_in_lanes
 from tarry.store.shared.lane_reader import Lane
 from tarry.store.shared.lanes import (
@@ -24,6 +26,7 @@ from tarry.store.shared.lanes import (
     lane_level,
     wrong_levels,
 )
+from tarry.store.shared.prefix import prefix_end
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Statements
 from tarry.store.sqlite.database import Database
@@ -159,6 +162,25 @@ class SqliteLanes:
         lanes = {(task, lane) for _, task, lane in jobs if lane is not None}
         self._open.reopen((task, lane) for task, lane in lanes if EACH + task in self.limits)
 
+    def keep_places(self, ended: Sequence[tuple[Change, JobKey]], now: int) -> None:
+        """Keeps what levels count of these attempts, which go on."""
+        for change, key in ended:
+            if count_by_level([key], self.limits):
+                until = self._db.execute(sql.LEASED_UNTIL, (change.owner,)).get
+                place = KeptPlace(now if until is None else until, *key)
+                self._db.execute(sql.SET_CELL, (kept_places.name_for(change), place.encode()))
+
+    def free_places(self, names: Sequence[str]) -> None:
+        """Lowers the levels by kept places of these names, as far as there are any, and removes them."""
+        if names:
+            rows = self._rows(sql.REMOVE_CELLS, (msgspec.json.encode(names).decode(),))
+            self.lower_levels(kept_places.job_keys(value for (value,) in rows))
+
+    def _counted(self, statement: str, values: Sequence[Any] = ()) -> list[JobKey]:
+        """What levels count: the running jobs that a statement finds, and all kept places."""
+        kept = self._rows(sql.CELLS_BETWEEN, (kept_places.PREFIX, prefix_end(kept_places.PREFIX)))
+        return [*self._rows(statement, values), *kept_places.job_keys(value for (value,) in kept)]
+
     def save_levels(self, now: int) -> None:
         """Writes the levels that this transaction has changed."""
         self._levels.save(now)
@@ -200,8 +222,8 @@ class SqliteLanes:
 
     def _count_running(self, name: str, limit: Limit) -> None:
         kind, _, which = name.partition(":")
-        running = self._rows(sql.RUNNING_BY[kind + ":" == QUEUE], (which,))
-        for level in count_by_level([(queue, task, lane) for queue, task, lane in running], {name: limit}).items():
+        counted = self._counted(sql.RUNNING_BY[kind + ":" == QUEUE], (which,))
+        for level in count_by_level(counted, {name: limit}).items():
             self._db.execute(sql.RUNNING_NOW, level)
 
     def all_limits(self) -> dict[str, tuple[Limit, Level]]:
@@ -213,7 +235,7 @@ class SqliteLanes:
         """How many jobs really run, for each level that says otherwise."""
         limits = read_limits(self._db)
         levels = self._rows("SELECT name, running FROM tarry_level") if limits else []
-        return wrong_levels(self._rows(sql.ALL_RUNNING), limits, dict(levels)) if limits else {}
+        return wrong_levels(self._counted(sql.ALL_RUNNING), limits, dict(levels)) if limits else {}
 
     def find_wrongly_closed(self, now: int) -> list[Lane]:
         """The lanes that are closed and need not be."""

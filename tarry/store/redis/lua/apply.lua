@@ -4,6 +4,8 @@
 -- Bits of a description: which fields it changes besides the state.
 lib.CHANGES_DUE, lib.CHANGES_RANK, lib.CHANGES_EXPIRES = 1, 2, 4
 lib.CHANGES_HOLD, lib.CHANGES_QUEUE, lib.CHANGES_BODY, lib.CHANGES_ATTEMPTS = 8, 16, 32, 64
+-- And that its attempt keeps its places under limits.
+lib.KEEPS_PLACES = 128
 -- What the changes come to: outcomes, by id and text in turn; jobs that are forgotten, or run no more; how many of each
 -- entry run no more; plain jobs that end alike, in groups; what an entry says of a plain job.
 lib.new_outcomes, lib.gone_ids, lib.ended_ids = {}, {}, {}
@@ -34,7 +36,7 @@ function lib.parse_change(text)
   if lib.has_flag(modified, lib.CHANGES_QUEUE) then change.queue = take(lib.parse('>I2', take(2))) end
   if lib.has_flag(modified, lib.CHANGES_BODY) then change.body = take(lib.parse('>I4', take(4))) end
   if lib.has_flag(modified, lib.CHANGES_ATTEMPTS) then change.attempts = take(lib.parse('>I4', take(4))) end
-  change.owner = lib.sub(text, at)
+  change.owner, change.keeps = lib.sub(text, at), lib.has_flag(modified, lib.KEEPS_PLACES)
   return change
 end
 
@@ -211,6 +213,15 @@ function lib.lower_levels_of(limits, job)
   lib.lower_levels(limits, queue, task, nil)
 end
 
+-- What a change does to levels. job: one that no longer runs.
+function lib.count_end(limits, change, id, good, job, now)
+  if good and job then
+    if change.keeps then return lib.keep_place(limits, change, id, job, now) end
+    return lib.lower_levels_of(limits, job)
+  end
+  if not good and change.was == lib.RUNNING and not change.keeps then lib.free_place(limits, change, id) end
+end
+
 -- Makes each change that is still valid; answers a text of 1 and 0. numbers: which description is whose, 2 bytes each.
 -- Cost: one read of as many entries as there are ids; a job that is not plain takes one command more where its first
 -- attempt ends for good and it has no key, else some eight.
@@ -221,7 +232,7 @@ function lib.apply(descriptions, ids, numbers, limits, now)
   for place, entry in ipairs(lib.fetch(lib.RUN, ids)) do
     if parsed[2] then change = parsed[lib.parse('>I2', numbers, 2 * place - 1)] end
     local good, job = lib.apply_one(change, ids[place], entry, limits, now)
-    if good and job and limits then lib.lower_levels_of(limits, job) end
+    if limits then lib.count_end(limits, change, ids[place], good, job, now) end
     valid[place] = good and '1' or '0'
   end
   lib.write_changes()

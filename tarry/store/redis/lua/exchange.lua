@@ -1,5 +1,5 @@
 -- exchange: makes changes, and gives ready jobs to an owner.
--- Keys: all of `index.lua`; wakes for `w`, `r` and `f`.
+-- Keys: all of `index.lua`, and cells, cellnames where there are limits; wakes for `w`, `r` and `f`.
 -- Arguments: now (empty: by the server's clock), owner, lease, limit, 1 if due jobs become ready, the wants (band 1,
 -- length 2, queue, for each), the count of each want (4 bytes), the descriptions of changes (how many; each), the
 -- numbers of the descriptions, the record of what they count as or nothing, then the ids of the jobs they are for.

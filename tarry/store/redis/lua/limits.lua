@@ -131,7 +131,7 @@ function lib.lane_for(limits, task, lane)
 end
 
 -- set_limit: sets a limit, or lifts it, and counts what runs under it.
--- Keys: limits, levels, run, jobs, closed, again, laying, and lanes; wakes for `w`.
+-- Keys: limits, levels, run, jobs, closed, again, laying, cells, cellnames, and lanes; wakes for `w`.
 -- Arguments: the limit's name, its kind and whose it is, and its numbers; no numbers: it is lifted.
 -- Answer: lines with jobs that may have no lane: `migrate` has to be called for each of them, in this order.
 -- Cost: one read if the limit is there already; else one of all running jobs.
@@ -188,16 +188,20 @@ end
 function lib.count_running(name, kind, which)
   local limits, ids = lib.read_limits(), lib.call('HKEYS', lib.RUN)
   local entries = lib.fetch(lib.RUN, ids)
-  for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
-    local tail = lib.tail_of(record)
-    local limited = kind ~= 'queue' and tail.task == which
-    if limited and lib.migrate_to_lane(ids[number], record, entries[number]) then tail.lane = '' end
-    for _, level in ipairs(lib.level_names(tail.queue, tail.task, tail.lane)) do
+  local function count(queue, task, lane)
+    for _, level in ipairs(lib.level_names(queue, task, lane)) do
       if lib.limit_name(level) == name and lib.limit_of(limits, level) then
         lib.level_of(level).running = lib.level_of(level).running + 1
         lib.touched[level] = true
       end
     end
+  end
+  lib.each_place(count)
+  for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
+    local tail = lib.tail_of(record)
+    local limited = kind ~= 'queue' and tail.task == which
+    if limited and lib.migrate_to_lane(ids[number], record, entries[number]) then tail.lane = '' end
+    count(tail.queue, tail.task, tail.lane)
   end
 end
 
@@ -209,7 +213,7 @@ function lib.begin_migration(task)
 end
 
 -- recount: counts anew how many jobs run under each limit.
--- Keys: limits, levels, run, jobs, closed, again, and lanes; wakes for `w`.
+-- Keys: limits, levels, run, jobs, closed, again, cells, cellnames, and lanes; wakes for `w`.
 -- Arguments: now.
 -- Answer: how many levels were wrong.
 -- Cost: one read of all of `run`, of all levels, and of the records of running jobs that are not plain.
@@ -249,6 +253,7 @@ function lib.running_counts(limits)
     local tail = lib.tail_of(record)
     count(tail.queue, tail.task, tail.lane)
   end
+  lib.each_place(count)
   for _, name in ipairs(lib.call('HKEYS', lib.LEVELS)) do
     if not counts[name] and lib.limit_of(limits, name) then counts[name] = 0 end
   end
