@@ -11,8 +11,10 @@ from tarry.errors import StoreBusy, StoreError
 from tarry.model import lifecycle, moving
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import HELD, Job, State
+from tarry.model.limit import Limit
 from tarry.model.outcome import Outcome, Raised, Returned
 from tarry.model.retry import Retry
+from tarry.store import kept_places
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.flaky import FlakyStore
 from tarry.store.memory import MemoryStore
@@ -117,6 +119,22 @@ def test_a_shard_that_is_drained_is_empty_afterwards(opened: Opened) -> None:
     assert store.kv_list("cell:") == {"cell:1": b"x", "cell:2": b"y"}
     assert (moved.left, moved.away, moved.seen > moved.moved) == (0, [], True)
     assert [job and job.id for job in store.get([job.id for job in before])] == [job.id for job in before]
+
+
+def test_places_stay_where_limits_count_them(opened: Opened) -> None:
+    """Also where another shard is at home for the name of the value; the late outcome finds it."""
+    parts = [opened(name) for name in "abc"]
+    store = ShardedStore(parts)
+    store.limit("queue:default", Limit(90))
+    store.insert([replace(job(store, n), key=None, key_held_until=0) for n in range(30)])
+    running = store.claim(WANTS, 30, "ann", HOUR, NOW)
+    store.apply([lifecycle.cancel(each, lifecycle.DEFAULT, NOW) for each in running], NOW)
+    Mover(store, "ann").run()
+    assert store.recount(NOW) == 0
+    assert len(store.kv_list(kept_places.PREFIX)) == len(running) > 10
+    store.apply([lifecycle.after(each, Returned(), lifecycle.DEFAULT, NOW) for each in running], NOW)
+    assert store.kv_list(kept_places.PREFIX) == {}
+    assert store.limits()["queue:default"][1].running == 0
 
 
 def test_what_moved_can_be_claimed_and_settled(opened: Opened) -> None:

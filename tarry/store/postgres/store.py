@@ -9,6 +9,7 @@ work behind any pooler.
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -220,7 +221,9 @@ class PostgresStore(SqlStore):
         self._scan_starts.update(wants, zip(on_time, late, strict=True), scheduled)
         valid = pack.valid(made, len(changes))
         if limited and (names := given_up(changes, valid)):
-            self._call(lambda connection: free_places(connection, self._schema, names, now))
+            # No error may leave this: changes are made. What is not freed now ends with its lease.
+            with suppress(StoreError):
+                self._call(lambda connection: free_places(connection, self._schema, names, now))
         if changes:
             set_aside_if_slow(self._pool, began, [*(change.id for change in changes), *split_ids(awake)])
             self._hub.notify(*wake_reasons(changes, limited or released > 0))

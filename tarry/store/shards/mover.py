@@ -17,6 +17,7 @@ from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job, State
 from tarry.store.base import Query, Store
 from tarry.store.identity import CELL
+from tarry.store.kept_places import PREFIX
 from tarry.store.shards.sharded import ShardedStore
 
 PAGE = 500
@@ -144,7 +145,7 @@ class Mover:
         here = self._store.shards[number]
         for name, value in here.ask(lambda store: store.kv_list("")).items():
             home = self._store.shards[self._store.shard(name.encode())]
-            # Each has one of its own.
-            if home is not here and name != CELL:
+            # Each has one of its own; and the limits of a shard count what attempts keep there.
+            if home is not here and name != CELL and not name.startswith(PREFIX):
                 home.ask(lambda store: store.kv_cas(name, value, None))  # noqa: B023
                 here.ask(lambda store: store.kv_cas(name, None, value))  # noqa: B023
