@@ -14,7 +14,7 @@ from tarry.model.limit import Limit
 from tarry.model.outcome import Cancelled, Expired, Lost, Released, Returned, Snoozed
 from tarry.store import kept_places
 from tarry.store.base import Query, Store
-from tarry.store.conformance.cases import FAILED, LEASE, NOW, RETRY, Promises, put, seen, taken
+from tarry.store.conformance.cases import FAILED, LEASE, NOW, RETRY, Promises, put, seen, side_by_side, taken
 
 QUEUE, TASK, EACH = "queue:default", "task:mail", "each:mail"
 NAMES = [QUEUE, TASK, EACH]
@@ -154,6 +154,27 @@ class PlaceKeeping(Promises):
         assert not self.is_free(store)
         assert store.apply([late(job)], NOW) == [False]
         assert self.is_free(store)
+
+    def test_no_place_is_lost_among_workers_that_are_cancelled(self, store: Store) -> None:
+        """Claims, cancels and outcomes of several workers at the same time; in the end every level is 0."""
+        store.limit(QUEUE, Limit(8))
+        store.limit(EACH, Limit(1))
+        for number in range(12):
+            put(store, 5, lane=f"tenant {number}")
+
+        def work(number: int) -> None:
+            vain = 0
+            while vain < 5:
+                jobs = taken(store, 3, owner=f"w{number}")
+                store.apply([lifecycle.cancel(job, DEFAULT, NOW) for job in jobs[:2]], NOW)
+                assert not any(store.apply([late(job) for job in jobs[:2]], NOW))
+                assert all(store.apply([late(job) for job in jobs[2:]], NOW))
+                vain = 0 if jobs else vain + 1
+
+        side_by_side(3, work)
+        assert store.recount(NOW) == 0
+        assert store.limits()[QUEUE][1].running == 0
+        assert store.kv_list(kept_places.PREFIX) == {}
 
     def test_nothing_is_kept_where_nothing_is_limited(self, store: Store) -> None:
         """No limit counts the job, so there is nothing to free."""
