@@ -113,6 +113,10 @@ class HostNotFound(TarryError, LookupError):
     """No master of that name is known to the store, or none that could take a broadcast."""
 
 
+class ConnectionNotFound(TarryError, LookupError):
+    """No connection of a server process has that id, or not any more."""
+
+
 class TooManyRequests(TarryError):
     """So many requests to a master are under way that it takes no other."""
 

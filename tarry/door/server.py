@@ -102,6 +102,7 @@ class DoorServer:
                 left_to_others=self._left_to_others,
                 access=self._service.access if self._config.beanstalk_auth else None,
             )
+            self._service.connections.add_door("beanstalk", self._beanstalk.listed)
         if self._certificate is not None:
             self._certificate_watch = asyncio.create_task(self._watch_certificate(self._certificate))
 
@@ -147,7 +148,9 @@ class DoorServer:
 
         limits = HttpLimits(self._config.read_timeout, self._config.keep_alive)
         application = create_application(self._service)
-        return HttpConnections(application, self.connections["http"], limits, self._config.ring)
+        found = HttpConnections(application, self.connections["http"], limits, self._config.ring)
+        self._service.connections.add_door("http", found.listed)
+        return found
 
     def _listen(self, listener: socket) -> None:
         assert self._http is not None

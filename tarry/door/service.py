@@ -20,6 +20,7 @@ from tarry.client.operations.runner import OperationRunner
 from tarry.door.claims import Claims
 from tarry.door.event_streams import EventStreams
 from tarry.door.identity.access import Anybody, DoorAccess
+from tarry.door.open_connections.registry import OpenConnections
 from tarry.door.request_rate import AddressRates
 from tarry.door.ring import Answers, PutRing
 from tarry.door.store_health import read_health
@@ -95,8 +96,7 @@ class DoorService:
         # Held while a store is opened, which may take long. The event loop's thread waits for `_lock`, never for this.
         self._opening = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
-        self._calls = 0
-        self._is_closed = False
+        self._calls, self._is_closed = 0, False
         self._claims: Claims | None = None
         self.address_rates = AddressRates(self.settings.rate_per_address)
         self.ring = PutRing(self._insert, most_requests=self.settings.ring)
@@ -110,6 +110,7 @@ class DoorService:
         self.history = HistoryLook(self.look_store)
         self.health = CachedRead(lambda: read_health(self.client.store))
         self.probe = StoreProbe(partial(self.run, lambda: self.client.store.kv_get("readyz")))
+        self.connections = OpenConnections()
         self.streams = EventStreams(lambda: self.is_draining or self._is_closed)
         self._acts = ActWriter(lambda: self.client)
         self.host = host
@@ -119,7 +120,7 @@ class DoorService:
         self.figures.show("tarry_event_streams", lambda: self.streams.open)
         self.figures.show("tarry_ring_waiting", lambda: self.ring.waiting)
         self.figures.show("tarry_puts_refused_total", lambda: self.ring.busy)
-        self.figures.show("tarry_calls_under_way", self._count)
+        self.figures.show("tarry_calls_under_way", lambda: self._calls)
 
     @property
     def client(self) -> Client:
@@ -223,9 +224,6 @@ class DoorService:
         """Waits until the log of acts has all that was recorded here, for a short time at most: a reader who has just
         acted looks for that."""
         self._acts.flush(FLUSH_WITHIN)
-
-    def _count(self) -> int:
-        return self._calls
 
     def _insert(self, jobs: Sequence[Job], options: Sequence[Options]) -> Answers:
         return self.client.insert_each(jobs, options)

@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import time
 from collections.abc import Sequence
 from typing import cast
 
@@ -10,6 +11,7 @@ from tarry.door.beanstalk.session import Session
 from tarry.door.beanstalk.shared import BeanstalkDoor, Service
 from tarry.door.connections import Connections, peer_address, watch_peer
 from tarry.door.identity.access import DoorAccess
+from tarry.door.open_connections.activity import ENDS_WITHIN, Activity, next_number
 from tarry.door.socket_listener import LeftToOthers, SocketListener, nothing_to_others
 from tarry.errors import Busy, Draining, StoreError
 from tarry.tasks.lazy_asyncio import asyncio
@@ -33,22 +35,23 @@ class BeanstalkConnection(asyncio.Protocol):
         self._listener, self._door = listener, listener.door
         self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
-        self._address = ""
+        self.address = ""
         self._is_reading = True
+        self.number, self.since, self.received, self.sent = next_number(), time.time(), 0, 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio's: a client came."""
         # uvloop's transports have its methods, but are none of its subclasses.
         self._transport = stream = cast("asyncio.Transport", transport)
-        self._address = peer_address(stream)
-        if not self._listener.connections.admit(self._address):
+        self.address = peer_address(stream)
+        if not self._listener.connections.admit(self.address):
             # The protocol has no word for it: a closed door.
             stream.abort()
             return
         self._listener.opened(self)
         watch_peer(stream)
         stream.set_write_buffer_limits(WRITE_AHEAD)
-        self._session = Session(self._door, self._write, stream.close, self._address)
+        self._session = Session(self._door, self._write, stream.close, self.address)
         if self._listener.is_draining:
             # It was accepted just before: without this it would take jobs until it is cut off amid one.
             self._session.drain()
@@ -57,6 +60,7 @@ class BeanstalkConnection(asyncio.Protocol):
         """asyncio's: bytes came."""
         if self._session is None or self._transport is None:
             return
+        self.received += len(data)
         self._session.feed(data)
         if self._is_reading and self._session.buffered > self._most_buffered:
             self._is_reading = False
@@ -83,7 +87,7 @@ class BeanstalkConnection(asyncio.Protocol):
         """asyncio's: the connection is gone."""
         if self._session is not None:
             self._session.end()
-            self._listener.connections.leave(self._address)
+            self._listener.connections.leave(self.address)
             self._listener.closed(self)
         self._session = None
 
@@ -98,12 +102,32 @@ class BeanstalkConnection(asyncio.Protocol):
             self._transport.close()
 
     @property
+    def caller_name(self) -> str:
+        """See `OpenConnection`."""
+        session = self._session
+        return "" if session is None else session.caller_name
+
+    def activity(self) -> Activity:
+        """See `OpenConnection`."""
+        session = self._session
+        return Activity("idle") if session is None else session.activity()
+
+    def end(self, asked_by: object = None) -> None:
+        """See `OpenConnection`: its client has no requests that ask for this."""
+        if self._session is not None and self._transport is not None:
+            # At once: a client that reads nothing would keep its jobs for as long as the transport waits for it.
+            self._session.end()
+            self._transport.close()
+            self._door.loop.call_later(ENDS_WITHIN, self._transport.abort)
+
+    @property
     def _most_buffered(self) -> int:
         return READ_AHEAD + self._door.max_job_size
 
     def _write(self, answer: bytes) -> None:
         if self._transport is None or self._session is None:
             return
+        self.sent += len(answer)
         self._transport.write(answer)
         if not self._is_reading and self._session.buffered <= self._most_buffered:
             self._is_reading = True
@@ -162,6 +186,10 @@ class BeanstalkListener:
     def closed(self, connection: BeanstalkConnection) -> None:
         """A client is gone."""
         self._open.discard(connection)
+
+    def listed(self) -> list[BeanstalkConnection]:
+        """Those that are open. In any thread."""
+        return list(self._open)
 
     async def _wait_until_gone(self, seconds: float) -> None:
         end = self.door.loop.time() + seconds

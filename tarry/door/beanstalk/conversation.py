@@ -40,6 +40,8 @@ class Conversation:
         self._is_busy = self._is_running = self._is_over = self._is_held_up = False
         self.is_half_closed = False
         """The client sends nothing more, but may read."""
+        self.verb = ""
+        """Of the last command that was begun."""
 
     @property
     def buffered(self) -> int:
@@ -77,6 +79,8 @@ class Conversation:
 
     def _step(self, commands: Commands) -> bool:
         command, self._next = self._next or self._parser.next(), None
+        if command is not None:
+            self.verb = command.verb
         if command is not None and command.verb == "put" and commands.put(command):
             return True
         if commands.send_puts():
@@ -85,6 +89,11 @@ class Conversation:
         if command is not None:
             commands.do(command)
         return command is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a command is under way whose reply comes later."""
+        return self._is_busy
 
     def begin(self) -> None:
         """A command was begun whose reply comes later."""

@@ -34,6 +34,11 @@ class Rights:
         self._headers: dict[str, str] = {}
         self._caller: Caller = ANYONE
 
+    @property
+    def name(self) -> str:
+        """Of its token; empty: it needs none, or has sent none."""
+        return self._caller.name
+
     def authenticate(self, token: bytes) -> bytes:
         """The reply to `auth`."""
         if self._access is None:

@@ -11,6 +11,7 @@ from tarry.door.beanstalk.parser import Command
 from tarry.door.beanstalk.shared import BeanstalkDoor, add
 from tarry.door.beanstalk.taking import Taking
 from tarry.door.beanstalk.tube_choice import TubeChoice
+from tarry.door.open_connections.activity import MOST_TEXT, Activity
 from tarry.errors import BodyTooLarge, Busy, Draining
 from tarry.model.job import Job
 from tarry.tasks.options import NO_OPTIONS
@@ -67,6 +68,18 @@ class Session:
     def buffered(self) -> int:
         """Bytes that came and are not understood yet."""
         return self._conversation.buffered
+
+    @property
+    def caller_name(self) -> str:
+        """Of the token that its client has sent; empty: none."""
+        return self._tubes.rights.name
+
+    def activity(self) -> Activity:
+        """What its client does now. In any thread."""
+        held, verb = self._taking.reserved, self._conversation.verb
+        if self._taking.is_waiting:
+            return Activity("waiting", verb, f"jobs of {', '.join(self._tubes.watched)}"[:MOST_TEXT], held)
+        return Activity("working", verb, "", held) if self._conversation.is_busy else Activity("idle", held=held)
 
     def feed(self, data: bytes) -> None:
         """Bytes came from the client."""

@@ -33,6 +33,11 @@ class Taking:
         """How many jobs the connection has reserved."""
         return len(self._reservations)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its client waits for a job."""
+        return self._is_waiting
+
     def close(self) -> None:
         """The connection is gone: all that it had reserved is ready again."""
         self._is_over = True

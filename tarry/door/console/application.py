@@ -55,6 +55,7 @@ from tarry.door.http.problem import Problem, RequestError, checking, problem_of,
 from tarry.door.http.reading import header
 from tarry.door.http.request_log import audited
 from tarry.door.identity.access import Caller, Scope
+from tarry.door.open_connections.activity import note_request
 from tarry.door.service import DoorService
 from tarry.model.duration import SECOND
 
@@ -148,6 +149,7 @@ class Console:
     def _shower(self, page: ConsolePage) -> Handler:
         async def show(request: Request) -> Response:
             caller = await self._door.caller(request)
+            note_request(request.scope, f"GET {page.route}", caller.name)
             call = ApiCall(self._service, caller, request, Scope.READ)
             # A form sends also the fields that nobody has filled in.
             given = [(name, value) for name, value in request.query_params.multi_items() if value]
@@ -170,6 +172,7 @@ class Console:
     def _doer(self, act: ConsoleAct) -> Handler:
         async def do(request: Request) -> Response:
             caller = await self._door.caller(request)
+            note_request(request.scope, f"POST {act.route}", caller.name)
             call = ApiCall(self._service, caller, request, act.method.scope)
             form: Form = ()
             try:
@@ -265,6 +268,7 @@ class Console:
     async def _live(self, request: Request) -> Response:
         """The stream that tells pages to ask again."""
         caller = await self._door.caller(request)
+        note_request(request.scope, "GET /live", caller.name)
         self._service.streams.check_room(caller.entry)
         source = LookChanges(self._service, self._budget, allows=partial(caller.allows, Scope.READ))
         may_go_on = partial(self._door.may_go_on, request, caller)

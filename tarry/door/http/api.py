@@ -16,6 +16,7 @@ from tarry.door.http.method import JSON, ApiCall, ApiMethod, api_method
 from tarry.door.http.methods import (
     audit,
     claims,
+    connections,
     endpoints,
     events,
     flows,
@@ -70,6 +71,7 @@ METHODS: tuple[ApiMethod, ...] = (
     *limits.METHODS,
     *hosts.METHODS,
     *host_requests.METHODS,
+    *connections.METHODS,
     *operations.METHODS,
     *audit.METHODS,
     *events.METHODS,

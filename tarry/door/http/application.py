@@ -21,6 +21,7 @@ from tarry.door.http.problem import MEDIA_TYPE, RequestError, problem_of, retry_
 from tarry.door.http.reading import check_host, check_origin, media_type_of, read_body
 from tarry.door.http.request_log import audited
 from tarry.door.identity.access import ANYONE, Caller
+from tarry.door.open_connections.activity import note_request
 from tarry.door.service import DoorService
 from tarry.errors import NotAuthenticated
 from tarry.tasks.lazy_asyncio import asyncio
@@ -71,6 +72,7 @@ async def answer(method: ApiMethod, service: DoorService, request: Request) -> R
     # Before the token is looked at, so that guesses are bounded, too.
     service.address_rates.count(address, time.monotonic_ns() // 1000)
     caller: Caller = ANYONE if method.is_open else service.access.caller(request.headers, address)
+    note_request(request.scope, f"{method.verb} {method.route}", caller.name)
     call = ApiCall(service, caller, request, method.scope)
     with audited(method, call, address):
         if method.scope is not None:

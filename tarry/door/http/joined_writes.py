@@ -19,6 +19,8 @@ class JoinedWrites(asyncio.Transport):
         self._held: list[bytes | bytearray | memoryview] = []
         self._size = 0
         self._has_ended = False
+        self.sent = 0
+        """Bytes that the transport was given."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Sends the data soon; nothing after `write_eof`."""
@@ -71,4 +73,6 @@ class JoinedWrites(asyncio.Transport):
     def _send(self) -> None:
         held, self._held, self._size = self._held, [], 0
         if held and not self._transport.is_closing():
-            self._transport.write(b"".join(held))
+            joined = b"".join(held)
+            self.sent += len(joined)
+            self._transport.write(joined)

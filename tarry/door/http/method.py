@@ -24,6 +24,7 @@ from starlette.responses import Response
 
 from tarry.door.http.problem import NOT_JSON, RequestError, wrong_value
 from tarry.door.identity.access import Caller, Scope, is_as_before
+from tarry.door.open_connections.activity import note_wait
 from tarry.door.service import DoorService
 from tarry.door.store_look import OLDEST
 from tarry.metrics.store_look import KEPT_FOR, StoreLook
@@ -86,6 +87,10 @@ class ApiCall:
             self.caller = access.caller(self.request.headers, client.host if client else "")
             for queue in queues:
                 self.check(queue)
+
+    def waits_for(self, what: str) -> None:
+        """Has the list of connections say what this request waits for: no secrets."""
+        note_wait(self.request.scope, what)
 
     @property
     def queues(self) -> tuple[str, ...]:

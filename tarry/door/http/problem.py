@@ -89,6 +89,7 @@ KINDS: dict[type[Exception], ProblemKind] = {
     errors.OperationNotFound: ProblemKind(404, "no-such-operation", "There is no such operation"),
     errors.TooManyOperations: ProblemKind(429, "too-many-operations", "Too many operations are under way"),
     errors.HostNotFound: ProblemKind(404, "no-such-host", "There is no such host"),
+    errors.ConnectionNotFound: ProblemKind(404, "no-such-connection", "There is no such connection"),
     errors.TooManyRequests: ProblemKind(429, "too-many-host-requests", "Too many requests to this host are under way"),
     errors.NotHeld: ProblemKind(409, "not-held", "The caller does not hold this job"),
     NotPossible: REQUEST_STATUS[409],

@@ -11,12 +11,14 @@ import httptools
 import msgspec
 from msgspec import Struct
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from tarry.door.connections import Connections, peer_address, watch_peer
 from tarry.door.http.joined_writes import JoinedWrites
+from tarry.door.http.listed_connection import ListedConnection
 from tarry.door.http.problem import MEDIA_TYPE, RequestError, problem_of
+from tarry.door.open_connections.activity import ENDS_WITHIN
 from tarry.errors import Busy
 from tarry.tasks.lazy_asyncio import asyncio
 
@@ -143,20 +145,23 @@ class HttpConnections:
         slowest.give_way()
         return True
 
+    def listed(self) -> "list[HttpConnection]":
+        """Those that are open. In any thread."""
+        return [one for one in self._all() if one.is_admitted]
+
     def _all(self) -> "list[HttpConnection]":
-        return [one for one in self.state.connections if isinstance(one, HttpConnection)]
+        return [one for one in list(self.state.connections) if isinstance(one, HttpConnection)]
 
 
-class HttpConnection(HttpToolsProtocol):
+class HttpConnection(ListedConnection):
     """One client."""
 
     def __init__(self, door: HttpConnections) -> None:
-        super().__init__(door.config, door.state, {})
+        super().__init__(door.config, door.state)
         self._door = door
         # Its warnings about wrong requests could fill a disk: such requests are counted instead.
         self.logger = log
-        self.address = ""
-        self._is_admitted = self._is_refused = self._is_in_head = False
+        self._is_admitted = self._is_refused = False
         self._is_shed, self._is_between, self._is_last = False, True, False
         self._is_put = False
         self._head = self._progress = 0
@@ -165,9 +170,9 @@ class HttpConnection(HttpToolsProtocol):
         """Whether each request that is not answered is a put, and whole."""
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a request is under way."""
-        return self.cycle is not None and not self.cycle.response_complete
+    def is_admitted(self) -> bool:
+        """Whether it counts among the open ones."""
+        return self._is_admitted
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """asyncio's: a client came."""
@@ -209,10 +214,11 @@ class HttpConnection(HttpToolsProtocol):
         """asyncio's: bytes came."""
         if self._is_refused or self.parser is None or self.transport.is_closing():
             return
+        self.received += len(data)
         if self._door.puts >= self._door.most_puts and self._is_between and not self.is_busy and _is_one_put(data):
             self._shed()
             return
-        begins_head = self._is_in_head or self._is_between
+        begins_head = self.is_in_head or self._is_between
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -224,7 +230,7 @@ class HttpConnection(HttpToolsProtocol):
             return
         # Not what follows the rest of a body: that may be long without being a head.
         self._head += len(data) * begins_head
-        if self._is_in_head and (self._head > MOST_HEAD or len(self.headers) > MOST_HEADERS):
+        if self.is_in_head and (self._head > MOST_HEAD or len(self.headers) > MOST_HEADERS):
             self._refuse_head(None)
 
     def _refuse_head(self, error: httptools.HttpParserError | None) -> None:
@@ -244,7 +250,7 @@ class HttpConnection(HttpToolsProtocol):
         """httptools': a request begins."""
         super().on_message_begin()
         self._unset_keepalive_if_required()
-        self._is_in_head, self._is_between, self._head = True, False, 0
+        self.is_in_head, self._is_between, self._head = True, False, 0
         self._door.unfinished.setdefault(self, self.loop.time())
         self._deadline = self.loop.time() + self._door.limits.read_timeout
 
@@ -255,7 +261,7 @@ class HttpConnection(HttpToolsProtocol):
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
             raise RequestError(f"the head has {hosts} lines with Host: send one", "Host")
-        self._is_in_head, self._progress = False, 0
+        self.is_in_head, self._progress = False, 0
         door.unfinished.pop(self, None)
         is_put = self.url == PUTS and self.parser.get_method() == b"POST"
         if is_put and door.puts >= door.most_puts and not self.is_busy and not self.expect_100_continue:
@@ -292,7 +298,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """uvicorn's: the request is answered."""
-        self._door.puts -= self._are_puts.popleft()
+        # Of a client that is gone there is nothing left: it had sent more requests, of which this was the first.
+        self._door.puts -= self._are_puts.popleft() if self._are_puts else 0
         super().on_response_complete()
         # Besides uvicorn's own timer, which any byte stops, also one that begins no request.
         if self._deadline is _NEVER and not self.pipeline:
@@ -322,6 +329,16 @@ class HttpConnection(HttpToolsProtocol):
         """Ends the connection now."""
         self.transport.abort()
 
+    def end(self, asked_by: object = None) -> None:
+        """See `OpenConnection`."""
+        if asked_by is not None and asked_by is self.noted:
+            self.drain()
+            return
+        self.act_as_if_gone()
+        self.transport.close()
+        # A client that reads nothing would keep it open for ever.
+        self.loop.call_later(ENDS_WITHIN, self.transport.abort)
+
     def check_time(self, now: float) -> None:
         """Ends the connection if its client took too long."""
         if now < self._deadline or self._is_refused or self.transport.is_closing():
@@ -329,7 +346,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.flow.read_paused:
             # It is we who do not read.
             self._deadline = now + self._door.limits.read_timeout
-        elif self.is_busy or self._is_in_head:
+        elif self.is_busy or self.is_in_head:
             self._door.late += 1
             self._refuse(RequestError("the request did not arrive in time", None, 408))
         else:
@@ -345,10 +362,7 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
             return
         self.transport.write(_response(error))
-        if self.is_busy:
-            # As if the client had gone: the application ends, and what it still answers goes nowhere.
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        self.act_as_if_gone()
         # They must not take the descriptors of those that are served.
         most = min(MOST_REFUSED, self._door.connections.most)
         if self._door.refused_open >= most or not self.transport.can_write_eof():

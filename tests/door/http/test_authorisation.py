@@ -129,7 +129,7 @@ def answer(shop: Shop, method: ApiMethod, scopes: str, queues: str) -> tuple[htt
                 pass
         names = {
             "queue": "mail", "task": "hook", "schedule": "mail.send", "limit": "queue:mail", "host": HOST.name,
-            "key": "7", "id": shop.id_for(method.route, operation),
+            "key": "7", "connection": "1-1", "id": shop.id_for(method.route, operation),
         }  # fmt: skip
         async with api(shop.app, access=shop.access(scopes, queues)) as client:
             before = shop.state()

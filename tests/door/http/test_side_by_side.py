@@ -166,7 +166,7 @@ class Pair:
         store = app.client.store
         given = {
             "queue": f"{name}-mail", "task": f"{name}.hook", "schedule": f"{name}.send", "limit": f"queue:{name}-mail",
-            "host": f"{name}-host", "key": "7",
+            "host": f"{name}-host", "key": "7", "connection": "1-1",
         }  # fmt: skip
         yield given | {"id": NOBODY}
         yield given | {"task": f"{name}.send", "limit": f"task:{name}.send", "queue": f"{name}-paused", "id": NOBODY}

@@ -264,6 +264,7 @@ async def _claim(call: ApiCall, queues: Sequence[str], order: ClaimOrder) -> Cla
     if not order.wait:
         found = await claims.claim(queues, limit=order.limit, lease=lease, wait=0)
         return _answer(call, claims, found)
+    call.waits_for(f"jobs of {', '.join(queues)}")
     taking = asyncio.ensure_future(claims.claim(queues, limit=order.limit, lease=lease, wait=order.wait))
     leaving = asyncio.ensure_future(until_gone(call.request))
     draining = asyncio.ensure_future(call.service.until_draining())

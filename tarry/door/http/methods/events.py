@@ -15,6 +15,7 @@ from tarry.door.http.methods.queues import list_queue_records
 from tarry.door.http.problem import RequestError, checking
 from tarry.door.identity.access import Scope as CallerScope
 from tarry.door.identity.access import is_as_before
+from tarry.door.open_connections.activity import note_wait
 from tarry.errors import JobNotFound
 from tarry.model.job import States
 from tarry.store import ids
@@ -60,6 +61,7 @@ class EventResponse(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the stream."""
+        note_wait(scope, "events")
         with self._streams.counted(self._caller):
             await super().__call__(scope, receive, send)
 

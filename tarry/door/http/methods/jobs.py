@@ -300,6 +300,7 @@ def _with_id(call: ApiCall, part: str, search: JobSearch) -> JobSearch:
 
 async def _wait(call: ApiCall, job: Job, seconds: float) -> Job:
     """The job as it is at its end, or after so many seconds."""
+    call.waits_for(f"the end of job {ids.text(job.id)}")
     waiting = asyncio.ensure_future(call.service.client.await_end(job.id, seconds))
     draining = asyncio.ensure_future(call.service.until_draining())
     try:

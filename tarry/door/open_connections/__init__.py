@@ -1,0 +1,1 @@
+"""The open connections of a server process: listed, and ended."""
