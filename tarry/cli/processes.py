@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from tarry.cli.printing import format_clock, print_json, print_table
-from tarry.errors import ConfigError
+from tarry.errors import ConfigError, UsageError
 from tarry.model.duration import SECOND, microseconds
 from tarry.process.loading import Setup
 from tarry.runtime import control
@@ -52,7 +52,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     scale.set_defaults(run=run_scale)
     status = commands.add_parser("status", help="show master and workers; exit status 3 if none is running")
     status.add_argument("--all", action="store_true", help="the masters of all hosts, as the store knows them")
+    _add_connection_options(status)
     status.set_defaults(run=run_status)
+
+
+def _add_connection_options(status: argparse.ArgumentParser) -> None:
+    status.add_argument("--connections", action="store_true", help="who holds the connections of the servers here")
+    status.add_argument("--door", choices=("http", "beanstalk"), help="with --connections: of this door")
+    status.add_argument("--address", metavar="ADDRESS", help="with --connections: from this address")
+    status.add_argument("--caller", metavar="NAME", help='with --connections: of this token or person; "" for none')
+    status.add_argument("--limit", type=int, metavar="N", help="with --connections: list at most so many (100)")
+    status.add_argument("--end", metavar="ID", help="with --connections: end this one, as if its client had gone")
 
 
 def run_stop(args: argparse.Namespace) -> int:
@@ -147,6 +157,7 @@ def _number(text: str) -> float | str:
 
 def run_status(args: argparse.Namespace) -> int:
     """0 running, 3 not running."""
+    _check_connection_options(args)
     if args.all:
         # Its imports take twice as long as the rest of the command.
         from tarry.cli.hosts import show_all  # noqa: PLC0415
@@ -160,6 +171,10 @@ def run_status(args: argparse.Namespace) -> int:
         else:
             say(f"not running ({setup.pid_file})")
         return NOT_RUNNING
+    if args.connections:
+        from tarry.cli.connections import show_connections  # noqa: PLC0415
+
+        return show_connections(args)
     if args.json:
         shards = _shard_rows(setup)
         print_json({**facts(board), "shards": shards} if shards else facts(board))
@@ -171,6 +186,14 @@ def run_status(args: argparse.Namespace) -> int:
 
         print_shards(shards)
     return 0
+
+
+def _check_connection_options(args: argparse.Namespace) -> None:
+    given = [name for name in ("door", "address", "caller", "limit", "end") if getattr(args, name) is not None]
+    if given and not args.connections:
+        raise UsageError(f"--{given[0]} is for connections: add --connections")
+    if args.connections and args.all:
+        raise UsageError("--connections is for the servers of this host: leave out --all")
 
 
 def facts(board: Board) -> dict[str, Any]:

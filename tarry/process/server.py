@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.app import App
 from tarry.errors import ConfigError, TarryError
+from tarry.process.connection_sockets import ConnectionSocket, HostConnections, remove_stale_sockets
 from tarry.process.metrics import HostReader
 from tarry.process.parent_board import ParentBoard
 from tarry.runtime.role import ChildContext
@@ -124,9 +126,19 @@ class ServerThread:
             # Should this process die, the keeper gives back at once what it held for its clients.
             child.slot.set_owner(self._service.claims.owner)
         await self._server.start(child.sockets)
+        asked = await self._listen_to_others()
         child.report_ready()
         await self._ends.wait()
         await self._server.drain(self._config.drain)
+        await asked.close()
+
+    async def _listen_to_others(self) -> ConnectionSocket:
+        pid_file = self._service.app.config.master.pid_file
+        remove_stale_sockets(pid_file)
+        self._service.connections.others = HostConnections(pid_file, but=os.getpid())
+        asked = ConnectionSocket(pid_file, self._service)
+        await asked.start()
+        return asked
 
 
 def _loop_factory() -> Callable[[], Any]:

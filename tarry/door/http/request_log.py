@@ -56,6 +56,12 @@ def write_act(service: DoorService, caller: str, address: str, act: str, outcome
     service.record_act(Act(0, caller, act, cut(outcome), address, "console", "console"))
 
 
+def write_command(service: DoorService, actor: Actor, act: str, subject: str) -> None:
+    """Tells of what a user of this host has done through a command of this server process."""
+    write_line(actor.name, actor.address, act, subject, "done")
+    service.record_act(Act(0, actor.name, act, "done", actor.address, actor.via, cut(subject)))
+
+
 def write_line(caller: str, address: str, act: str, subject: str, outcome: str) -> None:
     """One line of the audit log. caller: the name of a token, and address: of the client; empty: none."""
     # A name may hold characters that a terminal acts on, or a line break, which would forge a line.
