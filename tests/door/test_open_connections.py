@@ -180,7 +180,7 @@ def test_each_connection_tells_what_it_does_for_whom(doors: Doors) -> None:
     stream = doors.one(request="GET /v1/events")
     assert (stream.state, stream.waits_for, stream.caller) == ("waiting", "events", "watch")
     assert stream.received > 0 < stream.sent
-    assert doors.one(state="head").caller == ""
+    assert doors.one(state="receiving").caller == ""
     reserve = doors.one(request="reserve-with-timeout")
     assert (reserve.door, reserve.state, reserve.caller) == ("beanstalk", "waiting", "shop")
     assert reserve.waits_for == "jobs of default, sms"

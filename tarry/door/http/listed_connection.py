@@ -45,7 +45,7 @@ class ListedConnection(HttpToolsProtocol):
         """What it does now."""
         if self.is_busy:
             return noted_activity(self.noted)
-        return Activity("head" if self.is_in_head else "idle")
+        return Activity("receiving" if self.is_in_head else "idle")
 
     def act_as_if_gone(self) -> None:
         """The application learns that the client is gone: it ends, and what it still answers goes nowhere."""

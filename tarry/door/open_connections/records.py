@@ -49,8 +49,8 @@ class ConnectionRecord(Struct, frozen=True):
     sent: int
     """Bytes that were sent to the client, or wait to be."""
     state: ConnectionState
-    """idle: no request is under way. head: the head of one has not come whole. working: one is done. waiting: one waits
-    for what may come, such as a job."""
+    """idle: no request is under way. receiving: the head of one has not come whole. working: one is done. waiting: one
+    waits for what may come, such as a job."""
     request: str
     """What is done: the method and the path of the API, without names and ids, or the command of beanstalk."""
     waits_for: str

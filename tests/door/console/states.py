@@ -1,6 +1,9 @@
 """Words that pages show, of values that are no enumeration of their own."""
 
+from typing import get_args
+
 from tarry.door.console.views.job_course import OUTCOME_WORDS
+from tarry.door.open_connections.activity import ConnectionState
 from tarry.model import attempts
 
 CIRCUITS = ("closed", "open", "half open", "asked to wait")
@@ -15,6 +18,7 @@ DONE_TO_JOBS = ("retried", "cancelled", "moved")
 VIAS = ("http", "console", "command", "operation", "program")
 """How an act came."""
 WORKER_STATES = ("starting", "stopping", "gone")
+CONNECTION_STATES = get_args(ConnectionState)
 PHASES = ("storing", "cancelling", "undoing")
 """Of a flow, where its state does not say it."""
 REPLACED = ("jobs", "age", "memory", "hang", "crash", "killed", "signal")

@@ -43,7 +43,12 @@ def app(store: Switched) -> Iterator[App]:
     app.close()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.route != "/stores"], ids=lambda page: page.template)
+WITHOUT_A_STORE = ("/stores", "/connections")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.route not in WITHOUT_A_STORE], ids=lambda page: page.template
+)
 def test_a_page_says_so_and_recovers(app: App, store: Switched, page: object) -> None:
     (job,) = store.find(Query())
     assert isinstance(page, type(PAGES[0]))
@@ -70,6 +75,16 @@ def test_a_page_says_so_and_recovers(app: App, store: Switched, page: object) ->
             assert 'href="/hosts"' in away.text
             store.up()
             assert (await browser.get(path)).status_code == 200
+
+    run(story)
+
+
+def test_the_connections_are_listed_while_the_store_is_away(app: App, store: Switched) -> None:
+    async def story() -> None:
+        async with visitor(app) as browser:
+            store.down()
+            away = await browser.get("/connections")
+            assert (away.status_code, "No connection is open." in away.text) == (200, True)
 
     run(story)
 

@@ -21,6 +21,7 @@ from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.job import State
 from tests.door.console.states import (
     CIRCUITS,
+    CONNECTION_STATES,
     DONE_TO_JOBS,
     HOST_STATES,
     OUTCOMES,
@@ -46,6 +47,7 @@ def wanted() -> set[str]:
         *get_args(Act),
         *get_args(OperationState),
         *CIRCUITS,
+        *CONNECTION_STATES,
         *HOST_STATES,
         *OUTCOMES,
         *PHASES,

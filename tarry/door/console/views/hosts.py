@@ -1,4 +1,4 @@
-"""Masters and their workers: all of them, and one with its scoreboard."""
+"""Masters and their workers: all of them, and one with its scoreboard. The connections of the servers of this host."""
 
 import time
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.methods import host_requests
+from tarry.door.http.methods.connections import ConnectionQuery, end_connection, find_connections
 from tarry.door.http.methods.host_requests import dump_worker, kill_job, reload_host, scale_host, stop_host
 from tarry.door.http.methods.hosts import HostPath, ProcessRecord, list_all_hosts, list_workers, show_host
 from tarry.door.http.methods.jobs import JobPath
@@ -39,6 +40,16 @@ def host_page(call: ApiCall, path: HostPath) -> PageData:
     }
 
 
+@console_page("/connections", "connections.html")
+def connections_page(call: ApiCall, query: ConnectionQuery) -> PageData:
+    """The connections of the servers of this host."""
+    return {
+        "found": find_connections(call, query),
+        "query": query,
+        "filters": bool(query.door or query.address or query.caller),
+    }
+
+
 def newest_stacks(processes: Sequence[ProcessRecord], requests: Sequence[RequestRecord]) -> list[RequestRecord]:
     """For each worker that is there, the newest request for its stacks. requests: the newest first."""
     found: dict[str, RequestRecord] = {}
@@ -65,7 +76,7 @@ def _answered(request: RequestRecord) -> str:
     return _ASKED if request.ended is None else "The host has answered."
 
 
-PAGES: tuple[ConsolePage, ...] = (hosts_page, host_page)
+PAGES: tuple[ConsolePage, ...] = (hosts_page, host_page, connections_page)
 ACTS = (
     ConsoleAct(reload_host, _ASKED),
     ConsoleAct(scale_host, _ASKED),
@@ -73,4 +84,5 @@ ACTS = (
     ConsoleAct(dump_worker, _ASKED),
     ConsoleAct(dump_job, _answered),
     ConsoleAct(kill_job, "This attempt is being ended."),
+    ConsoleAct(end_connection, "Connection {id} is ended."),
 )

@@ -16,6 +16,7 @@ DOES = {
     "test_a_queue_that_is_stuck_is_traced_to_a_hung_job_which_is_killed": "dump_job kill_job",
     "test_a_host_is_scaled_and_reloaded_and_a_worker_shows_where_it_is": "scale_host dump_worker reload_host",
     "test_a_host_is_stopped_after_a_second_press": "stop_host",
+    "test_a_connection_is_ended_after_a_second_press": "end_connection",
     "test_a_flow_that_failed_is_retried": "retry_flow",
     "test_a_flow_is_cancelled_with_what_runs": "cancel_flow",
     "test_a_decision_with_a_note_lets_its_job_go_on": "decide_approval",

@@ -1,5 +1,8 @@
 """A host and its workers, and a job that hangs: found, looked into, ended. As a person does it, on SQLite and Redis."""
 
+import socket
+from urllib.parse import urlsplit
+
 from tests.cli.project import until
 from tests.door.console.browser.place import MakePerson, Person, Place
 
@@ -96,3 +99,23 @@ def test_a_host_is_stopped_after_a_second_press(operator: Person) -> None:
     until(lambda: not place.processes())
     place.serve()
     operator.open("/hosts")
+
+
+def test_a_connection_is_ended_after_a_second_press(operator: Person) -> None:
+    place = operator.place
+    address = urlsplit(place.url)
+    with socket.create_connection((address.hostname, address.port), 20) as theirs:
+        asked = b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ann-token\r\n\r\n"
+        theirs.sendall(asked)
+        assert theirs.recv(12) == b"HTTP/1.1 200"
+        while not theirs.recv(65536).endswith(b"}"):
+            pass
+        listed = place.api.get("/v1/connections?caller=ann&limit=1000").json()["connections"]
+        (id,) = [one["id"] for one in listed if (one["state"], one["received"]) == ("idle", len(asked))]
+        page = operator.open("/connections?door=http")
+        operator.sees("By address and caller")
+        row = page.locator("tr", has_text=id)
+        row.locator("summary").click()
+        row.get_by_role("button", name="End", exact=True).click()
+        operator.is_told(f"Connection {id} is ended")
+        assert theirs.recv(1) == b""

@@ -27,7 +27,7 @@ PAGES = (
     "/flows", "/flows?state=dead", "/flows/{flow}", "/flows/{broken}", "/flows/{flow}/nodes", "/approvals",
     "/jobs/{flow}", "/jobs/{node}", "/jobs/{blocked}", "/jobs/{asking}",
     "/schedules", "/schedules/app.nightly", "/limits",
-    "/hosts", "/hosts/{host}", "/stores", "/operations", "/operations/{operation}",
+    "/hosts", "/hosts/{host}", "/connections", "/stores", "/operations", "/operations/{operation}",
     "/audit", "/audit?who=nobody",
 )  # fmt: skip
 
