@@ -85,10 +85,11 @@ def test_all_who_log_that_a_store_is_away_log_that_it_is_back() -> None:
     """Whoever asks whether to log a failure gives the log for the end of the outage."""
     askers, silent = set(), set()
     for path in Path(tarry.__file__).parent.rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        made = [call for name in CLASSES for call in calls(tree, name)]
-        if path.name == "backoff.py" or not made:
+        source = path.read_text()
+        if path.name == "backoff.py" or not any(f"{name}(" in source for name in CLASSES):
             continue
+        tree = ast.parse(source)
+        made = [call for name in CLASSES for call in calls(tree, name)]
         if any(call for test in decisions(tree) for call in calls(test, "fail")):
             askers.add(path.stem)
             silent |= {path.stem for call in made if not call.args}

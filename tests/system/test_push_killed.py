@@ -110,7 +110,12 @@ class Town(Scene):
     def all_arrive(self, twice: set[str]) -> None:
         """Each at least once, and no other than these again; each is done."""
         self.endpoint.open()
-        until(self.all_finished)
+        try:
+            until(self.all_finished)
+        except AssertionError:
+            # Who holds which, and since when: without that the log alone does not tell what was waited for.
+            print(*(job for job in self.jobs() if not job.state.finished), sep="\n")
+            raise
         arrived = self.endpoint.arrived()
         assert arrived.keys() == set(self.put_all)
         assert {id for id, times in arrived.items() if times > 1} <= twice
