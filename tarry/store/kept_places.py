@@ -45,12 +45,14 @@ class KeptPlace(Struct, frozen=True):
 
 
 _AT_ONCE = 1000
+_DIGITS = 19
+"""Of the largest time that a store takes."""
 
 
 def decode(value: bytes) -> KeptPlace:
     """The place in a named value; one that counts nowhere and is over, if it is none."""
     until, *names = value.decode("utf-8", "replace").split(_SEPARATOR, 3)
-    if not until.isdecimal() or len(names) < 2:
+    if not until.isdecimal() or len(until) > _DIGITS or len(names) < 2:
         return KeptPlace(0, "", "", None)
     return KeptPlace(int(until), names[0], names[1], names[2] if names[2:] else None)
 
@@ -70,9 +72,12 @@ def _prefix_of(id: bytes, epoch: int) -> str:
 
 
 def attempt_of(name: str) -> tuple[bytes, int, str]:
-    """Id, epoch and owner of the attempt whose value has this name."""
-    id, epoch, owner = name.removeprefix(PREFIX).split(":", 2)
-    return bytes.fromhex(id), int(epoch), owner
+    """Id, epoch and owner of the attempt whose value has this name; of no job, if it is no such name."""
+    try:
+        id, epoch, owner = name.removeprefix(PREFIX).split(":", 2)
+        return bytes.fromhex(id), int(epoch), owner
+    except ValueError:
+        return bytes(16), 0, ""
 
 
 def name_for(change: Change) -> str:

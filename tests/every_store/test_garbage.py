@@ -18,6 +18,7 @@ from tarry.door.http.api import METHODS
 from tarry.door.http.methods.events import METHODS as STREAMS
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
+from tarry.model.limit import Limit
 from tarry.store import ids
 from tarry.store.base import Query, Want
 from tarry.store.memory import MemoryStore
@@ -29,7 +30,7 @@ CELLS = (
     "limit:queue:q", "limit:", "limit:each:eat", "cron:tick", "cron:\n", "task:hook", "task:", "flow:hook", "gone:hook",
     "edits:hook", "order:hook", "host:a|b:1:2:0", "host-request:a", "host-outcome:a", "room:q", "dropped:q", "bounds",
     "bounds by hand", "operations/x", "audit/head", "audit/1", "alert:open", "console/secret", "beanstalk/pause/q",
-    "beanstalk/slot", "external/q",
+    "beanstalk/slot", "external/q", "place:x", f"place:{'0' * 32}:1:nobody",
 )  # fmt: skip
 
 
@@ -158,6 +159,9 @@ def test_cells_of_garbage(app: App, part: int) -> None:
     for value in BYTES[part::4]:
         for name in CELLS:
             store.kv_cas(name, value, store.kv_get(name))
+        # Levels are counted anew beside these cells.
+        store.limit("queue:q", None)
+        store.limit("queue:q", Limit(100))
         good = eat.enqueue(1)
         app.drain()
         assert good.result(timeout=5) == 1

@@ -190,10 +190,16 @@ TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = least(j.epoch, 214
     RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures, j.losses, j.expires,
     j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress, j.attempts"""
 # What attempts keep whose job has ended: `store/kept_places.py` says how a value is made.
-_KEPT = """SELECT a[2] AS queue, a[3] AS task,
+# In hex: UTF-8 without zeros. Another value would make every count an error.
+_UTF8 = (
+    "^(0[1-9a-f]|[1-7].|(c[2-9a-f]|d.)[89ab].|(e0[ab]|ed[89]|e[1-9abcef][89ab]).[89ab]."
+    "|(f0[9ab]|f[1-3][89ab]|f48).[89ab].[89ab].)*$"
+)
+_KEPT = f"""SELECT a[2] AS queue, a[3] AS task,
         CASE WHEN cardinality(a) > 3 THEN array_to_string(a[4:], chr(31)) END AS lane
-    FROM (SELECT string_to_array(convert_from(value, 'UTF8'), chr(31)) AS a FROM {s}.cell
-        WHERE name >= 'place:' AND name < 'place;') AS cells"""
+    FROM (SELECT CASE WHEN encode(value, 'hex') ~ '{_UTF8}' THEN string_to_array(convert_from(value, 'UTF8'), chr(31))
+        END AS a FROM {{s}}.cell WHERE name >= 'place:' AND name < 'place;') AS cells
+    WHERE cardinality(a) > 2"""
 _COUNTED = f"""WITH counting AS (SELECT queue, task, lane FROM {{s}}.job WHERE state = 2 UNION ALL {_KEPT}),
     running AS (SELECT queue, task, lane, count(*) AS n FROM counting GROUP BY 1, 2, 3),
     named AS (
