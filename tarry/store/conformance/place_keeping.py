@@ -108,6 +108,8 @@ class PlaceKeeping(Promises):
         assert not self.is_free(store)
         assert store.apply([late(job), late(job)], NOW) == [False] * 2
         assert self.is_free(store)
+        assert store.apply([late(job)], NOW) == [False], "nor is one freed twice"
+        assert store.recount(NOW) == 0
 
     def test_who_is_retried_takes_another_place(self, store: Store) -> None:
         """The new attempt waits until the cancelled one is over; a deletion of the record changes nothing."""
