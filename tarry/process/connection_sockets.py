@@ -25,7 +25,7 @@ from tarry.door.open_connections.records import (
     describe_connection,
     split_id,
 )
-from tarry.errors import ConnectionNotFound, MasterError
+from tarry.errors import Busy, ConnectionNotFound, MasterError
 from tarry.tasks.lazy_asyncio import asyncio
 
 if TYPE_CHECKING:
@@ -141,13 +141,15 @@ class HostConnections:
         return reports, silent
 
     def end(self, id: str, actor: Actor | None = None) -> ConnectionRecord:
-        """Ends a connection, and returns what it was; ConnectionNotFound, MasterError. actor: for the log of acts;
-        None: the caller writes it there."""
+        """Ends a connection, and returns what it was; ConnectionNotFound, MasterError; Busy if its
+        process does not answer. actor: for the log of acts; None: the caller writes it there."""
         pid, number = split_id(id)
         try:
             answer = self._ask(pid, EndQuestion(number, actor), EndAnswer)
-        except (OSError, msgspec.DecodeError):
+        except (FileNotFoundError, ConnectionRefusedError):
             raise connection_not_found(id) from None
+        except (OSError, msgspec.DecodeError):
+            raise Busy(f"server process {pid} does not answer: connection {id} may be open still") from None
         if answer.ended is None:
             raise connection_not_found(id)
         return answer.ended

@@ -79,6 +79,7 @@ def test_the_connections_of_all_server_processes_are_listed_and_ended(project: P
     try:
         found = status()
         assert (found["processes"], found["silent"]) == (pids[1:], pids[:1])
+        assert "does not answer" in project.refused("status", "--connections", "--end", f"{pids[0]}-1")
     finally:
         os.kill(pids[0], signal.SIGCONT)
     pid_file = project.pid_file

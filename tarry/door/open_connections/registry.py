@@ -62,7 +62,7 @@ class OtherProcesses(Protocol):
         """What they report, and the pids of those that do not answer."""
 
     def end(self, id: str) -> ConnectionRecord:
-        """Ends a connection of another process, and returns what it was; ConnectionNotFound."""
+        """Ends a connection of another process, and returns what it was; ConnectionNotFound, Busy."""
 
 
 class OpenConnections:
