@@ -2,13 +2,12 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tarry.client.enqueue_listener import EnqueueListener
-from tarry.errors import IdempotencyError, StoreError
+from tarry.errors import IdempotencyError, StoreBusy, StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
-from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
 from tarry.store import ids
@@ -16,12 +15,10 @@ from tarry.store.base import Store
 from tarry.store.shared.backoff import jitter
 from tarry.tasks.options import Options
 
-_TRIES = 20
-# All jobs share these few names: one for each job would fill the store.
-_LOCKS = 64
-"""Names of the locks for `postpone`."""
-_LOCK_TIME = 5 * SECOND
-_PAUSE = 0.005
+# Each try that fails is one that another call has won. Whoever postpones to an earlier time need not win.
+_TRIES = 100
+_SOON, _PAUSE = 5, 0.005
+"""After so many tries it pauses for about so many seconds before each."""
 
 
 class DuplicateResolver:
@@ -53,29 +50,14 @@ class DuplicateResolver:
             return holder
         if options.on_duplicate == "replace":
             return self._change_holder(job, holder, lifecycle.replace_call)
-        with self._lock(holder):
-            return self._change_holder(job, holder, lifecycle.postpone)
-
-    @contextlib.contextmanager
-    def _lock(self, holder: bytes) -> Iterator[None]:
-        """Lets one caller at a time postpone a job. A lock is lost after 5 s, and nobody waits longer than that."""
-        # Without it, two callers see the same due time, and the later write wins even with the earlier due time.
-        name, owner = f"postpone:{holder[-1] % _LOCKS}", ids.uuid7().hex()
-        end = time.monotonic() + _LOCK_TIME / SECOND
-        # The shard with the locks may be away while the job's shard is there: then go on without a lock.
-        with contextlib.suppress(StoreError):
-            while not self._store.hold(name, owner, self._now() + _LOCK_TIME, self._now()) and time.monotonic() < end:
-                time.sleep(jitter(_PAUSE))
-        try:
-            yield
-        finally:
-            with contextlib.suppress(StoreError):
-                # A lock that ends now is free: the next caller need not wait for its end.
-                self._store.hold(name, owner, self._now(), self._now())
+        return self._change_holder(job, holder, lifecycle.postpone)
 
     def _change_holder(self, job: Job, holder: bytes, rule: Callable[[Job, Job, int], Change]) -> bytes:
-        """Applies the rule to the holder, or inserts the job if the key is free by now; the id as in `resolve`."""
-        for _ in range(_TRIES):
+        """Applies the rule to the holder, or inserts the job if the key is free by now; the id as in `resolve`.
+        StoreBusy: others change the holder all the time."""
+        for number in range(_TRIES):
+            if number >= _SOON:
+                time.sleep(jitter(_PAUSE))
             seen = self._store.get([holder])[0]
             # A holder that has given up its key is no duplicate any more.
             if seen is not None and seen.key_held_until:
@@ -84,13 +66,16 @@ class DuplicateResolver:
                 except NotPossible:
                     # It runs or has ended, and still holds the key: the call stays with it as it is.
                     return holder
-                if self._store.apply([change], self._now())[0]:
+                if _is_done(change) or self._store.apply([change], self._now())[0]:
                     return holder
-            # The holder started or was deleted in the meantime, so its key may be free.
+            # The holder changed, started or was deleted in the meantime, so its key may be free.
             (holder,) = self._store.insert([job])
             if holder == job.id:
                 return holder
-        return holder
+        raise StoreBusy(
+            f"{job.task}: job {ids.text(holder)} holds the key {job.key!r} and changes all the time, so this call could"
+            " not change it; enqueue it again"
+        )
 
     def _check_same_request(self, job: Job, holder: bytes, name: str) -> None:
         first = self._store.get([holder])[0]
@@ -100,3 +85,9 @@ class DuplicateResolver:
                 f"{job.task}: idempotency={name!r} was used for other arguments, by job {ids.text(holder)}; "
                 f"a new request needs a name of its own"
             )
+
+
+def _is_done(change: Change) -> bool:
+    """Whether a postponement changes neither time: the job is due later already."""
+    # Not written: of many calls at once, those that another one has overtaken must not keep the others from it.
+    return change.seen_times is not None and change.seen_times[0] == change.due and change.expires is None

@@ -20,7 +20,8 @@ _KEPT_IF_NONE = ("due", "queue", "priority", "expires", "key_held_until", "body"
 
 
 class Change(Struct, frozen=True, gc=False):
-    """Valid only if the job still has the state `was`, this epoch and this owner; applied whole or not at all.
+    """Valid only if the job still has the state `was`, this epoch and this owner, and, where it says so, these times;
+    applied whole or not at all.
 
     The store clears the fields (owner, lease) that a job in the new state has no use for.
     """
@@ -55,6 +56,8 @@ class Change(Struct, frozen=True, gc=False):
     """The record of the job's attempts, with the one that this ends; None: unchanged, as at an ordinary end."""
     keeps_places: bool = False
     """Others end the job while its attempt goes on: that keeps its places under limits (`store/kept_places.py`)."""
+    seen_times: tuple[int, int] | None = None
+    """(due, expires) of the job as it was seen: valid only if both are still so. None: they may be others by now."""
     # The last five are not for the job. Stores that group changes which are alike leave them out.
     counts: int = UNCOUNTED
     """As what it counts in the history, if it is made."""

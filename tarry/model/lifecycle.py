@@ -230,10 +230,10 @@ def annotate(job: Job, text: bytes) -> Change:
 def move(
     job: Job, now: int, *, due: int | None = None, queue: str | None = None, priority: int | None = None
 ) -> Change:
-    """Gives a waiting job another time, queue or priority."""
+    """Gives a waiting job another time, queue or priority. What is None stays, whatever it has become since."""
     refusals.refuse_unless_waiting(job)
-    due = job.due if due is None else due
-    return _change(job, initial_state(due, now), now, due=due, note=job.note, queue=queue, priority=priority)
+    to = job.state if due is None else initial_state(due, now)
+    return _change(job, to, now, due=due, note=job.note, queue=queue, priority=priority)
 
 
 def replace_call(job: Job, by: Job, now: int) -> Change:
@@ -248,11 +248,11 @@ def replace_call(job: Job, by: Job, now: int) -> Change:
 def postpone(job: Job, by: Job, now: int) -> Change:
     """Makes a waiting job due when a later enqueue with the same key is, if that is later. Its call stays the same."""
     refusals.refuse_unless_waiting(job)
-    # Never earlier: a postponement only delays.
-    due = max(job.due, by.due)
+    # A postponement only delays. If others have changed these times since, it is computed anew from theirs.
+    seen, due = (job.due, job.expires), max(job.due, by.due)
     # A job that never expires must not begin to.
     expires = by.expires if job.expires and by.expires > job.expires else None
-    return _change(job, initial_state(due, now), now, due=due, note=job.note, expires=expires)
+    return _change(job, initial_state(due, now), now, due=due, note=job.note, expires=expires, seen_times=seen)
 
 
 def give_back(job: Job, now: int, *, delay: int = 0, priority: int | None = None) -> Change:
@@ -305,7 +305,7 @@ def _change(
     to: State,
     now: int,
     *,
-    due: int,
+    due: int | None,
     note: bytes,
     failures: int | None = None,
     crashes: int | None = None,
@@ -358,7 +358,7 @@ def _finished(
     target = to if keep else None
     change = Change(
         job.id, job.state, job.epoch, target, now, None, failures, crashes, now + keep, text, None, None, None,
-        key_held_until, None, job.owner, None, False, _COUNTED_AS[to], job, status,
+        key_held_until, None, job.owner, None, False, None, _COUNTED_AS[to], job, status,
     )  # fmt: skip
     return flow_rules.end_of_node(job, to, change) if is_node(job.id) else change
 

@@ -173,6 +173,8 @@ class MemoryStore(Store):
         job = self._jobs.get(change.id)
         if job is None or (job.state, job.epoch, job.owner) != (change.was, change.epoch, change.owner):
             return False
+        if change.seen_times not in (None, (job.due, job.expires)):
+            return False
         if change.to is None:
             if job.state is State.RUNNING:
                 self._limiting.end(job, change, now)

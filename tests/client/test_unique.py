@@ -1,15 +1,16 @@
 """Keys: how long a job holds one, and what a second enqueue does meanwhile."""
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from tarry import App, IdempotencyError, State
+from tarry.client import duplicates
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
 from tarry.client.task import SyncTask
+from tarry.errors import StoreBusy
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import HOUR, SECOND
@@ -19,7 +20,6 @@ from tarry.model.outcome import Released, Returned
 from tarry.store.base import NORMAL, Want
 from tarry.store.memory import MemoryStore
 from tarry.tasks.options import Options
-from tests.worker.bench import wait_for
 
 
 class Shop:
@@ -150,50 +150,19 @@ def test_a_second_enqueue_may_push_the_first_back(shop: Shop) -> None:
     assert first.record().due == record.due, "never forward"
 
 
-class AtOnce(MemoryStore):
-    """Two calls see the same job, if nothing keeps them apart; and the one that is to win comes first."""
-
-    def __init__(self, time: Callable[[], int]) -> None:
-        super().__init__(time)
-        self.both, self.first = threading.Barrier(2), threading.Event()
-        self.racing = False
-
-    def get(self, ids: Sequence[bytes]) -> list[Job | None]:
-        seen = super().get(ids)
-        if self.racing:
-            with contextlib.suppress(threading.BrokenBarrierError):
-                self.both.wait(0.5)
-        return seen
-
-    def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
-        late = changes[0].due is not None and changes[0].due - now >= 50 * SECOND
-        if self.racing and not late and self.both.n_waiting == 0 and not self.both.broken:
-            wait_for(self.first)
-        made = super().apply(changes, now)
-        if late:
-            self.first.set()
-        return made
+def test_a_call_whose_time_another_has_overtaken_writes_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.index.using(key="p", delay=60, on_duplicate="postpone").enqueue("one")
+    monkeypatch.setattr(shop.store, "apply", lambda changes, now: pytest.fail("changed"))
+    assert not shop.index.using(key="p", delay=30, on_duplicate="postpone").enqueue("two").is_new
 
 
-def test_of_two_that_postpone_at_once_the_later_time_counts() -> None:
-    clock = FakeClock()
-    store = AtOnce(clock.now)
-    app = App(store)
-    app._clock = clock
-    index = app.task(_index)
-    held = index.using(key="p", delay=10, on_duplicate="postpone").enqueue("one")
-    store.racing = True
-    delays = (60, 30)
-    threads = [
-        threading.Thread(target=index.using(key="p", delay=delay, on_duplicate="postpone").enqueue, args=("more",))
-        for delay in delays
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    store.racing = False
-    assert held.record().due == clock.now() + 60 * SECOND
+def test_a_job_that_changes_all_the_time_is_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = shop.index.using(key="p", delay=60, on_duplicate="postpone")
+    first = index.enqueue("one")
+    monkeypatch.setattr(duplicates, "_PAUSE", 0.0)
+    monkeypatch.setattr(shop.store, "apply", lambda changes, now: [False] * len(changes))
+    with pytest.raises(StoreBusy, match=f"job {first.id} holds the key 'p' and changes all the time"):
+        shop.index.using(key="p", delay=90, on_duplicate="postpone").enqueue("two")
 
 
 def test_a_call_that_races_with_a_worker_is_not_lost(shop: Shop) -> None:

@@ -77,9 +77,11 @@ DECISIONS: list[Decision] = [
     lambda job, rules, now: lifecycle.cancel(job, rules, now, "no"),
     lambda job, rules, now: lifecycle.move(job, now, due=now + TICK, priority=-2),
     lambda job, rules, now: lifecycle.move(job, now, due=now - TICK, queue="slow"),
+    lambda job, rules, now: lifecycle.move(job, now, priority=3),
     lambda job, rules, now: lifecycle.forget(job),
     lambda job, rules, now: lifecycle.replace_call(job, replace(job, body=b"new", due=now + TICK, priority=1), now),
     lambda job, rules, now: lifecycle.postpone(job, replace(job, due=now + 2 * TICK), now),
+    lambda job, rules, now: lifecycle.postpone(job, replace(job, due=now - TICK, expires=now + 3 * TICK), now),
 ]
 LIMITS = [None, Limit(0), Limit(1), Limit(3), Limit(12), Limit(90), Limit(None, 2, 3 * TICK), Limit(2, 40, 4 * TICK)]
 

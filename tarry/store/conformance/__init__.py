@@ -43,6 +43,7 @@ from tarry.store.conformance.limiting import Limiting
 from tarry.store.conformance.losing import Losing
 from tarry.store.conformance.owning import Owning
 from tarry.store.conformance.place_keeping import PlaceKeeping
+from tarry.store.conformance.racing import Racing
 from tarry.store.conformance.relimiting import Relimiting
 from tarry.store.conformance.timing import Timing
 from tarry.store.conformance.waking import Waking
@@ -54,6 +55,7 @@ class Conformance(
     Claiming,
     Lateness,
     Changing,
+    Racing,
     Owning,
     Limiting,
     Relimiting,

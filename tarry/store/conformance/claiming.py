@@ -145,7 +145,7 @@ class Claiming(Promises):
     def test_due_jobs_keep_their_place_in_line(self, store: Store) -> None:
         """The one that fell due earlier comes first, whether it waited as scheduled or as ready."""
         jobs = self.lined_up(store, [{"due": NOW + at} for at in (2, 3, 4)])
-        assert store.apply([lifecycle.move(jobs[1], NOW + 3)], NOW + 3) == [True]
+        assert store.apply([lifecycle.move(jobs[1], NOW + 3, due=jobs[1].due)], NOW + 3) == [True]
         assert seen(store, jobs[1]).state is State.READY
         assert ids(taken(store, now=NOW + 9)) == ids(jobs)
 

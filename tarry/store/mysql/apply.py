@@ -46,6 +46,7 @@ class JobAsSeen(Struct):
     queue: bytes
     grade: int
     due: int
+    expires: int
     task: bytes
     lane: bytes | None
     holds: int
@@ -54,7 +55,7 @@ class JobAsSeen(Struct):
 
 
 # The row of a running job needs no lock of its own: a transaction that changes it has the lock of the job.
-_LOOK = """j.id, j.state, j.epoch, j.queue, j.grade, j.due, j.task, j.lane, j.holds, j.job_key,
+_LOOK = """j.id, j.state, j.epoch, j.queue, j.grade, j.due, j.expires, j.task, j.lane, j.holds, j.job_key,
     (SELECT r.owner FROM tarry_running r WHERE r.id = j.id)"""
 
 
@@ -99,6 +100,8 @@ class Applying:
             change.epoch,
             change.owner.encode(),
         ):
+            return False
+        if change.seen_times not in (None, (seen.due, seen.expires)):
             return False
         return not change.key_held_until or seen.key is None or self._may_hold(change, _digest(seen))
 
@@ -209,6 +212,7 @@ class Applying:
         seen = self._seen[change.id]
         seen.state, seen.owner = change.to, None
         seen.due = seen.due if change.due is None else change.due
+        seen.expires = seen.expires if change.expires is None else change.expires
         seen.queue = seen.queue if change.queue is None else change.queue.encode()
         seen.grade = seen.grade if change.priority is None else -change.priority
         seen.holds = seen.holds if change.key_held_until is None else change.key_held_until

@@ -57,6 +57,7 @@ def is_plain_end(change: Change) -> bool:
         and change.expires is None
         and change.body is None
         and change.attempts is None
+        and change.seen_times is None
         and not change.key_held_until
     )
 

@@ -79,8 +79,10 @@ def set_limit(link: PostgresConnection, schema: str, name: str, limit: Limit | N
 def keep_places(link: PostgresConnection, schema: str, changes: Sequence[Change], now: int) -> None:
     """Counts the attempts that go on after these changes a second time, which their ends take back; in a transaction
     with the changes."""
-    rows = link.rows(sql.for_schema(sql.LOCK_RUNNING, schema), (pack.uuids([change.id for change in changes]),))
     going_on = {name_for(change) for change in changes if change.keeps_places}
+    if not going_on:
+        return
+    rows = link.rows(sql.for_schema(sql.LOCK_RUNNING, schema), (pack.uuids([change.id for change in changes]),))
     limits = read_limits(link, schema)
     places = {
         name: KeptPlace(until or now, *names)

@@ -5,13 +5,25 @@ number of its kind.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
+from msgspec.structs import replace
+
 from tarry.model.change import Change
 from tarry.model.job import UNFINISHED, Job, State
-from tarry.store.postgres.connection import BigIntArray, ByteaArray, IntArray, Row, SmallIntArray, TextArray, UuidArray
+from tarry.store.postgres.connection import (
+    BigIntArray,
+    ByteaArray,
+    IntArray,
+    PostgresConnection,
+    Row,
+    SmallIntArray,
+    TextArray,
+    UuidArray,
+)
+from tarry.store.postgres.sql import for_schema
 from tarry.store.shared.state_codes import CODE
 
 RUNNING = State.RUNNING
@@ -184,3 +196,44 @@ def valid(made: list[int] | None, count: int) -> list[bool]:
     for place in made or ():
         valid[place - 1] = True
     return valid
+
+
+# Few changes name times, so `exchange_v2` knows nothing of them: it is called in a transaction that first locks their
+# jobs, in one order, so that two transactions do not wait for each other, and looks.
+_LOCK = "SELECT id, due, expires FROM {s}.job WHERE id = ANY ($1) ORDER BY id FOR UPDATE"
+_NO_EPOCH = -1
+
+
+def depend_on_times(changes: Sequence[Change]) -> bool:
+    """Whether one of the changes names the times that its job must still have."""
+    return any(change.seen_times is not None for change in changes)
+
+
+def split_changes(changes: Sequence[Change], most: int) -> Iterator[Sequence[Change]]:
+    """The changes in parts of at most so many. Where times matter a part has a job only once: they are compared
+    before any change of the part is made."""
+    if not depend_on_times(changes):
+        yield from (changes[start : start + most] for start in range(0, len(changes), most))
+        return
+    part: dict[bytes, Change] = {}
+    for change in changes:
+        if change.id in part or len(part) == most:
+            yield list(part.values())
+            part = {}
+        part[change.id] = change
+    yield list(part.values())
+
+
+def lock_and_compare(connection: PostgresConnection, schema: str, changes: Sequence[Change]) -> Sequence[Change]:
+    """The changes; those whose jobs have other times by now as changes that are not valid. To be called in the
+    transaction that makes them."""
+    ids = [change.id for change in changes if change.seen_times is not None]
+    if not ids:
+        return changes
+    rows = connection.rows(for_schema(_LOCK, schema), (uuids(ids),))
+    times = {id.bytes: (due, expires) for id, due, expires in rows}
+    # They keep their place: the answer is by place.
+    return [
+        change if change.seen_times in (None, times.get(change.id)) else replace(change, epoch=_NO_EPOCH)
+        for change in changes
+    ]

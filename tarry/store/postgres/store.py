@@ -195,12 +195,13 @@ class PostgresStore(SqlStore):
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
         valid, tend = list[bool](), False
-        while len(changes) > BATCH:
+        *parts, last = pack.split_changes(changes, BATCH) if changes else ((),)
+        for part in parts:
             with a_part_is_done(bool(valid)):
-                first = self._exchange_batch(changes[:BATCH], (), 0, "", 0, now)
-            valid, tend, changes = valid + first.valid, tend or first.tend, changes[BATCH:]
+                first = self._exchange_batch(part, (), 0, "", 0, now)
+            valid, tend = valid + first.valid, tend or first.tend
         with a_part_is_done(bool(valid)):
-            answer = self._exchange_batch(changes, wants, limit, owner, lease, now)
+            answer = self._exchange_batch(last, wants, limit, owner, lease, now)
         # Where there are jobs more are likely to come: without NOTIFY sleepers look more often again.
         if answer.jobs:
             self._hub.poll_often()
@@ -212,8 +213,8 @@ class PostgresStore(SqlStore):
         wants = wants if limit > 0 else ()
         packed = partial(self._packed, now=now, wants=wants, claimer=(max(limit, 0), PROMOTED_AT_ONCE, owner, lease))
         began = time.monotonic()
-        if any(change.keeps_places for change in changes):
-            *rows, end = self._call(lambda connection: self._exchange_and_keep(connection, changes, packed, now))
+        if any(change.keeps_places or change.seen_times for change in changes):
+            *rows, end = self._call(lambda connection: self._exchange_locked(connection, changes, packed, now))
         else:
             *rows, end = self._exchange_rows(changes, packed, self._rows)
         made, on_time, late, scheduled, next_due, limited, in_lanes = end[_MADE:_OF_FLOWS]
@@ -248,10 +249,11 @@ class PostgresStore(SqlStore):
             return self.flows.exchange(changes, packed, rows)
         return rows(sql.EXCHANGE, packed(changes))
 
-    def _exchange_and_keep(
+    def _exchange_locked(
         self, connection: PostgresConnection, changes: Sequence[Change], packed: Packed, now: int
     ) -> list[Row]:
         with connection.transaction_with(*self._claim_settings()):
+            changes = pack.lock_and_compare(connection, self._schema, changes)
             keep_places(connection, self._schema, changes, now)
             return self._exchange_rows(
                 changes, packed, lambda statement, values: connection.rows(self._for_schema(statement), values)
@@ -380,8 +382,7 @@ class PostgresStore(SqlStore):
         return self._pool.call_long(work)
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        text = self._for_schema(statement)
-        return self._call(lambda connection: connection.rows(text, values))
+        return self._call(lambda connection: connection.rows(self._for_schema(statement), values))
 
     def _rows_of_all(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._call_long(lambda connection: connection.rows(self._for_schema(statement), values))

@@ -15,7 +15,8 @@ from tarry.store.redis.record import FAILED, NOTE, SINCE, STATE_BYTE, UNTIL, ran
 
 GONE = 6
 DUE, RANKED, EXPIRES, KEY_HOLD, QUEUE, BODY, ATTEMPTS, KEEPS_PLACES = 1, 2, 4, 8, 16, 32, 64, 128
-_HEAD, _FAILED, _LENGTH, _SHORT = Form(">BBiBBQI"), Form(">II"), Form(">I"), Form(">H")
+SEEN_TIMES = 256
+_HEAD, _FAILED, _LENGTH, _SHORT = Form(">BBiBHQI"), Form(">II"), Form(">I"), Form(">H")
 _in_order = attrgetter("keep_until", "id")
 
 
@@ -104,3 +105,5 @@ def _modified_fields(change: Change) -> Iterator[tuple[int, bytes]]:
         yield ATTEMPTS, _LENGTH.pack(len(change.attempts)) + change.attempts
     if change.keeps_places:
         yield KEEPS_PLACES, b""
+    if change.seen_times is not None:
+        yield SEEN_TIMES, b"".join(map(time_bytes, change.seen_times))

@@ -41,7 +41,7 @@ class ChangeGroups:
             for change in changes:
                 groups.setdefault(change.effect, []).append(change)
             for alike in groups.values():
-                if len(alike) < GROUP_FROM or alike[0].to is None:
+                if len(alike) < GROUP_FROM or alike[0].to is None or alike[0].seen_times:
                     self.rest += alike
                 else:
                     self.alike.append(alike)
@@ -95,11 +95,22 @@ def _change_group(db: Database, alike: list[Change], telling: bool) -> set[bytes
 
 
 def _change_each(db: Database, changes: list[Change]) -> set[bytes]:
-    kept = [(*new_values(c), c.id, *_fence(c)) for c in changes if c.to is not None]
-    gone = [(c.id, *_fence(c)) for c in changes if c.to is None]
+    kept = [(*new_values(c), c.id, *_fence(c)) for c in changes if c.to is not None and not c.seen_times]
+    gone = [(c.id, *_fence(c)) for c in changes if c.to is None and not c.seen_times]
     rows: list[Any] = db.executemany(sql.CHANGE, kept).fetchall() if kept else []
     rows += db.executemany(sql.FORGET, gone).fetchall() if gone else []
+    # Few changes have these times, so each is a statement of its own.
+    for change in changes:
+        if change.seen_times:
+            rows += _change_if_times(db, change, change.seen_times)
     return {id for (id,) in rows}
+
+
+def _change_if_times(db: Database, change: Change, times: tuple[int, int]) -> list[Any]:
+    if change.to is None:
+        return db.execute(sql.FORGET_IF_TIMES, (change.id, *_fence(change), *times)).fetchall()
+    values = (*new_values(change), change.id, *_fence(change), *times)
+    return db.execute(sql.CHANGE_IF_TIMES, values).fetchall()
 
 
 def new_values(change: Change) -> tuple[Any, ...]:

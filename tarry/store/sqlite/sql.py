@@ -110,6 +110,9 @@ CHANGE_GROUP = f"""UPDATE OR IGNORE tarry_job {SET}
     WHERE id IN (SELECT value FROM carray(?)) AND state = ? AND epoch = ? AND owner IS ?"""
 CHANGE_GROUP_AND_TELL = f"{CHANGE_GROUP} RETURNING id"
 FORGET = "DELETE FROM tarry_job WHERE id = ? AND state = ? AND epoch = ? AND owner IS ? RETURNING id"
+IF_TIMES = "AND due = ? AND expires = ? RETURNING id"
+CHANGE_IF_TIMES = CHANGE.replace("RETURNING id", IF_TIMES)
+FORGET_IF_TIMES = FORGET.replace("RETURNING id", IF_TIMES)
 LIMITS = "SELECT name, value FROM tarry_limit"
 LIMIT = "SELECT value FROM tarry_limit WHERE name = ?"
 FEW_LIMITS = "SELECT name, value, running, next, turn FROM tarry_limit LEFT JOIN tarry_level USING (name) LIMIT ?"

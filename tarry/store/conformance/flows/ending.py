@@ -12,7 +12,7 @@ from tarry.model.flow.rules import FLOW_CANCELLED
 from tarry.model.flow.wiring import COMPENSATE, GO_ON
 from tarry.model.job import HELD, State
 from tarry.model.lifecycle import DEFAULT
-from tarry.model.outcome import Cancelled, Expired, Lost, Outcome, Raised
+from tarry.model.outcome import Cancelled, Expired, Lost, Outcome, Raised, Returned
 from tarry.store.base import Store
 from tarry.store.conformance.cases import NOW, seen, taken
 from tarry.store.conformance.flows.flow_cases import (
@@ -219,6 +219,16 @@ class FlowEnding(FlowCase):
         (job,) = taken(store)
         assert store.apply([lifecycle.cancel(job, DEFAULT, NOW, "", FLOW_CANCELLED)], NOW) == [True]
         assert (states(store, flow), numbers(store, flow)) == ("cbb", (Phase.ENDED, 0, 2, 1))
+
+    def test_a_node_with_other_times_than_seen_does_nothing_to_its_flow(self, store: Store) -> None:
+        """The end of a node that depends on its times, as any other change that does."""
+        flow = stored(store, CHAIN)
+        (job,) = taken(store)
+        change = lifecycle.after(job, Returned(), DEFAULT, NOW)
+        assert store.apply([replace(change, seen_times=(job.due + 1, 0))], NOW) == [False]
+        assert (states(store, flow), numbers(store, flow)) == ("rbb", (Phase.RUNNING, 1, 2, 0))
+        assert store.apply([replace(change, seen_times=(job.due, 0))], NOW) == [True]
+        assert numbers(store, flow) == (Phase.RUNNING, 1, 1, 0)
 
     def test_result_waiter_is_woken(self, store: Store) -> None:
         """By the end of the flow, as by that of a job."""

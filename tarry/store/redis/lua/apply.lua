@@ -6,6 +6,8 @@ lib.CHANGES_DUE, lib.CHANGES_RANK, lib.CHANGES_EXPIRES = 1, 2, 4
 lib.CHANGES_HOLD, lib.CHANGES_QUEUE, lib.CHANGES_BODY, lib.CHANGES_ATTEMPTS = 8, 16, 32, 64
 -- And that its attempt keeps its places under limits.
 lib.KEEPS_PLACES = 128
+-- And that the job must still have the times that were seen.
+lib.HAS_SEEN_TIMES = 256
 -- What the changes come to: outcomes, by id and text in turn; jobs that are forgotten, or run no more; how many of each
 -- entry run no more; plain jobs that end alike, in groups; what an entry says of a plain job.
 lib.new_outcomes, lib.gone_ids, lib.ended_ids = {}, {}, {}
@@ -13,10 +15,10 @@ lib.freed_counts, lib.ending_groups, lib.plain_jobs = {}, {}, {}
 
 -- Reads a description. quick: it ends an attempt for good and changes nothing else.
 function lib.parse_change(text)
-  local was, to, epoch, flags, modified, keep_until, length = lib.parse('>BBc4BBc8I4', text)
-  local at = 21 + length
+  local was, to, epoch, flags, modified, keep_until, length = lib.parse('>BBc4BHc8I4', text)
+  local at = 22 + length
   local change = {
-    was = was, to = to, epoch = epoch, keep_until = keep_until, modified = modified, fields = lib.sub(text, 21, at - 1),
+    was = was, to = to, epoch = epoch, keep_until = keep_until, modified = modified, fields = lib.sub(text, 22, at - 1),
     start = string.char(to) .. epoch, flags = string.char(flags), ranked = string.char(flags + 1), note = 0,
     quick = was == lib.RUNNING and to >= lib.DONE and modified == 0, endings = {}, seen = {},
   }
@@ -36,6 +38,7 @@ function lib.parse_change(text)
   if lib.has_flag(modified, lib.CHANGES_QUEUE) then change.queue = take(lib.parse('>I2', take(2))) end
   if lib.has_flag(modified, lib.CHANGES_BODY) then change.body = take(lib.parse('>I4', take(4))) end
   if lib.has_flag(modified, lib.CHANGES_ATTEMPTS) then change.attempts = take(lib.parse('>I4', take(4))) end
+  if lib.has_flag(modified, lib.HAS_SEEN_TIMES) then change.seen_due, change.seen_expires = take(8), take(8) end
   change.owner, change.keeps = lib.sub(text, at), lib.has_flag(modified, lib.KEEPS_PLACES)
   return change
 end
@@ -181,6 +184,13 @@ function lib.is_as_seen(change, record)
   return record and change.was == lib.byte(record, 1) and lib.sub(record, 2, 5) == change.epoch
 end
 
+-- Whether the job still has the times that the change was made from, if it names any.
+function lib.has_seen_times(change, record)
+  if not change.seen_due then return true end
+  return lib.due_of(record) == change.seen_due
+    and (lib.tail_of(record).expires or lib.NO_TIME) == change.seen_expires
+end
+
 -- Whether a running job is in the attempt that was seen. Many that began together have the same entry: it is compared
 -- once.
 function lib.runs_as_seen(change, entry)
@@ -201,10 +211,13 @@ function lib.apply_one(change, id, entry, limits, now)
       lib.finish(change, id, entry, of)
       return true, of
     end
-    return lib.make_change(change, id, lib.fetch_record(id), entry, limits, now)
+    local running = lib.fetch_record(id)
+    if not lib.has_seen_times(change, running) then return false end
+    return lib.make_change(change, id, running, entry, limits, now)
   end
   local record = change.was ~= lib.RUNNING and lib.fetch_record(id)
-  return lib.is_as_seen(change, record) and (lib.make_change(change, id, record, nil, limits, now))
+  return lib.is_as_seen(change, record) and lib.has_seen_times(change, record)
+    and (lib.make_change(change, id, record, nil, limits, now))
 end
 
 function lib.lower_levels_of(limits, job)
