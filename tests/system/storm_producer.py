@@ -1,0 +1,108 @@
+"""A producer of tests/system/test_storm.py, run beside that app: `python producer.py SEED`.
+
+Puts jobs of every kind until the file `over` is there. `kept` has a line for each job that was acknowledged: its kind,
+id, and when it is due.
+"""
+
+import contextlib
+import importlib
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tarry import Job, QueueFull, StoreError
+
+storm: Any = importlib.import_module("app")
+chance = random.Random(int(sys.argv[1]))
+orders: list[int] = []
+slow: list[Job[Any]] = []
+
+
+def keep(kind: str, *jobs: Any, due: float = 0.0) -> None:
+    storm.write_lines("kept", [(kind, job.id, due) for job in jobs])
+
+
+def put_keyed() -> None:
+    task = storm.keyed.using(priority=chance.choice([-5, 0, 5]))
+    keep("keyed", *task.enqueue_many([(f"who{chance.randrange(5)}",) for _ in range(chance.randint(1, 8))]))
+
+
+def put_later() -> None:
+    delay = chance.uniform(0.1, 3)
+    due = time.time() + delay
+    keep("later", storm.work.using(delay=delay).enqueue(1), due=due)
+
+
+def put_unique() -> None:
+    # Another job may hold the key: then that one counts.
+    keep("unique", storm.work.using(key=f"key{chance.randrange(10)}").enqueue(2))
+
+
+def put_bounded() -> None:
+    with contextlib.suppress(QueueFull):
+        keep("bounded", *storm.bounded.enqueue_many([(n,) for n in range(10)]))
+
+
+def put_order() -> None:
+    number = chance.randrange(1 << 40)
+    keep("order", storm.order.enqueue(number))
+    orders.append(number)
+
+
+def signal() -> None:
+    while orders:
+        storm.app.signal("paid", key=str(orders[-1]), value=7, id=f"paid {orders[-1]}")
+        orders.pop()
+
+
+def put_flow() -> None:
+    app = storm.app
+    if chance.random() < 0.5:
+        handle = app.chord([storm.work.call(n) for n in range(chance.randint(1, 6))], storm.total.call())
+    else:
+        handle = app.chain(storm.work.call(1), storm.work.call(), storm.work.call())
+    storm.write_lines("flows", [(handle.id,)])
+
+
+def put_slow() -> None:
+    slow.append(storm.slow.enqueue())
+    keep("slow", slow[-1])
+
+
+def cancel() -> None:
+    if slow:
+        slow.pop(chance.randrange(len(slow))).cancel()
+
+
+ACTS: dict[Callable[[], None], int] = {
+    put_keyed: 6,
+    put_later: 4,
+    put_unique: 4,
+    put_bounded: 2,
+    put_order: 2,
+    signal: 2,
+    put_flow: 2,
+    put_slow: 1,
+    cancel: 1,
+    lambda: keep("flaky", storm.flaky.enqueue(chance.randint(0, 3))): 2,
+    lambda: keep("fails", storm.fails.enqueue()): 1,
+    lambda: keep("together", *storm.together.enqueue_many([(n,) for n in range(7)])): 1,
+}
+
+
+def main() -> None:
+    while not (storm.HERE / "over").exists():
+        time.sleep(chance.uniform(0.01, 0.12))
+        (act,) = chance.choices(list(ACTS), list(ACTS.values()))
+        # Nothing was acknowledged then: whether it is stored does not matter here.
+        with contextlib.suppress(StoreError):
+            act()
+    while orders:
+        with contextlib.suppress(StoreError):
+            signal()
+        time.sleep(0.2)
+
+
+main()

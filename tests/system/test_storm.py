@@ -1,0 +1,276 @@
+"""Every feature at once, while workers, keeper, master and store are killed or halted. `make soak` runs it."""
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry.errors import StoreError
+from tarry.model.job import Job, State
+from tarry.store import ids
+from tarry.store.base import Query, Store
+from tarry.store.opening import open_store
+from tests import seeds
+from tests.cli.project import alive, until
+from tests.servers.mariadb import MariadbServer
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
+from tests.servers.server import Missing, Server
+from tests.system.scene import Scene
+
+SECONDS = float(os.environ.get("SOAK_SECONDS", "60"))
+ENDS_WITHIN = 180.0
+HALT = 4.0
+"""Seconds that a store stands still at most: less than a lease."""
+KEYS = 10
+"""As in storm_producer.py."""
+HERE = Path(__file__).parent
+SETTINGS = """
+store = "{store}"
+[pools.default]
+workers = {workers}
+threads = 3
+queues = {{ default = {weight}, other = 2, bounded = 1 }}
+shares = [5, 3, 2]
+[queues.default]
+keep = {{ done = "2h", dead = "30d", bytes = "1GB" }}
+[queues.other]
+keep = {{ done = "2h", dead = "30d", bytes = "1GB" }}
+[queues.bounded]
+keep = {{ done = "2h", dead = "30d", bytes = "1GB" }}
+max_waiting = 40
+"""
+SERVERS: dict[str, tuple[Callable[[Path], Server], str]] = {
+    "redis": (
+        lambda directory: RedisServer(directory, "--appendonly", "yes", "--appendfsync", "always"),
+        "redis://127.0.0.1:{}/0?timeout=5s",
+    ),
+    "postgres": (PostgresServer, "postgresql://postgres@127.0.0.1:{}/postgres?timeout=5s"),
+    "mariadb": (MariadbServer, "mysql://root@127.0.0.1:{}/tarry?timeout=5"),
+}
+
+
+class Storm(Scene):
+    """A place with masters, producers, and a store that may be a server of its own."""
+
+    def __init__(self, directory: Path, url: str, server: Server | None, seed: int) -> None:
+        super().__init__(directory)
+        self.url, self.server, self.chance = url, server, random.Random(seed)
+        for name, copied in (("app.py", "storm_app.py"), ("producer.py", "storm_producer.py")):
+            self.write(name, (HERE / copied).read_text())
+        self.configure()
+        self.ends: dict[int, float] = {}
+        """When processes were killed, by pid."""
+        self.struck = Counter[str]()
+        self.master = self.serve()
+        self._producers = [self._produce(seed + number) for number in range(2)]
+
+    @contextlib.contextmanager
+    def store(self) -> Iterator[Store]:
+        store = open_store(self.url)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def jobs(self, *, task: str | None = None) -> list[Job]:
+        with self.store() as store:
+            return store.find(Query(task=task, limit=1_000_000))
+
+    def configure(self) -> None:
+        """Other workers and other weights."""
+        workers, weight = self.chance.randint(2, 3), self.chance.randint(1, 5)
+        self.settings(SETTINGS.format(store=self.url, workers=workers, weight=weight))
+
+    def _produce(self, seed: int) -> "subprocess.Popen[bytes]":
+        with (self.directory / "producer.log").open("ab") as log:
+            command = [sys.executable, "producer.py", str(seed)]
+            return subprocess.Popen(command, cwd=self.directory, env=self.environ, stdout=log, stderr=log)
+
+    def lines(self, name: str) -> list[list[Any]]:
+        path = self.directory / name
+        whole = [one for one in path.read_bytes().splitlines(keepends=True) if one.endswith(b"\n")]
+        return [json.loads(one) for one in whole]
+
+    # What happens to it
+
+    def strike(self) -> None:
+        acts = {self.kill_worker: 8, self.kill_keeper: 3, self.kill_master: 1, self.kill_all: 1, self.reload: 2}
+        if self.server is not None:
+            acts |= {self.kill_store: 2, self.halt_store: 2}
+        (act,) = self.chance.choices(list(acts), list(acts.values()))
+        act()
+        self.struck[act.__name__] += 1
+
+    def kill_worker(self) -> None:
+        self._kill(self.pids()[:1])
+
+    def kill_keeper(self) -> None:
+        self._kill(self.pids("keeper"))
+
+    def kill_master(self) -> None:
+        self._kill([self.master.pid])
+        self.master.wait()
+        self.master = self.serve()
+
+    def kill_all(self) -> None:
+        self._kill([pid for pid in self.processes() if pid not in {one.pid for one in self._producers}])
+        self.master.wait()
+        self.master = self.serve()
+
+    def reload(self) -> None:
+        self.configure()
+        self.tarry("reload")
+
+    def kill_store(self) -> None:
+        assert self.server is not None
+        self.server.kill()
+        time.sleep(self.chance.uniform(0, 1))
+        self.server.start()
+
+    def halt_store(self) -> None:
+        assert self.server is not None
+        self.server.halt()
+        time.sleep(self.chance.uniform(0.1, HALT))
+        self.server.resume()
+
+    def _kill(self, pids: list[int]) -> None:
+        for pid in pids:
+            # Before, since others may have its jobs as soon as it is gone.
+            self.ends[pid] = time.time()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            until(lambda: not alive(pid))  # noqa: B023
+
+    # What must hold
+
+    def finish(self) -> None:
+        """The producers end, and then all jobs."""
+        self.write("over", "")
+        for producer in self._producers:
+            assert producer.wait(60) == 0, (self.directory / "producer.log").read_text()
+        end = time.monotonic() + ENDS_WITHIN
+        while left := self._unfinished():
+            assert time.monotonic() < end, f"still there after {ENDS_WITHIN:g} s: {left}"
+            time.sleep(0.5)
+
+    def _unfinished(self) -> list[object]:
+        try:
+            with self.store() as store:
+                return [tally for tally in store.counts() if not tally.state.finished]
+        except StoreError as error:
+            return [error]
+
+    def check(self) -> None:
+        jobs = {ids.text(job.id): job for job in self.jobs()}
+        kept = self.lines("kept")
+        assert {id for _, id, _ in kept} <= jobs.keys(), "lost"
+        states = Counter((kind, jobs[id].state) for kind, id, _ in kept)
+        print(dict(self.struck), dict(states))
+        self._check_ends(jobs, kept)
+        self._check_attempts(jobs)
+        self._check_flows()
+        with self.store() as store:
+            levels = {name: level.running for name, (_, level) in store.limits().items() if level.running}
+            assert levels == {}
+            assert store.recount(store.time()) == 0
+        assert "limits did not count" not in self.log()
+        for word in ("Traceback", "CRITICAL", "the pump broke"):
+            assert word not in self.log(), word
+
+    def check_keys(self) -> None:
+        """Each key is free again: a new job gets it."""
+        before = set(self.states())
+        after = [id for number in range(KEYS) for id in self.put("app.work", 1, queue="other", key=f"key{number}")]
+        assert before.isdisjoint(after)
+        until(lambda: {self.states()[id] for id in after} == {State.DONE})
+
+    def _check_ends(self, jobs: dict[str, Job], kept: list[list[Any]]) -> None:
+        """Each is done, or has a reason why not."""
+        ended = {line[1] for line in self.lines("ledger") if line[0] == "ended"}
+        for kind, id, _ in kept:
+            job = jobs[id]
+            if job.state is State.DONE:
+                assert id in ended, f"{kind} {id} is done and was never run"
+            elif job.state is State.DEAD:
+                assert job.note, f"{kind} {id} is dead without a reason"
+                assert kind == "fails" or job.crashes, f"{kind} {id} is dead: {job.note!r}"
+            else:
+                assert (kind, job.state) == ("slow", State.CANCELLED), f"{kind} {id}: {job.state}"
+        wrong = [id for kind, id, _ in kept if kind == "fails" and jobs[id].state is not State.DEAD]
+        assert wrong == []
+
+    def _check_attempts(self, jobs: dict[str, Job]) -> None:
+        """None begins early, and no two of a job or of a limited key overlap."""
+        begun = dict[str, float]()
+        spans = defaultdict[str, list[Any]](list)
+        ends = dict[tuple[str, int], float]()
+        # From the last line to the first: a job that waits in a step ends and begins again within one attempt.
+        for what, id, attempt, pid, at, about in sorted(self.lines("ledger"), key=lambda line: -line[4]):
+            if what == "ended":
+                ends[id, pid] = at
+            else:
+                begun[id] = at
+                end = ends.pop((id, pid), max(at, self.ends.get(pid, at)))
+                for key in {id, about} - {""}:
+                    spans[key].append((at, end, id, attempt, pid))
+        early = [id for _, id, due in self.lines("kept") if due and begun.get(id, due) < due - 0.01]
+        assert early == []
+        for key, of_key in spans.items():
+            of_key.sort()
+            for before, after in itertools.pairwise(of_key):
+                assert after[0] >= before[1], f"{key}: {before} overlaps {after}"
+
+    def _check_flows(self) -> None:
+        """Each flow has ended: its last node has an end."""
+        with self.store() as store:
+            for (id,) in self.lines("flows"):
+                (root,) = store.get([ids.parse(id)])
+                assert root is not None, f"flow {id} is lost"
+                assert root.state.finished, f"flow {id} has not ended"
+
+    def close(self) -> None:
+        super().close()
+        if self.server is not None:
+            self.server.kill()
+
+
+@pytest.fixture(params=["sqlite", *SERVERS])
+def storm(request: pytest.FixtureRequest, tmp_path: Path, servers_directory: Path) -> Iterator[Storm]:
+    url, server = f"sqlite:///{tmp_path}/tarry.db", None
+    if request.param != "sqlite":
+        make, pattern = SERVERS[request.param]
+        server = make(servers_directory / f"storm-{request.param}")
+        try:
+            server.start()
+        except Missing as missing:
+            pytest.skip(str(missing))
+        url = pattern.format(server.port)
+    storm = Storm(tmp_path, url, server, seeds.seed())
+    yield storm
+    storm.close()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(SECONDS * 2 + ENDS_WITHIN + 240)
+def test_every_promise_holds_amid_a_storm(storm: Storm) -> None:
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        time.sleep(storm.chance.uniform(0.2, 3))
+        storm.strike()
+    storm.finish()
+    storm.check()
+    storm.check_keys()
+    storm.stopped()
