@@ -87,7 +87,7 @@ class ConnectionSocket:
             with contextlib.suppress(OSError):
                 self._pid_file.with_name(self._name).unlink()
 
-    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer_one(self, reader: "asyncio.StreamReader", writer: "asyncio.StreamWriter") -> None:
         self._open += 1
         try:
             if self._open <= MOST_AT_ONCE:

@@ -23,7 +23,7 @@ function lib.parse_change(text)
     quick = was == lib.RUNNING and to >= lib.DONE and modified == 0, endings = {}, seen = {},
   }
   change.outcome = change.start .. change.flags .. change.fields
-  if flags >= 16 then change.note = lib.parse('>I4', text, lib.FIXED_SIZES[flags - 16] + 6) end
+  if flags >= 16 then change.note = lib.parse('>I4', text, lib.FIXED_SIZES[flags - 16] + 7) end
   local function take(size)
     at = at + size
     return lib.sub(text, at - size, at - 1)
