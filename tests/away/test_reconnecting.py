@@ -13,10 +13,12 @@ from tarry import App
 from tarry.store.shared import backoff as waits
 from tests.away.proxy import Proxy, behind_proxy
 from tests.every_store.test_away_calls import SERVERS
-from tests.servers.fixtures import empty_server
+from tests.servers.fixtures import empty_server, started
 from tests.servers.redis import RedisServer
-from tests.servers.server import Missing
 from tests.worker.bench import Bench, until
+
+# In `make soak`: about one run in ten waits 15 s for a job and fails, and why is not known yet.
+pytestmark = pytest.mark.soak
 
 MOST = 40
 """Requests and replies of one return, at most."""
@@ -87,13 +89,7 @@ def worker(request: pytest.FixtureRequest, quick: None) -> Iterator[CutWorker]:
 @pytest.fixture
 def killed(tmp_path: Path) -> Iterator[RedisServer]:
     """A server that has on disk what it has answered."""
-    server = RedisServer(tmp_path / "redis", "--appendonly", "yes", "--appendfsync", "always")
-    try:
-        server.start()
-    except Missing as missing:
-        pytest.skip(str(missing))
-    yield server
-    server.kill()
+    yield from started(RedisServer(tmp_path / "redis", "--appendonly", "yes", "--appendfsync", "always"))
 
 
 def returns(worker: CutWorker, cut: Callable[[Proxy, int], None], amid: Callable[[], None] = lambda: None) -> int:
