@@ -19,7 +19,7 @@ from tarry.errors import ConfigError, StoreForeign, StoreFull
 from tarry.model.job import Job
 from tarry.store.entry import Content, Entry
 from tarry.store.sqlite import forked
-from tarry.store.sqlite.file import PRODUCERS, TakeTurn, to_wal, transaction, translate_errors
+from tarry.store.sqlite.file import FIRST_LIMIT, PRODUCERS, TakeTurn, to_wal, transaction, translate_errors
 
 MOST_BYTES = 64_000_000
 _OURS = 0x7A4F7574  # `application_id` of the file.
@@ -153,12 +153,13 @@ class Outbox:
         files.make(self.path, files.OURS)
         database = apsw.Connection(str(self.path))
         try:
-            database.set_busy_handler(TakeTurn(*PRODUCERS))
-            to_wal(database)  # type: ignore[arg-type]
+            database.set_busy_handler(TakeTurn(*PRODUCERS, FIRST_LIMIT))
+            to_wal(database, FIRST_LIMIT)  # type: ignore[arg-type]
             # An acknowledged job must survive a power cut.
             database.execute("PRAGMA synchronous=FULL")
             with transaction(database):  # type: ignore[arg-type]
                 self._bring_up(database)
+            database.set_busy_handler(TakeTurn(*PRODUCERS))
         except BaseException:
             database.close(True)
             raise

@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -97,6 +98,25 @@ def test_locked_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     other.execute("ROLLBACK")
     store.insert([job()])
     assert store.counts()[0].count == 1
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_who_comes_while_the_tables_are_made_waits_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: str
+) -> None:
+    monkeypatch.setattr(sqlite_file, "BUSY_LIMIT", 0.01)
+    other = apsw.Connection(str(tmp_path / "x.db"))
+    other.execute(f"PRAGMA journal_mode={journal}")
+    other.execute("BEGIN EXCLUSIVE")
+    ends = threading.Timer(0.2, other.execute, ["ROLLBACK"])
+    ends.start()
+    SqliteStore(tmp_path / "x.db").close()
+    ends.join()
+    monkeypatch.setattr(sqlite_file, "FIRST_LIMIT", 0.05)
+    other = apsw.Connection(str(tmp_path / "y.db"))
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(errors.StoreBusy, match=r"over 0\.05 s: see `fuser"):
+        SqliteStore(tmp_path / "y.db")
 
 
 def test_damaged_while_open(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ log = logging.getLogger("tarry.store")
 
 Answer = TypeVar("Answer")
 BUSY_LIMIT = 5.0
+FIRST_LIMIT = 30.0
+"""Seconds that who opens a new file waits for the process that makes its tables: on a busy disk that takes a while."""
 
 
 def open_database(path: Path, durable: bool, shared: str = "", fsync: bool = True) -> Database:
@@ -44,6 +46,9 @@ def open_database(path: Path, durable: bool, shared: str = "", fsync: bool = Tru
 
     fsync: False: NORMAL also where `durable`.
     """
+    # Where a program shares the file, the lock may be held by a transaction of the caller itself, which would wait here
+    # for nothing.
+    limit = BUSY_LIMIT if shared else FIRST_LIMIT
     if not path.parent.is_dir():
         raise errors.StoreUnavailable(f"{path}: the directory {path.parent} does not exist; create it first")
     # Both checks come before SQLite opens the file: it deletes the log of an empty database, and rebuilds the index.
@@ -56,12 +61,14 @@ def open_database(path: Path, durable: bool, shared: str = "", fsync: bool = Tru
         files.make(path)
         database = connect(path, shared)
         try:
-            _prepare(database, path, durable, bool(shared))
+            database.set_busy_handler(TakeTurn(*PRODUCERS, limit))
+            _prepare(database, path, bool(shared), limit)
+            database.set_busy_handler(TakeTurn(*(PRODUCERS if durable else WORKERS)))
             database.execute(f"PRAGMA synchronous={'FULL' if durable and fsync else 'NORMAL'}")
         except apsw.BusyError:
             database.close(True)
             raise errors.StoreBusy(
-                f"{path} is locked by another program for over {BUSY_LIMIT:g} s: see `fuser {path}`. If that is a"
+                f"{path} is locked by another program for over {limit:g} s: see `fuser {path}`. If that is a"
                 " transaction of your own: tarry makes its tables at the first use, so enqueue once outside of any, or"
                 " start a worker first"
             ) from None
@@ -71,15 +78,14 @@ def open_database(path: Path, durable: bool, shared: str = "", fsync: bool = Tru
     return database
 
 
-def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> None:
-    database.set_busy_handler(TakeTurn(*(PRODUCERS if durable else WORKERS)))
+def _prepare(database: Database, path: Path, shared: bool, limit: float) -> None:
     if database.readonly("main"):
         raise errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable for this user")
     # In one transaction, to see the file as it is at one moment: another process may be making its schema.
     with transaction(database, "BEGIN"):
         found = version(database, path, shared)
     # Only now: a database of another program is refused before anything in it changes.
-    to_wal(database)
+    to_wal(database, limit)
     wal.check(database, path)
     database.execute("PRAGMA cache_size=-65536")
     database.execute("PRAGMA mmap_size=0")
@@ -98,10 +104,10 @@ def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> Non
         database.execute(statement)
 
 
-def to_wal(connection: Database) -> None:
-    """Switches the file to WAL mode."""
+def to_wal(connection: Database, limit: float) -> None:
+    """Switches the file to WAL mode. limit: seconds to wait for others that do so."""
     # SQLite does not call the busy handler when the journal mode changes, so several first openers take turns here.
-    until = time.monotonic() + BUSY_LIMIT
+    until = time.monotonic() + left(limit)
     while connection.pragma("journal_mode") != "wal":
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -160,17 +166,19 @@ class transaction:  # noqa: N801 - used as a function
 
 
 class TakeTurn:
-    """SQLite's busy handler: waits with jitter. shortest, longest: seconds of the first wait."""
+    """SQLite's busy handler: waits with jitter. shortest, longest: seconds of the first wait. limit: seconds in all,
+    BUSY_LIMIT if not given."""
 
     # A writer holds the lock for a millisecond or less; SQLite's own waits of up to 100 ms would leave the file idle.
-    def __init__(self, shortest: float, longest: float) -> None:
+    def __init__(self, shortest: float, longest: float, limit: float | None = None) -> None:
         self._range = (shortest, longest)
+        self._limit = limit
         self._until = 0.0
 
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if tries == 0:
-            self._until = now + left(BUSY_LIMIT)
+            self._until = now + left(BUSY_LIMIT if self._limit is None else self._limit)
         time.sleep(random.uniform(*self._range) * min(1 + tries / 4, 8))
         return now < self._until
 
