@@ -6,6 +6,8 @@ EPOCH   = $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 
 .PHONY: demo shop test bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak test-django6 test-deep
 .DEFAULT_GOAL := test
+# Tests start Python thousands of times: without its caches each start compiles all of tarry anew, and takes twice the time.
+unexport PYTHONDONTWRITEBYTECODE
 
 setup: .venv/.current
 
