@@ -52,7 +52,7 @@ class Table:
         return target.met(row.median, compared.median if compared else None) if target else None
 
     def markdown(self, about: Mapping[str, str]) -> str:
-        """For docs/performance.md."""
+        """For bench/RESULTS.md."""
         facts = "\n".join(f"- {name}: {value}" for name, value in about.items())
         head = "| what | median | min – max | compared with | ratio | target | CPU of others |"
         lines = [head, "|---|--:|--:|---|--:|---|--:|", *(self._line(name, row) for name, row in self.rows.items())]

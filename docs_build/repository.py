@@ -9,6 +9,7 @@ _PAGES = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
+    "bench/RESULTS.md": "project/measurements.md",
     "deploy/README.md": "project/deploy.md",
 }
 _DOCS, _FILES = "docs/", "files/"

@@ -169,7 +169,8 @@ def test_the_navigation_has_what_is_there() -> None:
 
 
 def test_links_out_of_docs_lead_to_the_same_file(tmp_path: Path) -> None:
-    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", "deploy/tarry.service"):
+    pages = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/RESULTS.md", "deploy/README.md")
+    for name in (*pages, "deploy/tarry.service"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("[tasks](../docs/tasks.md#a) [unit](tarry.service)\n")
     repository = Repository(tmp_path)

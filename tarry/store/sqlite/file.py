@@ -185,7 +185,7 @@ class TakeTurn:
 
 # Producers wait less than workers: a producer's caller waits for the answer, while a worker that waits a little longer
 # has more to do at once. With equal waits a producer beside two workers stores half as many jobs a second (measured:
-# docs/performance.md).
+# bench/RESULTS.md).
 PRODUCERS, WORKERS = (0.00003, 0.0001), (0.0005, 0.0015)
 """Seconds of a first wait, from and to."""
 

@@ -166,7 +166,7 @@ def test_an_id_keeps_a_change_of_all_that_match_away(app: App) -> None:
     page = visit(app, lambda browser: browser.text(f"/jobs?id={one[-8:]}"))
     assert ROW.findall(page) == [one]
     assert 'action="/operations"' not in page
-    assert "operations do not know it" in page
+    assert "bulk actions cannot use it" in page
 
 
 def test_names_are_suggested_to_whom_they_concern(app: App, tokens: Tokens) -> None:
