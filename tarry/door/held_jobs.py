@@ -14,6 +14,7 @@ from tarry.model.job import Job
 from tarry.store import owner
 from tarry.store.base import Store
 from tarry.store.shared.partial_result import partial_result
+from tarry.worker.unseen_claims import LookTimes
 
 LEASE = 15 * SECOND
 EXTEND_EVERY = 1.0
@@ -123,8 +124,8 @@ class Doubts:
 
     def __init__(self, held: HeldJobs) -> None:
         self._held = held
-        self._known: dict[str, set[tuple[bytes, int]]] = {}
-        """By owner, the attempts of it that are known besides those that are held."""
+        self._known: dict[str, tuple[set[tuple[bytes, int]], LookTimes]] = {}
+        """By owner, the attempts of it that are known besides those that are held, and when to look."""
         self._reserving, self._lock = 0, threading.Lock()
         """Calls of other threads that take jobs in the name of the holder."""
 
@@ -134,7 +135,7 @@ class Doubts:
     def note(self, name: str, known: Iterable[Job] = ()) -> None:
         """An answer for this owner was lost, but for these jobs."""
         if len(self._known) < _MOST_DOUBTS:
-            self._known[name] = {(job.id, job.epoch) for job in known}
+            self._known[name] = {(job.id, job.epoch) for job in known}, LookTimes()
 
     @contextlib.contextmanager
     def reserving(self) -> Iterator[None]:
@@ -153,10 +154,14 @@ class Doubts:
     def settle(self, store: Store, moment: int) -> list[Job]:
         """The jobs of one of these owners of which nobody knows, to be given back. StoreError."""
         # While such a call lasts, a job that it has brought is not held yet.
-        skipped = self._held.owner if self._reserving else ""
-        name = next((name for name in list(self._known) if name != skipped), None)
-        if name is None:
+        skipped, now = self._held.owner if self._reserving else "", time.monotonic()
+        due = (name for name, (_, times) in list(self._known.items()) if name != skipped and times.is_due(now))
+        if (name := next(due, None)) is None:
             return []
+        entry = known, times = self._known[name]
         jobs = store.reclaim(moment, name, _RECLAIMED)
-        known = self._known.pop(name)
+        times.record_look(now)
+        # Another thread may have lost one more reply meanwhile.
+        if times.is_over and self._known[name] is entry:
+            del self._known[name]
         return [job for job in jobs if (job.id, job.epoch) not in known and self._held.get(job.id) is None]

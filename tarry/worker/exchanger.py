@@ -4,8 +4,8 @@ While the store is away: `exchange` logs it now and then, keeps all outcomes, an
 exchange until `away_for` is 0; the pauses grow. Running jobs go on. Leases cannot be extended, so after a long outage
 other workers may have the jobs: then the store refuses the outcomes, or names the jobs when leases are extended again.
 
-After a call that failed, the store may have claimed jobs for us in a reply that was lost: `release_unseen` gives them
-back.
+After a call that failed, the store may have claimed jobs for us in a reply that was lost, or claim them late:
+`release_unseen` gives them back.
 
 While only some of several stores are away: their outcomes are postponed, with growing pauses, and the other stores are
 used as usual.
@@ -34,13 +34,14 @@ from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.log_facts import about
 from tarry.tasks.progress import ProgressBuffer, make_rows
 from tarry.tasks.running import Running, jobs_of
-from tarry.worker.capacity import CLAIMED_AT_ONCE, GATHER
+from tarry.worker.capacity import GATHER
 from tarry.worker.claim_plan import ClaimPlan
 from tarry.worker.early_claim import EarlyClaim
 from tarry.worker.events import EventLog
 from tarry.worker.held_leases import HeldLeases
 from tarry.worker.run.inputs import NodeInputs
 from tarry.worker.step_saver import StepSaver
+from tarry.worker.unseen_claims import UnseenClaims
 
 log = logging.getLogger("tarry.worker")
 
@@ -93,8 +94,7 @@ class Exchanger:
         self.leases = HeldLeases(store, owner, self.held, clock, lease, lambda: bool(self._store_backoff.tries))
         self._error = ""
         """Why the last call failed."""
-        self._may_hold_unseen = False
-        """A reply was lost: the store may have claimed jobs for us that we do not know of."""
+        self._unseen = UnseenClaims(store, owner, clock)
 
     def count(self) -> int:
         """How many jobs are claimed and not settled."""
@@ -230,7 +230,8 @@ class Exchanger:
         what can be settled is settled, and the store is asked again after a pause."""
         if self._store_backoff.fail(now):
             log.error("the store fails over something in it; trying again: %s", error, exc_info=error)
-        self._may_hold_unseen, self._error = True, f"{type(error).__name__} over something in the store"
+        self._unseen.note_loss()
+        self._error = f"{type(error).__name__} over something in the store"
         ended, self.unsettled = self.unsettled, []
         moment = self._clock.now()
         try:
@@ -252,7 +253,7 @@ class Exchanger:
         except Exception as error:
             # The next exchange finds out whether it is still away, or fails over something in it.
             log.debug("no claim at the end of a sleep: %s", error)
-            self._may_hold_unseen = True
+            self._unseen.note_loss()
 
     def _knows_enough(self, limit: int, now: float) -> bool:
         """Whether the store need not be asked for up to `limit` jobs."""
@@ -277,23 +278,14 @@ class Exchanger:
             self.reject(job, Released())
         return []
 
-    def release_unseen(self, retried: bool) -> None:
+    def release_unseen(self, retried: bool, now: float) -> None:
         """Gives back jobs that were claimed in a reply that was lost. retried: as `resume_postponed` answered."""
         # Only when the stores that were away are tried again: before that they cannot answer.
-        if not self._may_hold_unseen or not (retried or not self._part_backoff.tries):
+        if not self._unseen.is_due(now) or not (retried or not self._part_backoff.tries):
             return
         known = {(running.job.id, running.job.epoch) for running in self.held.values()}
         known |= {(running.job.id, running.job.epoch) for running, _ in (*self.unsettled, *self.postponed)}
-        try:
-            # A claim is for so many jobs at most, so these are all that a lost reply can have brought.
-            ours = self.store.reclaim(self._clock.now(), self.owner, len(known) + CLAIMED_AT_ONCE)
-            self._may_hold_unseen = False
-        except PartlyUnavailable as error:
-            ours = error.answer
-        except Exception as error:
-            log.debug("jobs of a lost reply are not given back yet: %s", error)
-            return
-        for job in (job for job in ours if (job.id, job.epoch) not in known):
+        for job in self._unseen.find(known, now):
             self.reject(job, Released())
 
     def _save_progress(self, now: float) -> None:
@@ -337,7 +329,8 @@ class Exchanger:
 
     def _postpone(self, answer: Exchange, now: float) -> None:
         """Keeps the outcomes of stores that are away."""
-        self._may_hold_unseen = self._may_hold_unseen or answer.unheard
+        if answer.unheard:
+            self._unseen.note_loss()
         self.postponed += [self.unsettled[at] for at in answer.missing]
         self._error = answer.away
         if not answer.away:
@@ -349,7 +342,8 @@ class Exchanger:
         """The store is away or full: nothing is lost, and the next exchange is tried after a pause."""
         if self._store_backoff.fail(now):
             log.error("%s; holding %s, trying again", error, quantity(self.count()))
-        self._may_hold_unseen, self._error = True, str(error)
+        self._unseen.note_loss()
+        self._error = str(error)
 
 
 def _are_of_these_flows(jobs: Sequence[Job], changes: Sequence[Change]) -> bool:

@@ -211,7 +211,7 @@ class Pump:
         self._start_jobs(jobs, time.monotonic())  # a fresh clock: a slow reply does not mean that a runner is stalled
         self._reporter.load(self._capacity.load(), len(self.held))
         # After the new jobs are held, so that they are not taken for unseen ones.
-        exchanger.release_unseen(retried)
+        exchanger.release_unseen(retried, now)
         self._do_timed_work(now)
         if jobs or exchanger.unsettled or self.outcomes.ended:
             return 0.0

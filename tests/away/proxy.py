@@ -39,7 +39,8 @@ class Proxy:
 
     def passes(self) -> None:
         """As if it were not there."""
-        self._mode, self._replies_left, self._requests_left, self.lost = "pass", 0, -1, False
+        with self._lock:
+            self._mode, self._replies_left, self._requests_left, self.lost = "pass", 0, -1, False
 
     def refuses(self) -> None:
         """Connections end as soon as they are made, also those that were there."""
@@ -89,8 +90,15 @@ class Proxy:
                     continue
             pair = (client, server)
             with self._lock:
-                self._pairs.add(pair)
-            if server is not None:
+                # What went away meanwhile has not cut it.
+                is_late = server is not None and self._mode != "pass"
+                if not is_late:
+                    self._pairs.add(pair)
+            if server is None:
+                continue
+            if is_late:
+                self._end((client, server))
+            else:
                 threading.Thread(target=self._forward, args=pair, daemon=True).start()
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
@@ -117,8 +125,8 @@ class Proxy:
             self._replies_left -= 1
             if self._replies_left:
                 return False
-            self.lost = True
-        self.refuses()
+            self._note_loss()
+        self._cut()
         return True
 
     def _refuses(self) -> bool:
@@ -129,9 +137,14 @@ class Proxy:
             if self._requests_left:
                 self._requests_left -= 1
                 return False
-            self.lost = True
-        self.refuses()
+            self._note_loss()
+        self._cut()
         return True
+
+    def _note_loss(self) -> None:
+        """All is refused from now on; `_lock` must be held."""
+        # Both at once: whoever sees the loss lets all pass again, and that must not be undone.
+        self.lost, self._mode = True, "refuse"
 
     def _cut(self) -> None:
         with self._lock:

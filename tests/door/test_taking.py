@@ -11,6 +11,7 @@ import pytest
 import uvloop
 
 from tarry import App
+from tarry.door import claim_loop
 from tarry.door.claims import Claims
 from tarry.door.takers import Ticket
 from tarry.errors import Busy, Draining, JobNotFound, StoreError, StoreUnavailable
@@ -19,9 +20,11 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible, Rules
 from tarry.store import owner
+from tarry.store.base import NORMAL, Want
 from tarry.store.memory import MemoryStore
 from tarry.store.shards.sharded import ShardedStore
-from tests.door.taking import WITHIN, counting, put, seen, taking, until
+from tarry.worker import unseen_claims
+from tests.door.taking import LEASE, WITHIN, counting, put, seen, taking, until
 from tests.every_store.conftest import app  # noqa: F401 - each kind of store
 from tests.store.switched import Switched
 
@@ -328,6 +331,40 @@ def test_what_a_lost_answer_brought_is_given_back(monkeypatch: pytest.MonkeyPatc
         async with taking(app) as claims:
             got = await taken(claims, "php")
             assert (got.id, got.epoch, got.failures) == (job.id, 2, 0)
+
+    run(story())
+    app.close()
+
+
+def test_what_the_store_claims_long_after_the_claim_was_given_up_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unseen_claims, "AGAIN_FIRST", 0.02)
+    monkeypatch.setattr(claim_loop, "LOOK_ANYWAY", 0.02)
+    store = MemoryStore()
+    app = App(store, closures=True)  # noqa: F811
+    looks: list[str | None] = []
+    exchange, reclaim, lost = store.exchange, store.reclaim, [True]
+
+    def hangs(changes: Any, wants: Any, *rest: Any) -> Any:
+        if wants and lost:
+            lost.clear()
+            raise StoreUnavailable("no answer in time")
+        return exchange(changes, wants, *rest)
+
+    def look(now: int, of: str, limit: int) -> list[Job]:
+        looks.append(of)
+        return reclaim(now, of, limit)
+
+    monkeypatch.setattr(store, "exchange", hangs)
+    monkeypatch.setattr(store, "reclaim", look)
+
+    async def story() -> None:
+        async with taking(app) as claims:
+            take(claims, "php")
+            await until(lambda: claims.owner in looks)
+            (job,) = put(app, queue="node")
+            assert store.claim([Want("node", NORMAL, 1)], 1, claims.owner, LEASE, store.time())
+            await until(lambda: seen(app, job)[0].state is State.READY)
+            assert (seen(app, job)[0].epoch, seen(app, job)[0].failures) == (1, 0)
 
     run(story())
     app.close()

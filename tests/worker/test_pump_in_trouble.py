@@ -10,7 +10,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.outcome import Returned
-from tarry.store.base import Store
+from tarry.store.base import Store, Want
 from tests.worker.manual_pump import OWNER, MakePump
 
 ERRORS = [StoreUnavailable("away"), StoreFull("the disk is full")]
@@ -106,6 +106,36 @@ def test_jobs_claimed_in_an_answer_that_was_lost_go_back(make: MakePump) -> None
     manual.turns()
     assert manual.states(jobs) == [State.DONE] * 3
     assert {manual.record(job).failures for job in jobs} == {0}
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3.0, 100.0])
+def test_jobs_that_are_claimed_long_after_the_worker_gave_up_the_claim_go_back(make: MakePump, seconds: float) -> None:
+    manual = make(threads=3)
+    manual.store.error = StoreUnavailable("no answer in time")
+    wait = manual.pump.step()
+    manual.store.error = None
+    manual.pass_time(wait)
+    manual.turns()
+    manual.pass_time(seconds)
+    manual.turns()
+    jobs = manual.insert(2)
+    assert len(manual.store.claim([Want("default", 0, 2)], 2, OWNER, 30 * SECOND, manual.clock.now())) == 2
+    for _ in range(2):
+        manual.pass_time(1 + seconds)
+        manual.turns()
+    assert len(manual.sync.on) == 2
+    assert {manual.record(job).failures for job in jobs} == {0}
+
+
+def test_whoever_lost_a_reply_looks_for_jobs_a_few_times_only(make: MakePump) -> None:
+    manual = make(threads=1)
+    manual.store.error = StoreUnavailable("away")
+    manual.pass_time(manual.pump.step())
+    manual.store.error = None
+    for _ in range(1000):
+        manual.turns()
+        manual.pass_time(1)
+    assert 3 < manual.store.calls["reclaim"] < 10
 
 
 def test_outcomes_whose_answer_was_lost_are_not_counted_twice_nor_run_again(make: MakePump) -> None:
