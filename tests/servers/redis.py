@@ -1,12 +1,16 @@
 """Redis: one server, one with a replica under sentinels, a cluster."""
 
 import contextlib
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 from tests.servers.server import READY_WITHIN, Server, free_port, program
+
+CALL_WITHIN = 30.0
 
 
 class RedisServer(Server):
@@ -28,21 +32,17 @@ class RedisServer(Server):
         ]  # fmt: skip
 
     def answers(self) -> bool:
-        with contextlib.suppress(OSError, AssertionError):
+        with contextlib.suppress(OSError):
             return self.call("PING") == "PONG"
         return False
 
     def call(self, *words: str) -> str:
-        """One command; the answer as redis-cli prints it."""
-        ran = subprocess.run(
-            [program("redis-cli", "valkey-cli"), "-p", str(self.port), *words],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout.strip()
+        """One command; the answer, also an error, as redis-cli prints it: without its start, which takes 20 times as
+        long as the command."""
+        sent = [part for word in words for part in (b"$%d" % len(word.encode()), word.encode())]
+        with socket.create_connection(("127.0.0.1", self.port), CALL_WITHIN) as line, line.makefile("rb") as answer:
+            line.sendall(b"\r\n".join([b"*%d" % len(words), *sent, b""]))
+            return "\n".join(_read_lines(answer)).strip()
 
     def empty(self) -> None:
         """Forgets all that it has."""
@@ -139,6 +139,18 @@ class RedisCluster:
         """Forgets all that it has."""
         for node in self.masters():
             node.empty()
+
+
+def _read_lines(answer: IO[bytes]) -> list[str]:
+    """The texts and numbers of an answer, one after the other: of one in another, too."""
+    kind, rest = (line := answer.readline())[:1], line[1:].strip()
+    if not line.endswith(b"\r\n"):
+        raise ConnectionError("the server has closed the connection")
+    if kind == b"*":
+        return [line for _ in range(int(rest)) for line in _read_lines(answer)]
+    if kind != b"$":
+        return [rest.decode()]
+    return [answer.read(int(rest) + 2)[:-2].decode(errors="replace")] if int(rest) >= 0 else [""]
 
 
 def until(look: Callable[[], object], what: str) -> None:
