@@ -69,11 +69,13 @@ soak: setup
 	for run in $$(seq 20); do $(BIN)/python -m tarry demo --quiet || exit 1; done
 	TEST_SEED=$(SEED) $(BIN)/pytest -m soak --timeout 600
 
-# Every test that draws examples or random numbers, in rounds with new seeds; a case that fails is shrunk. CONTRIBUTING.md says how to
-# keep it as a test. A round is made again by `make test-deep ROUNDS=1 SEED=...`.
+# First what `make test` leaves out. Then every test that draws examples or random numbers, in rounds with new seeds; a case
+# that fails is shrunk. CONTRIBUTING.md says how to keep it as a test. A round is made again by
+# `make test-deep ROUNDS=1 SEED=...`.
 ROUNDS ?= 5
 SEED ?= $(shell date +%s)
 test-deep: servers
+	$(BIN)/pytest --numprocesses 4 --dist worksteal -m deep
 	@set -e; for round in $$(seq 0 $$(($(ROUNDS) - 1))); do seed=$$(($(SEED) + round)); echo "SEED=$$seed"; \
 	TEST_SEED=$$seed $(BIN)/pytest --numprocesses 4 --dist worksteal --timeout 900 -m '(hypothesis or seeded) and not soak and not chaos' \
 		--hypothesis-profile deep --hypothesis-seed $$seed || { echo "SEED=$$seed failed: see Random tests in CONTRIBUTING.md"; \

@@ -6,6 +6,8 @@ import sys
 import threading
 import time
 import traceback
+import zlib
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 
@@ -46,10 +48,19 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of the modules that draw from a seed, so that `make test-deep` runs them too."""
+    """Marks what `make test-deep` runs too, or alone: tests of modules that draw from a seed, and of a class that is a
+    variant of another (`is_variant`) all but one of each test's parameters, not the same ones in each variant."""
+    of_variants = defaultdict[tuple[type, str], list[pytest.Function]](list)
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item.module, "seeded_random"):
-            item.add_marker("seeded")
+        if isinstance(item, pytest.Function):
+            if hasattr(item.module, "seeded_random"):
+                item.add_marker("seeded")
+            if getattr(item.cls, "is_variant", False):
+                of_variants[item.cls, item.originalname].append(item)
+    for (variant, name), cases in of_variants.items():
+        del cases[zlib.crc32(f"{variant.__name__}.{name}".encode()) % len(cases)]
+        for case in cases:
+            case.add_marker("deep")
 
 
 ENDED_WITHIN = 15.0

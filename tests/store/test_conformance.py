@@ -70,6 +70,9 @@ def lose(store: Store, job: Job) -> bool:
 
 
 class Ours(Conformance):
+    is_variant = False
+    """The same engine has all tests in another class: `make test` runs each of them with one of its parameters."""
+
     def lose(self, store: Store, job: Job) -> bool:
         return lose(store, job)
 
@@ -115,6 +118,8 @@ class TestMemoryShards(OfTwoShards):
 
 
 class TestSqliteShards(OfTwoShards):
+    is_variant = True
+
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
         store = ShardedStore([SqliteStore(tmp_path / f"{n}.db", durable=False) for n in range(2)])
@@ -148,12 +153,15 @@ class TestRedis(Ours):
 class TestRedisWithoutFunctions(TestRedis):
     """As where the account may call none, or the server has none."""
 
+    is_variant = True
+
     @pytest.fixture(autouse=True)
     def only_scripts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(RedisConnection, "calls_functions", False)
 
 
 class TestRedisCluster(OfTwoShards):
+    is_variant = True
     own_clock = True
     shards = 6
 
@@ -170,6 +178,8 @@ class TestRedisCluster(OfTwoShards):
 
 
 class TestRedisSentinel(TestRedis):
+    is_variant = True
+
     @pytest.fixture
     def store(self, redis_watched: Watched) -> Iterator[Store]:
         redis_watched.master.empty()
@@ -203,6 +213,7 @@ class TestPostgres(Ours):
 
 
 class TestPostgresBehindAPooler(TestPostgres):
+    is_variant = True
     options = "&notify=no"
 
 
@@ -225,4 +236,5 @@ class TestMariadb(Ours):
 
 
 class TestMariadbWithoutSkipLocked(TestMariadb):
+    is_variant = True
     options = "?skip_locked=no"
