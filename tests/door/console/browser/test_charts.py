@@ -7,7 +7,7 @@ from tarry import App
 from tarry.door.console.charts.ranges import RANGES
 from tarry.model.duration import SECOND
 from tests.door.console.browser.place import MakePerson, Person, Place
-from tests.door.console.browser.test_pages import NARROW, WIDE, violations
+from tests.door.console.browser.test_pages import WIDE, check_accessible
 from tests.door.console.past import write_month, write_samples
 
 PAGES = ("/?range=24h", "/queues/mail?range=6h", "/tasks/app.send?range=7d", "/tasks/hook?range=30d", "/tasks")
@@ -165,12 +165,7 @@ def test_everybody_can_read_them(ann: Person, path: str) -> None:
     page = ann.open(path)
     for details in page.locator("details.behind > summary").all():
         details.click()
-    for size in (WIDE, NARROW):
-        page.set_viewport_size(size)
-        for colors in ("light", "dark"):
-            page.emulate_media(color_scheme=colors)
-            assert violations(page) == ""
-    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    check_accessible(page)
 
 
 def test_they_are_there_without_javascript_and_in_chinese(past: Place, make_person: MakePerson) -> None:
