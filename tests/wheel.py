@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.once import made_once
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel's file."""
-    built = tmp_path_factory.mktemp("wheel")
-    _run("hatchling", "build", "-t", "wheel", "-d", str(built))
+    built = made_once(tmp_path_factory, "wheel", lambda to: _run("hatchling", "build", "-t", "wheel", "-d", str(to)))
     (file,) = built.glob("*.whl")
     return file
 
@@ -26,14 +27,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def base_only(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment with the wheel and what `pip install tarry` brings, and nothing else. What it
     brings is copied from here, so that nothing is downloaded."""
-    venv = tmp_path_factory.mktemp("base") / "venv"
+    return made_once(tmp_path_factory, "base", lambda to: _make_base(to / "venv", wheel)) / "venv/bin"
+
+
+def _make_base(venv: Path, wheel: Path) -> None:
     _run("venv", "--without-pip", str(venv))
     _run("pip", "--python", str(venv / "bin/python"), "install", "--quiet", "--no-index", "--no-deps", str(wheel))
     (packages,) = venv.glob("lib/python*/site-packages")
     for needed in metadata.requires("tarry") or ():
         if "extra ==" not in needed:
             _copy_distribution(re.split(r"[^\w.-]", needed)[0], packages)
-    return venv / "bin"
 
 
 def _copy_distribution(name: str, packages: Path) -> None:
@@ -47,8 +50,7 @@ def _copy_distribution(name: str, packages: Path) -> None:
 @pytest.fixture(scope="session")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a shell in which `python` and `tarry` are those of the wheel. Nothing is downloaded."""
-    target = tmp_path_factory.mktemp("installed")
-    _run("pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(target), str(wheel))
+    target = made_once(tmp_path_factory, "installed", lambda to: _install(wheel, to / "lib")) / "lib"
     ours = {name: text for name, text in os.environ.items() if not name.startswith("TARRY_")}
     path = os.pathsep.join([str(target / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     environ = ours | {"PYTHONPATH": str(target), "PATH": path, "COLUMNS": "200"}
@@ -58,6 +60,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     )  # fmt: skip
     assert Path(found.stdout).is_relative_to(target), "it is the wheel that is imported, not this tree"
     return environ
+
+
+def _install(wheel: Path, target: Path) -> None:
+    _run("pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(target), str(wheel))
 
 
 def _run(*words: str) -> None:

@@ -1,8 +1,6 @@
 """The site, built once for all tests of a run."""
 
-import fcntl
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -29,17 +27,10 @@ def build(site: Path, *options: str) -> str:
     return ran.stderr if ran.returncode else ""
 
 
-def built_once(shared: Path) -> Path:
-    """The site in that directory, which several processes of tests share: the first of them builds it."""
-    site = shared / "site"
-    with (shared / "site.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not site.exists():
-            shutil.rmtree(shared / "building", ignore_errors=True)
-            complaints = build(shared / "building")
-            assert not complaints, complaints
-            (shared / "building").rename(site)
-    return site
+def build_whole(site: Path) -> None:
+    """Builds it there; nothing is complained of."""
+    complaints = build(site)
+    assert not complaints, complaints
 
 
 class _Quiet(SimpleHTTPRequestHandler):

@@ -18,9 +18,10 @@ from tarry.door.http.api import METHODS
 from tarry.model.job import State
 from tarry.settings import forms
 from tests.docs.pages import ROOT
-from tests.docs.site import build, built_once, served
+from tests.docs.site import build, build_whole, served
 from tests.door.console.browser.conftest import browser  # noqa: F401 - one Chromium for a module
 from tests.lifecycle_page import Way
+from tests.once import made_once
 
 pytestmark = pytest.mark.timeout(400)
 LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("use", "href")}
@@ -29,9 +30,8 @@ NOT_LOADED = {"canonical", "prev", "next", "alternate"}
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    base = tmp_path_factory.getbasetemp()
-    return built_once(base if worker_id == "master" else base.parent)
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_once(tmp_path_factory, "site", build_whole)
 
 
 class Resources(HTMLParser):
