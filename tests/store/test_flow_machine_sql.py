@@ -1,12 +1,11 @@
 """Random histories with flows and signals, over the SQL stores."""
 
 import pytest
-from hypothesis import settings
 
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.store.test_flow_machine import FlowHistories
-from tests.store.test_machine import MariadbHistories, SqliteHistories
+from tests.store.test_machine import MariadbHistories, SqliteHistories, histories
 from tests.store.test_postgres_machine import PostgresHistories
 
 
@@ -30,6 +29,6 @@ def _served(postgres_server: PostgresServer, mariadb_server: MariadbServer) -> N
 TestSqliteFlows = pytest.mark.timeout(400)(SqliteFlowHistories.TestCase)
 TestPostgresFlows = pytest.mark.timeout(600)(PostgresFlowHistories.TestCase)
 TestMariadbFlows = pytest.mark.timeout(600)(MariadbFlowHistories.TestCase)
-TestSqliteFlows.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestPostgresFlows.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
-TestMariadbFlows.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+TestSqliteFlows.settings = histories(60)
+TestPostgresFlows.settings = histories(8)
+TestMariadbFlows.settings = histories(8)

@@ -536,10 +536,16 @@ class ShardHistories(Histories):
         return key is None or self.shards.shard(id) == self.shards.home(task, key)
 
 
+def histories(count: int) -> settings:
+    """So many in `make test`, where they are the same in each run; in `make test-deep` new ones, at least 60."""
+    is_deep = settings.get_current_profile_name() == "deep"
+    return settings(max_examples=max(count, 60) if is_deep else count, stateful_step_count=40, deadline=None)
+
+
 TestSqlite = pytest.mark.timeout(400)(SqliteHistories.TestCase)
 TestShards = pytest.mark.timeout(400)(ShardHistories.TestCase)
 """Found at once or never; the time is for Hypothesis to make a failure small."""
-TestSqlite.settings = TestShards.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSqlite.settings = TestShards.settings = histories(60)
 
 
 @pytest.fixture(scope="module")
@@ -548,4 +554,4 @@ def mariadb_for_histories(mariadb_server: MariadbServer) -> None:
 
 
 TestMariadb = pytest.mark.usefixtures("mariadb_for_histories")(pytest.mark.timeout(600)(MariadbHistories.TestCase))
-TestMariadb.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestMariadb.settings = histories(15)

@@ -8,12 +8,11 @@ from typing import ClassVar
 
 import psycopg
 import pytest
-from hypothesis import settings
 
 from tarry.store.base import Store
 from tarry.store.opening import open_store
 from tests.servers.postgres import PostgresServer
-from tests.store.test_machine import Histories
+from tests.store.test_machine import Histories, histories
 
 
 class PostgresHistories(Histories):
@@ -38,4 +37,4 @@ def _served(postgres_server: PostgresServer) -> None:
 
 TestPostgres = pytest.mark.timeout(600)(PostgresHistories.TestCase)
 TestPostgresNow = pytest.mark.timeout(600)(NowHistories.TestCase)
-TestPostgres.settings = TestPostgresNow.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestPostgres.settings = TestPostgresNow.settings = histories(15)

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import pytest
-from hypothesis import settings
 
 from tarry.model.flow.flow import GateRow, Phase
 from tarry.model.flow.node_ids import flow_of, node_id
@@ -14,7 +13,7 @@ from tarry.store.opening import open_store
 from tarry.store.redis.store import RedisStore
 from tests.servers.redis import RedisServer
 from tests.store.flow_histories import FlowHistories
-from tests.store.test_machine import ALL
+from tests.store.test_machine import ALL, histories
 
 
 class RedisFlowHistories(FlowHistories):
@@ -66,4 +65,4 @@ def _served(redis_server: RedisServer) -> None:
 
 
 TestRedisFlows = pytest.mark.timeout(400)(RedisFlowHistories.TestCase)
-TestRedisFlows.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRedisFlows.settings = histories(20)

@@ -3,12 +3,11 @@
 from typing import ClassVar
 
 import pytest
-from hypothesis import settings
 
 from tarry.store.base import Store
 from tarry.store.opening import open_store
 from tests.servers.redis import RedisServer
-from tests.store.test_machine import Histories
+from tests.store.test_machine import Histories, histories
 
 
 class RedisHistories(Histories):
@@ -25,4 +24,4 @@ def _served(redis_server: RedisServer) -> None:
 
 
 TestRedis = pytest.mark.timeout(400)(RedisHistories.TestCase)
-TestRedis.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRedis.settings = histories(20)
