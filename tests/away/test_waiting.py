@@ -2,16 +2,19 @@
 when it is back."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.away.proxy import Proxy
 from tests.away.waiters import KINDS
+from tests.cli.project import alive
 from tests.servers.kept_tables import remove_board
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
@@ -96,14 +99,8 @@ class Waiter:
     def __init__(self, kind: str, how: str, url: str, directory: Path) -> None:
         self.kind = f"{kind}, {how}"
         self._log = directory / f"{kind}-{how}.log"
-        with self._log.open("wb") as log:
-            command = [sys.executable, "-m", "tests.away.waiters", kind, url]
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-
-    def ready(self) -> None:
-        """Returns once it waits."""
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == b"ready\n", self._log.read_text()
+        self.words = (kind, url, str(self._log))
+        self.pid = 0
 
     def lines(self) -> list[str]:
         """What it has said up to now."""
@@ -115,25 +112,37 @@ class Waiter:
 
     def cpu(self) -> float:
         """Seconds that it has used up to now."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def end(self) -> None:
         """Fails if it has ended by itself."""
-        lives = self._process.poll() is None
-        self._process.kill()
-        self._process.communicate()
-        assert lives, f"{self.kind} has ended: {self._log.read_text()}"
+        assert alive(self.pid), f"{self.kind} has ended: {self._log.read_text()}"
+
+
+@contextmanager
+def all_waiting(waiters: Sequence[Waiter]) -> Iterator[None]:
+    """Meanwhile each of them waits."""
+    command = [sys.executable, "-m", "tests.away.waiters", *(word for waiter in waiters for word in waiter.words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            said = [process.stdout.readline().strip() for _ in range(2 * len(waiters))]
+            pids = [int(line) for line in said if line.isdigit()]
+            assert len(pids) == said.count("ready") == len(waiters), said
+            for waiter, pid in zip(waiters, pids, strict=True):
+                waiter.pid = pid
+            yield
+            for waiter in waiters:
+                waiter.end()
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.timeout(180)
 def test_who_waits_uses_next_to_nothing_and_says_little(outages: Outages, tmp_path: Path) -> None:
-    waiters: list[Waiter] = []
-    try:
-        for how, url in outages.urls.items():
-            waiters += [Waiter(kind, how, url, tmp_path) for kind in KINDS]
-        for waiter in waiters:
-            waiter.ready()
+    waiters = [Waiter(kind, how, url, tmp_path) for how, url in outages.urls.items() for kind in KINDS]
+    with all_waiting(waiters):
         before = {waiter.kind: len(waiter.lines()) for waiter in waiters}
         outages.begin()
         time.sleep(AFTER)
@@ -145,9 +154,6 @@ def test_who_waits_uses_next_to_nothing_and_says_little(outages: Outages, tmp_pa
         until(lambda: all(len(waiter.lines()) > before[waiter.kind] for waiter in waiters), 30)
         outages.end_outages()
         until(lambda: all(waiter.knows_that_it_is_back() for waiter in waiters), 30)
-    finally:
-        for waiter in waiters:
-            waiter.end()
     assert {kind: seconds / FOR for kind, seconds in used.items() if seconds / FOR > MOST_CPU} == {}
     # A line when it begins, and one in ten seconds from then on.
     assert {kind: count for kind, count in said.items() if count > 1 + (AFTER + FOR) / 10} == {}

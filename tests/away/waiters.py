@@ -1,10 +1,14 @@
-"""One process that waits, of one kind, for a store that is about to go away: `python -m tests.away.waiters KIND URL`.
+"""Processes that wait, each of one kind, for a store that is about to go away:
+`python -m tests.away.waiters KIND URL LOG [KIND URL LOG ...]`.
 
-Says `ready` on its output once it waits, and logs to its error output. It is killed by whoever started it.
+They are forks of one, since to import tarry takes most of the CPU of their start. It prints their pids; each prints
+`ready` once it waits, and logs to its file. They are killed by whoever started them.
 """
 
 import asyncio
 import logging
+import os
+import signal
 import sys
 import tempfile
 import time
@@ -40,7 +44,7 @@ class NoStorage(AlarmStorage):
 
 
 def ready() -> None:
-    print("ready", flush=True)
+    os.write(1, b"ready\n")  # whole, also beside the others
 
 
 def worker(app: App) -> None:
@@ -132,8 +136,19 @@ KINDS: dict[str, Callable[[App], None]] = {
 
 
 def main() -> None:
+    words = sys.argv[1:]
+    for kind, url, log in zip(words[::3], words[1::3], words[2::3], strict=True):
+        if pid := os.fork():
+            os.write(1, b"%d\n" % pid)
+        else:
+            os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+            wait(kind, url)
+    signal.pause()
+
+
+def wait(kind: str, url: str) -> None:
+    """As one of that kind."""
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
-    kind, url = sys.argv[1:]
     directory = Path(tempfile.mkdtemp(prefix="tarry-waiter-"))
     app = App(url, outbox=directory / "outbox.db" if kind == "outbox" else None, closures=True)
 
