@@ -138,6 +138,8 @@ def test_commands_over_many_lines() -> None:
         (["job ... done"], "job 12 dead\n", False),
         (["a"], "\x1b[1ma\x1b[0m  \n\n", True),
         (["a.c"], "abc\n", False),
+        (["ended"], "waiting for keeper pid 7\nended\n", True),
+        (["waiting for a", "ended"], "ended\n", False),
     ],
 )
 def test_what_is_printed_is_what_is_shown(expected: list[str], printed: str, is_so: bool) -> None:
