@@ -1,10 +1,13 @@
 """Asks a store whether it is available, in a separate thread, so that a store that hangs blocks nobody."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 
 from tarry.errors import StoreError
+
+log = logging.getLogger("tarry.alerts")
 
 
 class Probe:
@@ -51,6 +54,10 @@ class Probe:
                 self._question()
             except StoreError as why:
                 error = why
+            except Exception as why:
+                # A fault of ours, or of a driver. Without an answer the store would count as one that hangs.
+                log.exception("a store could not be asked whether it is available")
+                error = StoreError(f"{type(why).__name__}: {why}")
             self.error = error
             if error is None:
                 self.took = time.monotonic() - began

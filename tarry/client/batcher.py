@@ -5,6 +5,7 @@ one fsync. For coroutines a thread makes the call, since it would block their ev
 """
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -15,10 +16,13 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from tarry.errors import PartlyUnavailable, StoreAway, StoreUnavailable
+from tarry.store.shared.backoff import TurnGuard
 from tarry.store.shared.deadline import until
 from tarry.tasks import shield
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.shield import shielded
+
+log = logging.getLogger("tarry.client")
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -209,12 +213,15 @@ class Batcher(Generic[T, R]):
             self._signal.put(True)
 
     def _flush_for_loops(self) -> None:
+        # Without a pause: each turn takes tickets from the queue, also one that fails.
+        guard = TurnGuard(log, "sending what event loops enqueue", lambda seconds: None)
         while self._signal.get():
             # Reset before the batch is taken, so that a ticket that comes from now on signals again.
             self._signalled = False
             with self._turn:
                 while self._waiting:
-                    self._flush(None if self._limit is None else time.monotonic() + self._limit)
+                    with guard:
+                        self._flush(None if self._limit is None else time.monotonic() + self._limit)
 
     def _flush(self, end: float | None) -> None:
         """Makes the call for the first tickets in the queue, until `end`. Only with the turn."""

@@ -11,7 +11,7 @@ from tarry.errors import StoreError
 from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.base import Store
-from tarry.store.shared.backoff import Backoff
+from tarry.store.shared.backoff import Backoff, TurnGuard
 from tarry.store.shared.partial_result import partial_result
 from tarry.store.shared.wakeup.sleeper import FOLLOW, RESULT, Wakeup
 from tarry.store.waiting.unfinished import why_unfinished
@@ -159,17 +159,22 @@ class Waiting:
             thread.join(timeout=5)
 
     def _watch(self, wakeup: Wakeup) -> None:
+        guard = TurnGuard(_log, "waiting for jobs", wakeup.wait)
         while self._has_waiters(wakeup):
-            has_results, has_followers = self._kinds()
-            read_at = time.monotonic()
-            # Before the read: a change that comes during the read causes a wake-up.
-            wakeup.listen(FOLLOW if has_followers else RESULT)
-            if not self._notify():
-                self._wait_for_store(wakeup)
-                continue
-            wakeup.wait(POLL_INTERVAL)
-            if has_followers and self._waiters and not self._new:
-                self._pause(wakeup, read_at + FOLLOW_INTERVAL - time.monotonic(), has_results)
+            with guard:
+                self._watch_once(wakeup)
+
+    def _watch_once(self, wakeup: Wakeup) -> None:
+        has_results, has_followers = self._kinds()
+        read_at = time.monotonic()
+        # Before the read: a change that comes during the read causes a wake-up.
+        wakeup.listen(FOLLOW if has_followers else RESULT)
+        if not self._notify():
+            self._wait_for_store(wakeup)
+            return
+        wakeup.wait(POLL_INTERVAL)
+        if has_followers and self._waiters and not self._new:
+            self._pause(wakeup, read_at + FOLLOW_INTERVAL - time.monotonic(), has_results)
 
     def _notify(self) -> bool:
         """Reads the jobs and notifies the waiters; False if the store could not be read."""

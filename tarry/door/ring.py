@@ -12,6 +12,7 @@ from tarry.client.handle import Handle
 from tarry.door.gathering import GATHER_FROM, Gathering
 from tarry.errors import BodyTooLarge, Busy, Draining, StoreUnavailable
 from tarry.model.job import Job
+from tarry.store.shared.backoff import TurnGuard
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Options
 
@@ -158,16 +159,26 @@ class PutRing:
         _answer([(put, _same_error(put, error)) for put, error in refused])
 
     def _run(self) -> None:
-        goes_on = True
+        goes_on, guard = True, TurnGuard(log, "storing jobs of the doors")
         while goes_on:
             goes_on = self._signal.get()
             # Before the ring is looked at, so that a put that comes from now on signals again.
             self._is_signalled = False
-            while taken := self._take():
-                self._commit(taken)
-                if len(taken) >= GATHER_FROM and len(self._waiting) < GATHERED and not self._is_closed:
-                    # Those that were answered send their next put.
-                    self._gathering.wait()
+            is_empty = False
+            while not is_empty:
+                with guard:
+                    is_empty = not self._commit_next()
+
+    def _commit_next(self) -> bool:
+        """Commits what waits, as much as one call takes; False: nothing waits."""
+        taken = self._take()
+        if not taken:
+            return False
+        self._commit(taken)
+        if len(taken) >= GATHER_FROM and len(self._waiting) < GATHERED and not self._is_closed:
+            # Those that were answered send their next put.
+            self._gathering.wait()
+        return True
 
     def _take(self) -> list[_Put]:
         """The requests of the next commit; those whose time is over are answered."""

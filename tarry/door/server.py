@@ -164,7 +164,11 @@ class DoorServer:
     async def _watch_certificate(self, certificate: ServerCertificate) -> None:
         while True:
             await asyncio.sleep(CERTIFICATE_EVERY)
-            certificate.reload_if_changed()
+            try:
+                certificate.reload_if_changed()
+            except Exception:
+                # Without this task it would run out.
+                log.exception("the certificate stays as it was")
 
 
 def _left_to_others(processes: int, count_ready: Callable[[], int]) -> LeftToOthers:

@@ -18,6 +18,7 @@ from tarry.errors import ConfigError, StoreError
 from tarry.keeper.chores import Keeper
 from tarry.model.duration import SECOND
 from tarry.model.quantity import quantity
+from tarry.store.shared.backoff import TurnGuard
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.worker.claim_plan import Queues
 from tarry.worker.worker import Worker, WorkerSettings
@@ -242,8 +243,10 @@ class EmbeddedService:
         return self.worker.pump.attempts
 
     def _run_keeper(self) -> None:
-        while not self._ended.wait(self._keeper.tick()):
-            pass
+        guard, pause = TurnGuard(log, "the keeper", self._ended.wait), 0.0
+        while not self._ended.wait(pause):
+            with guard:
+                pause = self._keeper.tick()
         with contextlib.suppress(StoreError):
             self._keeper.close()
 

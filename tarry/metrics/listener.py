@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
 from tarry.model.listen_address import is_own_host
+from tarry.store.shared.backoff import TurnGuard
 
 log = logging.getLogger("tarry.metrics")
 
@@ -61,12 +62,14 @@ class MetricsListener:
             ready.register(self._closing, selectors.EVENT_READ)
             for listener in self._sockets:
                 ready.register(listener, selectors.EVENT_READ)
-            while True:
-                for key, _ in ready.select():
-                    if key.fd == self._closing:
-                        return
-                    assert isinstance(key.fileobj, socket.socket)
-                    self._take(key.fileobj)
+            guard, is_open = TurnGuard(log, "accepting connections for /metrics"), True
+            while is_open:
+                with guard:
+                    found = [key.fileobj for key, _ in ready.select()]
+                    is_open = self._closing not in found
+                    for one in found if is_open else ():
+                        assert isinstance(one, socket.socket)
+                        self._take(one)
 
     def _take(self, listener: socket.socket) -> None:
         try:
@@ -79,9 +82,14 @@ class MetricsListener:
             # Out of descriptors, perhaps: without a pause this loop would use a whole core.
             time.sleep(0.1)
             return
-        if self._room.acquire(blocking=False):
+        if not self._room.acquire(blocking=False):
+            _refuse(connection)
+            return
+        try:
             threading.Thread(target=self._serve, args=(connection,), name="tarry-scrape", daemon=True).start()
-        else:
+        except RuntimeError:
+            # No thread can be had.
+            self._room.release()
             _refuse(connection)
 
     def _serve(self, connection: socket.socket) -> None:

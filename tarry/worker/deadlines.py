@@ -2,11 +2,15 @@
 
 import heapq
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from tarry.store.shared.backoff import TurnGuard
 from tarry.tasks.running import Running
+
+log = logging.getLogger("tarry.worker")
 
 MOST_ENDED = 256
 """So many attempts may stay in the heap after their end; or as many as there are others, if that is more."""
@@ -105,13 +109,15 @@ class DeadlineThread:
         self._news.set()
 
     def _watch(self) -> None:
+        guard = TurnGuard(log, "watching timeouts", self._news.wait)
         while not self._stopped:
-            moment = self._deadlines.next_due()
-            pause = None if moment is None else min(max(0.0, moment + LATE - time.monotonic()), LONGEST_PAUSE)
-            if not self._news.wait(pause):
-                self._interrupt_overdue(time.monotonic())
-            # Cleared before the next look at the heap, so that a deadline that comes after the look sets it again.
-            self._news.clear()
+            with guard:
+                moment = self._deadlines.next_due()
+                pause = None if moment is None else min(max(0.0, moment + LATE - time.monotonic()), LONGEST_PAUSE)
+                if not self._news.wait(pause):
+                    self._interrupt_overdue(time.monotonic())
+                # Cleared before the next look at the heap, so that a deadline that comes after the look sets it again.
+                self._news.clear()
 
 
 def _ignore() -> None: ...

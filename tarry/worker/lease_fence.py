@@ -10,6 +10,7 @@ from tarry.model.duration import SECOND
 from tarry.model.killing import LEASE_LOST
 from tarry.model.outcome import Released
 from tarry.model.quantity import quantity
+from tarry.store.shared.backoff import TurnGuard
 from tarry.tasks.interrupts import CalledBack
 from tarry.tasks.running import Batch, Running
 from tarry.worker.held_leases import HeldLeases
@@ -39,21 +40,33 @@ class LeaseFence:
         self._has_stopped.set()
 
     def _watch(self) -> None:
+        guard = TurnGuard(log, "ending attempts before their lease ends", self._has_stopped.wait)
         # By a clock that runs while the machine sleeps: a wait of the whole time would take too long after that.
         while not self._has_stopped.wait(LOOK_EVERY):
-            if self._held and elapsed() - self._leases.extended_at >= self._after * SECOND:
-                self._end_attempts()
+            with guard:
+                if self._held and elapsed() - self._leases.extended_at >= self._after * SECOND:
+                    self._end_attempts()
 
     def _end_attempts(self) -> None:
         fresh = [running for running in list(self._held.values()) if running.interrupt is None]
         for runner in self._runners.values():
             for waiting in runner.withdraw():
                 runner.outcomes.add(waiting, Released(), True)
-        for running in fresh:
-            call = running.handle if isinstance(running.handle, Batch) else running
-            call.kill_reason = LEASE_LOST
-            self._runners[call.task.is_async].interrupt(call, CalledBack)
+        errors = [error for running in fresh if (error := self._interrupt(running)) is not None]
         if any(running.started for running in fresh):
             log.error(
                 "cut off from the store until the lease ends: %s interrupted, to be run again", quantity(len(fresh))
             )
+        if errors:
+            raise errors[0]
+
+    def _interrupt(self, running: Running) -> Exception | None:
+        """Interrupts the attempt; returns why it could not."""
+        call = running.handle if isinstance(running.handle, Batch) else running
+        call.kill_reason = LEASE_LOST
+        try:
+            self._runners[call.task.is_async].interrupt(call, CalledBack)
+        except Exception as error:
+            # The others have the same lease.
+            return error
+        return None

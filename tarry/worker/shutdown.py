@@ -1,5 +1,6 @@
 """Ends a worker within a limited time, even if the store is away and the thread that uses it hangs."""
 
+import logging
 import select
 import socket
 import threading
@@ -11,7 +12,10 @@ from typing import Protocol
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
 from tarry.store import ids
+from tarry.store.shared.backoff import TurnGuard
 from tarry.store.shared.wakeup.sleeper import drain
+
+log = logging.getLogger("tarry.worker")
 
 NAMED = 5
 """The most jobs that are named in the log at the end."""
@@ -73,29 +77,32 @@ class ShutdownLimit:
         self.notify()
 
     def _watch(self) -> None:
+        guard = TurnGuard(log, "watching for the end of the worker")
         while not self._worker.is_stopping() and not self._closed:
-            self._await_news()
-            # The worker's own thread should handle news; this one does it only if that one hangs.
-            time.sleep(LEAVES_TO_OTHERS)
-            if not self._closed:
-                self._worker.read_news()
-        self._limit()
+            with guard:
+                self._await_news()
+                # The worker's own thread should handle news; this one does it only if that one hangs.
+                time.sleep(LEAVES_TO_OTHERS)
+                if not self._closed:
+                    self._worker.read_news()
+        self._limit(guard)
         self._reader.close()
         self._writer.close()
 
-    def _limit(self) -> None:
+    def _limit(self, guard: TurnGuard) -> None:
         idle_since, is_logged = time.monotonic(), False
         while not self._closed:
-            now = time.monotonic()
-            # The limit counts from the end of the last job.
-            if self._worker.is_executing() or not self._worker.is_urgent():
-                idle_since = now
-            if now - idle_since >= LOG_AFTER and not is_logged:
-                is_logged = True
-                self._worker.log_waiting()
-            if now - idle_since >= self._within or now >= self._worker.end_by():
-                self._worker.give_up()
-            time.sleep(LOOK_EVERY)
+            with guard:
+                now = time.monotonic()
+                # The limit counts from the end of the last job.
+                if self._worker.is_executing() or not self._worker.is_urgent():
+                    idle_since = now
+                if now - idle_since >= LOG_AFTER and not is_logged:
+                    is_logged = True
+                    self._worker.log_waiting()
+                if now - idle_since >= self._within or now >= self._worker.end_by():
+                    self._worker.give_up()
+                time.sleep(LOOK_EVERY)
 
     def _await_news(self) -> None:
         sleeper = select.poll()

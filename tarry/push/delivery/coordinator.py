@@ -232,6 +232,12 @@ class DeliveryCoordinator:
                     log.error("HTTP tasks: %s; trying again", error)
                 self._wait_for_store()
                 continue
+            except Exception as error:
+                # Without this thread the tasks would stay as they are now.
+                if self._backoff.fail(time.monotonic()):
+                    log.critical("HTTP tasks: a step failed; trying again", exc_info=error)
+                self._wait_for_store()
+                continue
             self._backoff.succeed()
             # Updates take at most 5 % of a processor. Waiting for a slow store does not count: it costs no CPU time.
             pause = max(TICK, 20 * (time.thread_time() - began))

@@ -6,6 +6,7 @@ tells of, and the others afterwards. If somebody does, NOTIFY is sent a moment a
 """
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -14,6 +15,9 @@ from collections.abc import Callable, Collection, Iterable
 from tarry.errors import TarryError
 from tarry.model.wake import WakeReason
 from tarry.store.postgres.pool import PostgresPool
+from tarry.store.shared.backoff import TurnGuard
+
+log = logging.getLogger("tarry.store")
 
 # Commits that notify are made one at a time in the whole server: too many of them slow down all others.
 EVERY = dict.fromkeys(WakeReason, 0.05) | {WakeReason.WORK: 0.01}
@@ -120,21 +124,28 @@ class NotifySender:
                 self._thread = thread
 
     def _send_late(self) -> None:
-        while True:
-            with self._lock:
-                while not self._late and not self._remote and not self._closed:
-                    self._changed.wait()
-                if not self._late and not self._remote:
-                    return
-                late, remote = self._take_due()
-                if not late and not remote:
-                    pauses = [self._wait(reason) for reason in self._late]
-                    pauses += [self._remote_at - time.monotonic()] if self._remote else []
-                    self._changed.wait(min(pauses))
-            # Without the lock: a slow server must not hold up threads that have news.
-            self._send(late)
-            for reason in remote:
-                self._notify(reason)
+        guard, goes_on = TurnGuard(log, "sending news to other processes"), True
+        while goes_on:
+            with guard:
+                goes_on = self._send_next()
+
+    def _send_next(self) -> bool:
+        """Waits for news that have to be sent, and sends those that are due; False once there will be no more."""
+        with self._lock:
+            while not self._late and not self._remote and not self._closed:
+                self._changed.wait()
+            if not self._late and not self._remote:
+                return False
+            late, remote = self._take_due()
+            if not late and not remote:
+                pauses = [self._wait(reason) for reason in self._late]
+                pauses += [self._remote_at - time.monotonic()] if self._remote else []
+                self._changed.wait(min(pauses))
+        # Without the lock: a slow server must not hold up threads that have news.
+        self._send(late)
+        for reason in remote:
+            self._notify(reason)
+        return True
 
     def _take_due(self) -> tuple[set[WakeReason], set[WakeReason]]:
         """Takes what is to be told now: of the late reasons, and to other hosts alone. When closed, that is all."""

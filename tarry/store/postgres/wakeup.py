@@ -7,6 +7,7 @@ session that could listen: then all sleepers are woken every 5 to 250 ms, less a
 look for work themselves.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -19,11 +20,14 @@ from tarry.store.postgres.connection import PostgresConnection, connect
 from tarry.store.postgres.notify import NotifySender, channel
 from tarry.store.postgres.pool import PostgresPool
 from tarry.store.postgres.url import PostgresUrl
+from tarry.store.shared.backoff import TurnGuard
 from tarry.store.shared.wakeup.board import WakeupBoard
 from tarry.store.shared.wakeup.board_directory import BoardDirectory
 from tarry.store.shared.wakeup.hub import HubWakeup, WakeupHub, WakeupTransport
 from tarry.store.shared.wakeup.listener import WakeupListener
 from tarry.store.shared.wakeup.sleeper import Wakeup, heard_reasons
+
+log = logging.getLogger("tarry.store")
 
 POLL_FROM, POLL_TO = 0.005, 0.25
 """Seconds."""
@@ -224,11 +228,12 @@ class PollingTransport:
             self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        changed = self._hub.changed
+        changed, guard = self._hub.changed, TurnGuard(log, "waking those who sleep")
         while not self._closed:
-            with changed:
-                # Without sleepers there is nothing to do, and no reason to wake the processor.
-                changed.wait_for(lambda: self._closed or self._hub.has_sleepers())
-                changed.wait_for(lambda: self._closed, self._pause)
-            self._pause = min(POLL_TO, self._pause * 2)
-            self._hub.wake_all()
+            with guard:
+                with changed:
+                    # Without sleepers there is nothing to do, and no reason to wake the processor.
+                    changed.wait_for(lambda: self._closed or self._hub.has_sleepers())
+                    changed.wait_for(lambda: self._closed, self._pause)
+                self._pause = min(POLL_TO, self._pause * 2)
+                self._hub.wake_all()

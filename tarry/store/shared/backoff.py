@@ -4,6 +4,8 @@ import logging
 import math
 import random
 import time
+from collections.abc import Callable
+from types import TracebackType
 
 # Its own generator: a thread in the background must not change the random numbers of a program that seeded `random`.
 _chance = random.Random()
@@ -91,3 +93,31 @@ class Backoff:
     def left(self, now: float) -> float:
         """Seconds until the next try; 0: now."""
         return max(0.0, self.again - now)
+
+
+class TurnGuard:
+    """`with guard:` around each turn of such a thread. An error is logged, as often as an outage, and the next turn
+    follows after a growing pause. Used by one thread.
+
+    what: what the thread does, as in `watching timeouts`. pause: sleeps for so many seconds; may return earlier, as
+    once the thread is to end.
+    """
+
+    def __init__(self, log: logging.Logger, what: str, pause: Callable[[float], object] = time.sleep) -> None:
+        self._log, self._what, self._pause = log, what, pause
+        self._backoff = Backoff(log, f"{what} works again")
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            if error is None:
+                self._backoff.succeed()
+            return False
+        now = time.monotonic()
+        if self._backoff.fail(now):
+            self._log.critical("%s failed; trying again", self._what, exc_info=error)
+        self._pause(self._backoff.left(now))
+        return True

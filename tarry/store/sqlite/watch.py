@@ -16,6 +16,8 @@ from tarry.model.wake import WakeReason
 from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
 from tarry.store.sqlite.database import Database, connect
 
+log = logging.getLogger("tarry.store")
+
 CLOSELY = 1.0
 """Seconds after an insert during which the thread looks every QUICK seconds; after that it looks every SLOW seconds."""
 QUICK, SLOW = 0.002, 0.05
@@ -67,7 +69,10 @@ class CommitWatch:
             finally:
                 database.close(True)
         except apsw.Error as error:
-            logging.getLogger("tarry.store").info("%s: cannot watch for commits: %s", self._path, error)
+            log.info("%s: cannot watch for commits: %s", self._path, error)
+            self._give_up()
+        except Exception:
+            log.exception("%s: cannot watch for commits", self._path)
             self._give_up()
         finally:
             board.close()

@@ -2,6 +2,7 @@
 the connection breaks."""
 
 import contextlib
+import logging
 import select
 import threading
 import time
@@ -9,9 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from tarry.errors import TarryError
-from tarry.store.shared.backoff import Backoff
+from tarry.store.shared.backoff import Backoff, TurnGuard
 from tarry.store.shared.wakeup.hub import WakeupHub
 from tarry.store.shared.wakeup.sleeper import SelfPipe
+
+log = logging.getLogger("tarry.store")
 
 # A connection that breaks at once, again and again, must not be tried without a growing pause.
 LASTS = 2.0
@@ -105,9 +108,10 @@ class WakeupListener(ABC):
         self._pipe.close()
 
     def _run(self) -> None:
-        backoff = Backoff()
+        # The pause comes below, for all errors.
+        backoff, faults = Backoff(), TurnGuard(log, "receiving news of the store", lambda seconds: None)
         while not self.is_closed:
-            with contextlib.suppress(*self.lost_by):
+            with faults, contextlib.suppress(*self.lost_by):
                 self.listen()
             now = time.monotonic()
             if self._lose(now) > LASTS:
