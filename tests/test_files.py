@@ -61,7 +61,7 @@ def test_a_database_and_all_beside_it(tmp_path: Path, options: str) -> None:
     ):
         store.time()
         found = rights(tmp_path)
-        assert {"tarry.db", "tarry.db-wal", "tarry.db-shm", "tarry.db-reserve", "tarry.db-bells"} <= found.keys()
+        assert {"tarry.db", "tarry.db-wal", "tarry.db-shm", "tarry.db-reserve", "tarry.db-board"} <= found.keys()
         assert set(found.values()) <= {"0o640", "0o600", "0o750"}
 
 

@@ -46,8 +46,6 @@ BOUNDED = {
     "HGETALL lib.P .. 'sum:' .. start": "a field for each queue and task of a span of time",
     "HKEYS lib.COUNTS": "a field for each state, queue and task",
     "HKEYS lib.HELD": "a field for each worker",
-    "HKEYS lib.CELLS": "names of values; once a minute",
-    "ZRANGE lib.CELL_NAMES": "the same",
     "ZRANGEBYLEX lib.CELL_NAMES": "those with a prefix: what is asked for",
     "SMEMBERS lib.FINISHED": "queues",
     "SMEMBERS lib.QUEUES": "queues",

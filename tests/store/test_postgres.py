@@ -336,11 +336,11 @@ def claim_reads(link: psycopg.Connection, statement: str) -> int:
 
 def exchange_call(now: int, room: int, starts: tuple[int, int]) -> str:
     """A claim, as SQL."""
-    changes = ", ".join(["'{}'"] * 17)
+    changes = ", ".join(["'{}'"] * 18)
     on_time, late = starts
     return (
         f"SELECT * FROM tarry.exchange_v1(false, {changes}, false, {now}, '{{default}}', '{{0}}', '{{{room}}}',"
-        f" '{{{on_time}}}', '{{{late}}}', 0, {room}, 1000, 'bob', 30000000)"
+        f" '{{{on_time}}}', '{{{late}}}', 0, {room}, 1000, 'bob', 30000000, '')"
     )
 
 

@@ -95,7 +95,7 @@ def test_sleepers_hear_whatever_node_it_was(cluster: ClusterNodes) -> None:
     sleeper = cluster.wakeup(prefixes)
     for tag in tags("t", 16):
         sleeper.listen(WORK)
-        ClusterPartLink(cluster, tag).command("PUBLISH", f"{{{tag}}}:bell:w", "")
+        ClusterPartLink(cluster, tag).command("PUBLISH", f"{{{tag}}}:wakeup:w", "")
         assert sleeper.wait(15) == b"\0"
     sleeper.close()
 
@@ -170,7 +170,7 @@ def test_a_master_dies_under_load(own: RedisCluster) -> None:
     assert set(ledger.kept[500:]) <= {int(member) for member in part.command("SMEMBERS", f"{{{part.tag}}}")}
     assert calm.errors == []
     until(lambda: heard(sleeper), "the listeners to be connected")
-    part.command("PUBLISH", f"{{{part.tag}}}:bell:w", "")
+    part.command("PUBLISH", f"{{{part.tag}}}:wakeup:w", "")
     assert sleeper.wait(15)
     sleeper.close()
     cluster.close()

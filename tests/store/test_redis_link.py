@@ -259,7 +259,7 @@ class TestTls:
         assert link.command("PING") == b"PONG"
         sleeper = link.wakeup("{t}")
         sleeper.listen(RESULT)
-        link.command("PUBLISH", "{t}:bell:r", "")
+        link.command("PUBLISH", "{t}:wakeup:r", "")
         assert sleeper.wait(15) == b"\0"
         sleeper.close()
         link.close()
@@ -296,7 +296,7 @@ class TestFork:
         assert link.run(COUNT, ["n"], []) == 4
         until(lambda: server.call("CLIENT", "LIST").count("name=tarry") == 2, "the child's connections to end")
         sleeper.listen(RESULT)
-        link.command("PUBLISH", "{t}:bell:r", "")
+        link.command("PUBLISH", "{t}:wakeup:r", "")
         assert sleeper.wait(15) == b"\0"
         sleeper.close()
 

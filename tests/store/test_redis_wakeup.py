@@ -56,7 +56,7 @@ def wake(server: RedisServer, letters: str) -> None:
 
 def heard(server: RedisServer, letter: str) -> int:
     """By how many processes."""
-    return int(server.call("PUBLISH", f"{{t}}:bell:{letter}", ""))
+    return int(server.call("PUBLISH", f"{{t}}:wakeup:{letter}", ""))
 
 
 def waiting(server: RedisServer) -> int:

@@ -12,13 +12,13 @@ import pytest
 
 from tarry import errors
 from tarry.config import load
-from tarry.model.job import HELD, Job, State
-from tarry.model.limit import Limit
-from tarry.store.base import BANDS, Query, Store, Want
+from tarry.model.job import Job
+from tarry.store.base import BANDS, Store, Want
 from tarry.store.conformance import Conformance
 from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
-from tarry.store.sqlite.schema import SCHEMA_VERSION, UPGRADES
+from tarry.store.shared.schema_steps import SchemaStep
+from tarry.store.sqlite import schema
 from tarry.store.sqlite.store import SqliteStore
 
 WANTS = [Want("default", band, 0) for band in BANDS]
@@ -173,7 +173,6 @@ BESIDE = """
 import sqlite3, sys, threading
 from tarry.model.job import Job
 from tarry.store.ids import uuid7
-from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tarry.store.sqlite.store import SqliteStore
 def orders():
     db = sqlite3.connect(sys.argv[1], timeout=60)
@@ -192,172 +191,71 @@ print(db.execute("SELECT count(*) - 1 FROM orders").fetchone()[0], sum(t.count f
 """
 
 
-# Version 1
+# Steps
 
-VERSION_1 = """
-CREATE TABLE job (
-    n        INTEGER PRIMARY KEY,
-    id       BLOB NOT NULL UNIQUE,
-    state    INTEGER NOT NULL,
-    queue    TEXT NOT NULL,
-    rank     INTEGER NOT NULL,
-    due      INTEGER NOT NULL,
-    epoch    INTEGER NOT NULL,
-    failures INTEGER NOT NULL,
-    losses   INTEGER NOT NULL,
-    owner    TEXT,
-    since    INTEGER NOT NULL,
-    until    INTEGER NOT NULL,
-    expires  INTEGER NOT NULL,
-    key      TEXT,
-    task     TEXT NOT NULL,
-    body     BLOB NOT NULL,
-    note     BLOB NOT NULL
-) STRICT;
-CREATE INDEX ready     ON job (queue, rank, due, id) WHERE state = 1;
-CREATE INDEX scheduled ON job (due, id)              WHERE state = 0;
-CREATE INDEX running   ON job (owner)                WHERE state = 2;
-CREATE INDEX finished  ON job (until, id)            WHERE state >= 3;
-CREATE UNIQUE INDEX key ON job (task, key)           WHERE key IS NOT NULL AND state < 3;
-CREATE TABLE owner  (name TEXT PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE hold   (name TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE paused (queue TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
-PRAGMA application_id = 1952543353;
-PRAGMA user_version = 1;
-"""
-STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DONE, State.DEAD, State.CANCELLED)
+STEP = SchemaStep("adds a column", ("ALTER TABLE tarry_job ADD COLUMN weight INTEGER NOT NULL DEFAULT 3",))
+"""A made-up one."""
 
 
-def of_version_1(path: Path, jobs: int = 12) -> list[bytes]:
-    """A file as version 1 left it, with jobs in every state, with and without a key."""
-    ids = [uuid7() for _ in range(jobs)]
+@pytest.fixture(params=["", "yes"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param:
+        theirs(tmp_path / "x.db")
+    return str(request.param)
+
+
+def weights(path: Path) -> list[int]:
     with closing(apsw.Connection(str(path))) as db:
-        db.execute(f"PRAGMA journal_mode = WAL; BEGIN; {VERSION_1}").fetchall()
-        for n, id in enumerate(ids):
-            state, key = n % 6, f"k{n}" if n >= 6 else None
-            owner = "me" if state == 2 else None
-            row = (
-                id,
-                state,
-                "default",
-                -3,
-                5 + n,
-                1,
-                2,
-                0,
-                owner,
-                7,
-                9 if state > 2 else 0,
-                0,
-                key,
-                "t",
-                b"[1]",
-                b"{}",
-            )
-            db.execute("INSERT INTO job VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        db.execute("INSERT INTO owner VALUES ('me', 99); INSERT INTO hold VALUES ('keeper', 'me', 98)")
-        db.execute("INSERT INTO paused VALUES ('mail'); COMMIT")
-    return ids
+        rows: list[tuple[int]] = db.execute("SELECT weight FROM tarry_job").fetchall()  # type: ignore[assignment]
+        return [weight for (weight,) in rows]
 
 
-def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
-    ids = of_version_1(tmp_path / "x.db")
-    with closing(SqliteStore(tmp_path / "x.db")) as store:
-        for n, (id, kept) in enumerate(zip(ids, store.get(ids), strict=True)):
-            state, key = STATES[n % 6], f"k{n}" if n >= 6 else None
-            holds = HELD if key and not state.finished else 0
-            owner, until = ("me" if state is State.RUNNING else ""), (9 if state.finished else 0)
-            assert kept == Job(
-                id,
-                "t",
-                b"[1]",
-                "default",
-                3,
-                5 + n,
-                state,
-                1,
-                2,
-                0,
-                owner,
-                7,
-                until,
-                0,
-                key,
-                b"{}",
-                key_held_until=holds,
-            )
-        assert store.queues() == {"default": False, "mail": True}
-        assert store.extend("me", [(ids[2], 1)], 10, 1) == []
-        assert not store.hold("keeper", "other", 99, 97)
-        assert store.insert([Job(uuid7(), "t", b"[]", due=1, key="k7", key_held_until=HELD)]) == [ids[7]]
-        again = Job(uuid7(), "t", b"[]", due=1, key="k9", key_held_until=HELD)
-        assert store.insert([again]) == [again.id]
-        claimed = [one.id for one in store.claim(WANTS[:1], 4, "you", 30_000_000, 10**9)]
-        assert claimed == [ids[0], ids[1], ids[6], ids[7]]
-
-
-def test_lanes_of_a_file_of_version_2_go_on(tmp_path: Path) -> None:
-    with closing(SqliteStore(tmp_path / "x.db")) as store:
-        store.limit("each:t", Limit(1))
-        store.insert([Job(uuid7(), "t", b"[]", due=1, lane=lane) for lane in "aab"])
-    with closing(apsw.Connection(str(tmp_path / "x.db"))) as db:
-        older = "DROP TABLE tarry_lane; ALTER TABLE tarry_job DROP COLUMN attempts; PRAGMA user_version = 2"
-        db.execute(older).fetchall()
-    with closing(SqliteStore(tmp_path / "x.db")) as store:
-        assert [one.lane for one in store.claim(WANTS, 9, "me", 30_000_000, 10**9)] == ["a", "b"]
-
-
-def test_what_is_brought_up_to_date_is_the_same_as_what_is_made_anew(tmp_path: Path) -> None:
-    of_version_1(tmp_path / "old.db")
-    assert _tables(tmp_path / "old.db") == _tables(tmp_path / "new.db")
-
-
-def _tables(path: Path) -> object:
-    SqliteStore(path).close()
-    with closing(apsw.Connection(str(path))) as db:
-        assert db.pragma("user_version") == SCHEMA_VERSION
-        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()]
-        info = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?)'
-        columns = {name: sorted(db.execute(info, (name,)).fetchall()) for name in tables}
-        indexes = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL").fetchall()
-    return columns, sorted((name, str(sql).replace("IF NOT EXISTS ", "")) for name, sql in indexes)
+def test_a_file_is_brought_up_to_date(tmp_path: Path, shared: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, kept = tmp_path / "x.db", Job(uuid7(), "t", b"[1]", due=1)
+    with closing(SqliteStore(path, shared=shared)) as store:
+        store.insert([kept])
+    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, STEP))
+    for _ in range(2):
+        with closing(SqliteStore(path, shared=shared)) as store:
+            assert store.get([kept.id]) == [kept]
+    assert weights(path) == [3]
 
 
 OPENER = """
 import sys
 from tarry.store.base import Query
-from tarry.store.sqlite.schema import SCHEMA_VERSION
+from tarry.store.shared.schema_steps import SchemaStep
+from tarry.store.sqlite import schema
 from tarry.store.sqlite.store import SqliteStore
+schema.STEPS = (*schema.STEPS, SchemaStep("adds a column", (sys.argv[2],)))
 sys.stdin.readline()
 print(len(SqliteStore(sys.argv[1], durable=False).find(Query(limit=10_000))), flush=True)
 """
 
 
 def test_several_who_open_an_old_file_at_once(tmp_path: Path) -> None:
-    of_version_1(tmp_path / "x.db", jobs=2000)
-    openers = [
-        subprocess.Popen(
-            [sys.executable, "-c", OPENER, str(tmp_path / "x.db")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(5)
-    ]
+    with closing(SqliteStore(tmp_path / "x.db", durable=False)) as store:
+        store.insert([Job(uuid7(), "t", b"[1]", due=1) for _ in range(2000)])
+    code = [sys.executable, "-c", OPENER, str(tmp_path / "x.db"), *STEP.statements]
+    openers = [subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(5)]
     for opener in openers:
         assert opener.stdin is not None
         opener.stdin.write("go\n")
         opener.stdin.flush()
     assert [opener.communicate(timeout=60)[0] for opener in openers] == ["2000\n"] * 5
-    with closing(SqliteStore(tmp_path / "x.db")) as store:
-        assert len(store.find(Query(limit=10_000))) == 2000
+    assert weights(tmp_path / "x.db") == [3] * 2000
 
 
-def test_an_update_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = of_version_1(tmp_path / "x.db")
+def test_an_update_that_fails_leaves_the_old_file_as_it_was(
+    tmp_path: Path, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kept = tmp_path / "x.db", Job(uuid7(), "t", b"[1]", due=1)
+    with closing(SqliteStore(path, shared=shared)) as store:
+        store.insert([kept])
     with monkeypatch.context() as broken:
-        broken.setitem(UPGRADES, SCHEMA_VERSION, "CREATE TABLE tarry_cell (; what)")
+        step = SchemaStep("breaks", (*STEP.statements, "CREATE TABLE tarry_cell (; what)"))
+        broken.setattr(schema, "STEPS", (*schema.STEPS, step))
         with pytest.raises(errors.StoreError):
-            SqliteStore(tmp_path / "x.db")
-    with closing(SqliteStore(tmp_path / "x.db")) as store:
-        assert None not in store.get(ids)
+            SqliteStore(path, shared=shared)
+    with closing(SqliteStore(path, shared=shared)) as store:
+        assert store.get([kept.id]) == [kept]

@@ -38,7 +38,7 @@ _ID = sql.STATEMENTS.id
 _INSERT = f"SELECT * FROM {{s}}.insert_flow_v1({', '.join(f'?{place}' for place in range(1, 40))})"
 _CHANGE = f"SELECT * FROM {{s}}.change_flow_v1({', '.join(f'?{place}' for place in range(1, 13))})"
 _RELEASE_FLOW = "SELECT * FROM {s}.release_flow_v1(?1, ?2, ?3)"
-_SIGNAL = f"SELECT * FROM {{s}}.signal_v2({', '.join(f'?{place}' for place in range(1, 10))})"
+_SIGNAL = f"SELECT * FROM {{s}}.signal_v1({', '.join(f'?{place}' for place in range(1, 10))})"
 _GROW = f"""UPDATE {{s}}.flow SET size = size + ?2
     WHERE id = {_ID.format("?1")} AND phase <> {Phase.ENDED:d} AND size + ?2 <= {MAX_NODES} RETURNING size - ?2"""
 _RELEASE = "SELECT {s}.release_v1(?1, ?2, ?3, ?4)"
@@ -326,7 +326,7 @@ class PostgresFlows(SqlFlows):
         rows_of: Callable[[str, Row], list[Row]],
     ) -> list[Row]:
         """An exchange with changes that do something to flows, or whose jobs await a signal: its rows. packed: the
-        arguments of `exchange_v2` for changes. rows_of: runs a statement."""
+        arguments of `exchange_v1` for changes. rows_of: runs a statement."""
         places = list(range(1, len(changes) + 1))
         while True:
             some = [changes[place - 1] for place in places]

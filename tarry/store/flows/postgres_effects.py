@@ -14,7 +14,7 @@ _ARMS, _REVIVES = 1, 2
 
 
 def pack_effects(changes: Sequence[Change]) -> list[Any]:
-    """The arguments of `exchange_nodes_v1` that `exchange_v2` does not have."""
+    """The arguments of `exchange_nodes_v1` that `exchange_v1` does not have."""
     sums = [(id, add_up(effects)) for id, effects in sorted(effects_by_flow(changes).items())]
     return [
         pack.uuids([id for id, _ in sums]),

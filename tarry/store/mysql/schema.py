@@ -15,6 +15,9 @@ _TABLE = "CREATE TABLE IF NOT EXISTS tarry_{} ({}) ENGINE=InnoDB ROW_FORMAT=DYNA
 # spaces. MySQL and MariaDB have no collation of the same name that does that.
 _NAME, _LANE, _TIME = "VARBINARY(500) NOT NULL", "VARBINARY(700)", "BIGINT NOT NULL DEFAULT 0"
 _ID = "id BINARY(16) NOT NULL"
+_FLOW = "BINARY(16) NOT NULL"
+_COUNT = "BIGINT NOT NULL"
+_ADDRESS = "name VARBINARY(1000) NOT NULL, topic VARBINARY(1000) NOT NULL"
 # A narrow row for the place: a claim reads the front of a table that is in the order of the claim and has nothing else,
 # and finished jobs are in nobody's way. One table with indexes over columns that are NULL elsewhere costs half as much
 # again: MySQL's indexes hold the NULLs too.
@@ -25,7 +28,7 @@ TABLES = {
         until {_TIME}, expires {_TIME}, unique_for {_TIME}, holds {_TIME},
         settings BIGINT NOT NULL DEFAULT 0, queue {_NAME} DEFAULT '',
         task {_NAME} DEFAULT '', lane {_LANE}, job_key MEDIUMBLOB, body LONGBLOB, note LONGBLOB, headers LONGBLOB,
-        progress LONGBLOB""",
+        progress LONGBLOB, attempts LONGBLOB""",
     "ready": f"""queue {_NAME}, late TINYINT NOT NULL, grade BIGINT NOT NULL, due BIGINT NOT NULL, {_ID},
         token BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (queue, late, grade, due, id)""",
     "laned": f"""queue {_NAME}, band TINYINT NOT NULL, task {_NAME}, lane {_LANE} NOT NULL, grade BIGINT NOT NULL,
@@ -49,26 +52,9 @@ TABLES = {
     "board": "name VARBINARY(64) NOT NULL PRIMARY KEY, seen BIGINT NOT NULL",
     "news": "n BIGINT NOT NULL PRIMARY KEY, work BIGINT NOT NULL, result BIGINT NOT NULL, follow BIGINT NOT NULL,"
     " recall BIGINT NOT NULL, at BIGINT NOT NULL",
-}
-HISTORY = {
     "journal": "n BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, record LONGBLOB NOT NULL",
     "history": f"""resolution INT NOT NULL, start BIGINT NOT NULL, queue {_NAME}, task {_NAME},
         value LONGBLOB NOT NULL, PRIMARY KEY (resolution, start, queue, task)""",
-}
-# Not a plain ALTER TABLE: a process may have died after it and before the version was written, and MySQL has no ADD
-# COLUMN IF NOT EXISTS.
-_ADD_ATTEMPTS = (
-    """SET @tarry_step = IF((SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE()
-    AND TABLE_NAME = 'tarry_job' AND COLUMN_NAME = 'attempts') = 0,
-    'ALTER TABLE tarry_job ADD COLUMN attempts LONGBLOB', 'DO 0')""",
-    "PREPARE tarry_step FROM @tarry_step",
-    "EXECUTE tarry_step",
-    "DEALLOCATE PREPARE tarry_step",
-)
-_FLOW = "BINARY(16) NOT NULL"
-_COUNT = "BIGINT NOT NULL"
-_ADDRESS = "name VARBINARY(1000) NOT NULL, topic VARBINARY(1000) NOT NULL"
-FLOWS = {
     "flow": f"""id {_FLOW} PRIMARY KEY, phase TINYINT NOT NULL, at {_COUNT}, size {_COUNT}, active {_COUNT},
         blocked {_COUNT}, failed {_COUNT}, ends TINYINT NOT NULL, undoes {_COUNT}, keep_done {_COUNT},
         keep_dead {_COUNT}, note LONGBLOB NOT NULL, KEY (phase, at)""",
@@ -85,19 +71,8 @@ STEPS = (
         [
             *(_TABLE.format(name, columns) for name, columns in TABLES.items()),
             "INSERT IGNORE INTO tarry_about VALUES ('settings', 0), ('turn', 0)",
-        ],
-    ),
-    SchemaStep(
-        "makes the tables of the history, tarry_journal and tarry_history, and a column for the attempts of jobs",
-        [
-            *(_TABLE.format(name, columns) for name, columns in HISTORY.items()),
             "INSERT IGNORE INTO tarry_history VALUES (-1, 0, '', '', '')",
-            *_ADD_ATTEMPTS,
         ],
-    ),
-    SchemaStep(
-        f"makes the tables of flows and signals, {', '.join(f'tarry_{name}' for name in FLOWS)}",
-        [_TABLE.format(name, columns) for name, columns in FLOWS.items()],
     ),
 )
 _WITHIN = 20

@@ -90,7 +90,7 @@ _CHANGE_KINDS: tuple[_Pack, ...] = (
 
 
 def new_jobs(jobs: Sequence[Job]) -> list[Any]:
-    """The first arguments of `insert_v2`: columns of the jobs (p_*), then columns of their kinds (k_*)."""
+    """The first arguments of `insert_v1`: columns of the jobs (p_*), then columns of their kinds (k_*)."""
     kinds: dict[Row, int] = {}
     # Kinds have numbers from 1, as PostgreSQL's arrays have.
     which = [kinds.setdefault(_job_kind(job), len(kinds) + 1) for job in jobs]
@@ -140,7 +140,7 @@ def _job_kind(job: Job) -> Row:
 
 
 def changes(batch: Sequence[Change]) -> list[Any]:
-    """The arguments of `apply_v2`, without now_."""
+    """The arguments of `apply_v1`, without now_."""
     if not batch:
         return _NO_CHANGES
     kinds: dict[Row, int] = {}
@@ -171,7 +171,7 @@ _NO_CHANGES: list[Any] = [uuids(()), ints(()), blobs(()), *(pack(()) for pack in
 
 
 def unpack_claimed(rows: Iterable[Row], owner: str, now: int) -> list[Job]:
-    """The jobs in rows of `exchange_v2`, in the order to run them."""
+    """The jobs in rows of `exchange_v1`, in the order to run them."""
     jobs = [
         Job(
             id, task, body, queue, priority, due, RUNNING, epoch, failures, losses, owner, now, 0, expires, key, note,
@@ -198,7 +198,7 @@ def valid(made: list[int] | None, count: int) -> list[bool]:
     return valid
 
 
-# Few changes name times, so `exchange_v2` knows nothing of them: it is called in a transaction that first locks their
+# Few changes name times, so `exchange_v1` knows nothing of them: it is called in a transaction that first locks their
 # jobs, in one order, so that two transactions do not wait for each other, and looks.
 _LOCK = "SELECT id, due, expires FROM {s}.job WHERE id = ANY ($1) ORDER BY id FOR UPDATE"
 _NO_EPOCH = -1

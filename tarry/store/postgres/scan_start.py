@@ -36,7 +36,7 @@ class ScanStarts:
         self._rescan_at = 0.0
 
     def pack_wants(self, wants: Sequence[Want]) -> list[Any]:
-        """Arguments of `exchange_v2`: queues, bands, counts and both starts of the wants, and the start of the
+        """Arguments of `exchange_v1`: queues, bands, counts and both starts of the wants, and the start of the
         scheduled jobs."""
         with self._lock:
             self._forget_old(time.monotonic())
@@ -58,7 +58,7 @@ class ScanStarts:
             self._scheduled = EARLIEST
 
     def update(self, wants: Sequence[Want], starts: Iterable[_Starts], scheduled: int) -> None:
-        """Keeps the scan starts that `exchange_v2` answered."""
+        """Keeps the scan starts that `exchange_v1` answered."""
         with self._lock:
             self._scheduled = scheduled
             for want, both in zip(wants, starts, strict=True):

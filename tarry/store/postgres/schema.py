@@ -11,17 +11,16 @@ from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.constants import in_schema, with_constants
 from tarry.store.postgres.functions.stored import (
     FUNCTIONS,
-    OF_FLOWS,
     FunctionSet,
     creating,
     is_outdated,
-    read_function,
     replace_functions,
 )
 from tarry.store.postgres.url import PostgresUrl
 
 # Names in the model: rank is -priority (so that indexes run upwards), since state_since, until keep_until, unique_for
-# key_ttl, holds key_held_until, losses crashes. aside: out of order, see functions/exchange.sql.
+# key_ttl, holds key_held_until, losses crashes. aside: out of order, see functions/exchange.sql. The journal grows and
+# shrinks all the time: each record lives for a second or two.
 TABLES = with_constants("""
 CREATE TABLE {s}.job (
     id         uuid PRIMARY KEY,
@@ -45,7 +44,8 @@ CREATE TABLE {s}.job (
     body       bytea NOT NULL,
     note       bytea NOT NULL,
     headers    bytea NOT NULL,
-    progress   bytea NOT NULL
+    progress   bytea NOT NULL,
+    attempts   bytea NOT NULL
 ) WITH (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 1,
     autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_insert_threshold = 100000, vacuum_truncate = off,
@@ -72,20 +72,12 @@ CREATE TABLE {s}.lane   (queue text COLLATE "C" NOT NULL, band smallint NOT NULL
 CREATE INDEX lane_open   ON {s}.lane (queue, band, task, lane) WHERE again IS NULL;
 CREATE INDEX lane_closed ON {s}.lane (task, lane) WHERE again IS NOT NULL;
 CREATE INDEX lane_again  ON {s}.lane (again) WHERE again IS NOT NULL;
-CREATE TABLE {s}.about  (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
-INSERT INTO {s}.about VALUES ('schema', '0'), ('identity', gen_random_uuid()::text);
-""")
-# The journal grows and shrinks all the time: each record lives for a second or two.
-HISTORY_TABLES = """
 CREATE TABLE {s}.journal (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, record bytea NOT NULL)
     WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 1);
 CREATE TABLE {s}.history (resolution integer NOT NULL, start bigint NOT NULL, queue text COLLATE "C" NOT NULL,
     task text COLLATE "C" NOT NULL, value bytea NOT NULL, PRIMARY KEY (resolution, start, queue, task))
     WITH (fillfactor = 50);
 INSERT INTO {s}.history VALUES (-1, 0, '', '', '');
-ALTER TABLE {s}.job ADD COLUMN attempts bytea NOT NULL DEFAULT '';
-"""
-FLOW_TABLES = """
 CREATE TABLE {s}.flow (id uuid PRIMARY KEY, phase smallint NOT NULL, at bigint NOT NULL, size bigint NOT NULL,
     active bigint NOT NULL, blocked bigint NOT NULL, failed bigint NOT NULL, ends smallint NOT NULL,
     undoes bigint NOT NULL, keep_done bigint NOT NULL, keep_dead bigint NOT NULL, note bytea NOT NULL)
@@ -101,7 +93,9 @@ CREATE INDEX signal_until ON {s}.signal (until);
 CREATE TABLE {s}.awaiting (job uuid PRIMARY KEY, name text COLLATE "C" NOT NULL, topic text COLLATE "C" NOT NULL,
     epoch integer NOT NULL, seen bigint NOT NULL);
 CREATE INDEX awaiting_of ON {s}.awaiting (name, topic, job);
-"""
+CREATE TABLE {s}.about  (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
+INSERT INTO {s}.about VALUES ('schema', '0'), ('identity', gen_random_uuid()::text);
+""")
 
 
 class PostgresMigration(Struct, frozen=True):
@@ -113,19 +107,8 @@ class PostgresMigration(Struct, frozen=True):
 
 MIGRATIONS: tuple[PostgresMigration, ...] = (
     PostgresMigration(
-        "makes the tables, indexes and functions of version 1",
+        "makes the tables, indexes and functions",
         (*(part for part in TABLES.split(";\n") if part.strip()), *creating()),
-    ),
-    PostgresMigration(
-        "makes the tables of the history, a column for the attempts of jobs, and the functions that count",
-        (
-            *(part for part in HISTORY_TABLES.split(";\n") if part.strip()),
-            *map(read_function, ("insert_v2", "apply_v2", "exchange_v2")),
-        ),
-    ),
-    PostgresMigration(
-        "makes the tables and functions of flows and signals",
-        (*(part for part in FLOW_TABLES.split(";\n") if part.strip()), *map(read_function, OF_FLOWS)),
     ),
 )
 """The n-th migration makes version n."""

@@ -76,21 +76,21 @@ def _arguments(count: int) -> str:
 
 
 _IS_LIMITED = "SELECT '' FROM {s}.limits WHERE name IN ('task:' || $2, 'each:' || $2) LIMIT 1"
-# For one job this costs the server a quarter less than `insert_v2`, and the client a third. As there, the job joins the
+# For one job this costs the server a quarter less than `insert_v1`, and the client a third. As there, the job joins the
 # lane of a limited task, and the limits are read under the lock that keeps them from being set meanwhile.
 INSERT_PLAIN = f"""WITH in_lane AS (
         INSERT INTO {{s}}.lane (queue, band, task, lane)
         SELECT $4, ($5 < 0)::int - ($5 > 0)::int, $2, '' FROM {{s}}.limits WHERE name = 'each:' || $2 AND $6 = 1),
     new AS (INSERT INTO {{s}}.job (id, task, body, queue, rank, state, due, since, expires, headers, lane, aside, epoch,
-        failures, losses, until, key, note, unique_for, holds, progress)
+        failures, losses, until, key, note, unique_for, holds, progress, attempts)
     VALUES ({_ID.format("$1")}, $2, $3, $4, $5, $6, $7, $8, $9, $10, ({_IS_LIMITED}),
-        $7 < {CLOCK} - {STORED_WITHIN} OR ($6 = 1 AND abs($5) > 1), 0, 0, 0, 0, NULL, '', 0, 0, '')
+        $7 < {CLOCK} - {STORED_WITHIN} OR ($6 = 1 AND abs($5) > 1), 0, 0, 0, 0, NULL, '', 0, 0, '', '')
     ON CONFLICT (id) DO NOTHING RETURNING 1)
     INSERT INTO {{s}}.journal (record) SELECT $11 FROM new"""
 INSERT_PLAIN_AND_NOTIFY = f"{INSERT_PLAIN} RETURNING pg_notify($12, $13)"
-INSERT = f"SELECT place, lives FROM {{s}}.insert_v2({_arguments(27)})"
-EXCHANGE = f"SELECT * FROM {{s}}.exchange_v2({_arguments(27)}, $28::int, $29::int, $30, $31, $32)"
-EXCHANGE_NODES = EXCHANGE.replace("exchange_v2", "exchange_nodes_v1").replace(
+INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({_arguments(27)})"
+EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(27)}, $28::int, $29::int, $30, $31, $32)"
+EXCHANGE_NODES = EXCHANGE.replace("exchange_v1", "exchange_nodes_v1").replace(
     "$32)", f"$32, {', '.join(f'${number}' for number in range(33, 51))})"
 )
 # Two looks: jobs in order only from the scan start on, so that deleted entries before it are not read.

@@ -260,7 +260,7 @@ class PostgresStore(SqlStore):
             )
 
     def _packed(self, changes: Sequence[Change], now: int, wants: Sequence[Want], claimer: Row) -> Row:
-        """The arguments of `exchange_v2`. claimer: the last ones, but for what is counted."""
+        """The arguments of `exchange_v1`. claimer: the last ones, but for what is counted."""
         with translate_errors(self._url):
             packed = *pack.changes(changes), now, *self._scan_starts.pack_wants(wants)
         return not self._durable, *packed, *claimer, record_of_changes(changes)

@@ -31,7 +31,7 @@ _TYPES = (
     "int[]", "int[]", "bigint[]", "bigint[]", "text[]", "bytea[]", "bigint[]", "bigint[]", "text[]", "bytea[]",
     "bytea[]", "bytea[]", "boolean", "boolean", "text", "text", "bytea",
 )  # fmt: skip
-_INSERT = f"SELECT place, lives FROM {{s}}.insert_v2({', '.join(f'%s::{kind}' for kind in _TYPES)})"
+_INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({', '.join(f'%s::{kind}' for kind in _TYPES)})"
 _EXISTS = "SELECT to_regclass('{s}.about') IS NOT NULL"
 # A copy of a database has the same `identity`; the server's identifier and the database's name tell the two apart.
 _IDENTITY = """SELECT current_database()::text, (SELECT system_identifier::text FROM pg_control_system()),
@@ -126,7 +126,7 @@ def insert_jobs(caller: CallerConnection, jobs: Sequence[Job], url: PostgresUrl)
 
 
 def _values(jobs: Sequence[Job], url: PostgresUrl, may_notify: bool) -> list[Any]:
-    """Arguments of `insert_v2`."""
+    """Arguments of `insert_v1`."""
     # Each job has a kind of its own: that is simple, and works with every driver.
     columns = zip(
         *[

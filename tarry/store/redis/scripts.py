@@ -30,7 +30,6 @@ _SCRIPTS = make_scripts(
         # Not repeatable: a second run compares with what the first has written.
         Verb("kv_cas", repeatable=False),
         Verb("kv_list", _READS),
-        Verb("index_cells"),
         Verb("pause"),
         Verb("get_schema"),
         Verb("refused", _READS),
@@ -83,7 +82,6 @@ QUEUES = _SCRIPTS["queues"]
 HOLD = _SCRIPTS["hold"]
 KV_CAS = _SCRIPTS["kv_cas"]
 KV_LIST = _SCRIPTS["kv_list"]
-INDEX_CELLS = _SCRIPTS["index_cells"]
 PAUSE = _SCRIPTS["pause"]
 GET_SCHEMA = _SCRIPTS["get_schema"]
 REFUSED = _SCRIPTS["refused"]

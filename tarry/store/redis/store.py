@@ -6,12 +6,11 @@ bytes and leaves the record alone.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
-from tarry.errors import ConfigError, QueueFull, StoreError, StoreNewer
+from tarry.errors import QueueFull, StoreError, StoreNewer
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
@@ -290,11 +289,7 @@ class RedisStore(Store):
         return int(self._run(scripts.RECOUNT, now))
 
     def kv_list(self, prefix: str) -> dict[str, bytes]:
-        is_stale, *flat = self._run(scripts.KV_LIST, prefix)
-        if is_stale:
-            # The list is right without it. A server that cannot write at the moment can still be read.
-            with suppress(StoreError, ConfigError):
-                self._run(scripts.INDEX_CELLS)
+        flat = self._run(scripts.KV_LIST, prefix)
         cells = sorted(zip(flat[::2], flat[1::2], strict=True))
         return {name.decode("utf-8", "replace"): value for name, value in cells}
 

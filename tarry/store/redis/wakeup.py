@@ -26,8 +26,7 @@ UNUSED = 16
 
 def channel(prefix: str, reason: WakeReason) -> str:
     """The channel on which a reason to wake is PUBLISHed; the message itself is empty."""
-    # The old name stays: processes of an older version listen there.
-    return f"{prefix}:bell:{reason}"
+    return f"{prefix}:wakeup:{reason}"
 
 
 def redis_hub(connect: Connect, timeout: float, prefixes: Sequence[str], in_line: bool) -> WakeupHub:

@@ -20,10 +20,10 @@ from tarry import errors, files
 from tarry.store.base import Diagnostic
 from tarry.store.creation import check_creation
 from tarry.store.shared.deadline import left
-from tarry.store.sqlite import sql, wal, wal_index
+from tarry.store.sqlite import schema, sql, wal, wal_index
 from tarry.store.sqlite.database import Database, connect
 from tarry.store.sqlite.reserve import most_logged
-from tarry.store.sqlite.schema import SCHEMA_VERSION, bring_up, drop_statistics, has_statistics, version
+from tarry.store.sqlite.schema import bring_up, drop_statistics, has_statistics, version
 
 if TYPE_CHECKING:
     from tarry.store.sqlite.damage.guard import FileGuard
@@ -93,7 +93,7 @@ def _prepare(database: Database, path: Path, shared: bool, limit: float) -> None
     database.execute(f"PRAGMA wal_autocheckpoint={pages}")
     database.execute("PRAGMA journal_size_limit=67108864")
     # A write lock only if there is something to do: the caller may hold it already, in another connection.
-    if found != SCHEMA_VERSION:
+    if found != len(schema.STEPS):
         with transaction(database):
             # Read again: another process may have made the schema before this one had the lock.
             bring_up(database, version(database, path, shared), shared)

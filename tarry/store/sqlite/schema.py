@@ -4,16 +4,14 @@ In a file of tarry's own the header names tarry and the version. In a file that 
 belongs to that program, and a table of ours has the version.
 """
 
-import re
 from pathlib import Path
 
 from tarry import errors
-from tarry.store.shared.schema_steps import refuse_newer
+from tarry.store.shared.schema_steps import SchemaStep, refuse_newer
 from tarry.store.sqlite.database import Database
 
 # "tary": by it `file` and the store tell tarry's databases from others.
 APPLICATION_ID = 0x74617279
-SCHEMA_VERSION = 5
 
 # The indexes are partial: scheduled and finished jobs, however many, cost a claim nothing. `since > due` splits late
 # jobs from jobs on time, so that a claim finds the first of both.
@@ -41,7 +39,7 @@ CREATE TABLE tarry_job (
     note       BLOB NOT NULL,
     headers    BLOB NOT NULL,
     progress   BLOB NOT NULL,
-    attempts   BLOB NOT NULL DEFAULT x''
+    attempts   BLOB NOT NULL
 ) STRICT;
 CREATE INDEX tarry_ready     ON tarry_job (queue, (since > due), rank, due, id) WHERE state = 1 AND lane IS NULL;
 CREATE INDEX tarry_laned     ON tarry_job (queue, (rank > 0) - (rank < 0), task, lane, rank, due, id)
@@ -85,39 +83,8 @@ CREATE INDEX tarry_awaited ON tarry_awaiting (name, topic, job);
 ABOUT = "CREATE TABLE tarry_about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID"
 """Only in shared files."""
 
-# Steps 3 to 5 also run on files that have some of these already.
-_WHAT_IS_MISSING = re.sub(r"CREATE (\w+ )?(TABLE|INDEX) ", r"\g<0>IF NOT EXISTS ", SCHEMA)
-# 4611686018427387904 is 2^62, `model.job.HELD`. Step 2 makes no new tables or indexes: step 3 makes those that are
-# missing. It makes tarry_ready again, since the old index did not separate late jobs.
-UPGRADES = {
-    2: """
-ALTER TABLE job RENAME TO tarry_job;
-ALTER TABLE owner RENAME TO tarry_owner;
-ALTER TABLE hold RENAME TO tarry_hold;
-ALTER TABLE paused RENAME TO tarry_paused;
-DROP INDEX ready;
-DROP INDEX scheduled;
-DROP INDEX running;
-DROP INDEX finished;
-DROP INDEX key;
-ALTER TABLE tarry_job ADD COLUMN unique_for INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE tarry_job ADD COLUMN holds INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE tarry_job ADD COLUMN lane TEXT;
-ALTER TABLE tarry_job ADD COLUMN headers BLOB NOT NULL DEFAULT x'';
-ALTER TABLE tarry_job ADD COLUMN progress BLOB NOT NULL DEFAULT x'';
-UPDATE tarry_job SET holds = 4611686018427387904 WHERE key IS NOT NULL AND state < 3;
-""",
-    3: f"""
-DROP INDEX IF EXISTS tarry_ready;
-{_WHAT_IS_MISSING}
-INSERT INTO tarry_lane (queue, band, task, lane)
-    SELECT DISTINCT queue, -((rank > 0) - (rank < 0)), task, lane FROM tarry_job
-    WHERE state = 1 AND lane IS NOT NULL AND 'each:' || task IN (SELECT name FROM tarry_limit);
-""",
-    4: f"{_WHAT_IS_MISSING}ALTER TABLE tarry_job ADD COLUMN attempts BLOB NOT NULL DEFAULT x'';",
-    5: _WHAT_IS_MISSING,
-}
-"""The statements that lead from the version before to this one."""
+STEPS = (SchemaStep("makes the tables and indexes", SCHEMA.split(";")),)
+"""Step n leads from version n - 1 to version n."""
 
 
 def version(database: Database, path: Path, shared: bool) -> int:
@@ -136,25 +103,25 @@ def version(database: Database, path: Path, shared: bool) -> int:
             f"{path} is a database of another program; give tarry a file of its own, or share this one:"
             f" sqlite:///{path}?shared=yes"
         )
-    refuse_newer(found, SCHEMA_VERSION, str(path))
+    refuse_newer(found, len(STEPS), str(path))
     return found
 
 
 def bring_up(database: Database, found: int, shared: bool) -> None:
     """Makes the tables, or brings those of version `found` up to date; within a transaction of the caller."""
-    if found == SCHEMA_VERSION:
+    if found == len(STEPS):
         return
-    if not found:
-        _run(database, SCHEMA)
-    for number in range(found + 1, SCHEMA_VERSION + 1) if found else ():
-        _run(database, UPGRADES[number])
+    for step in STEPS[found:]:
+        for statement in filter(str.strip, step.statements):
+            database.execute(statement)
     # A shared file that already was tarry's own keeps its version in the header.
     if shared and database.pragma("application_id") != APPLICATION_ID:
-        database.execute(ABOUT)
-        database.execute("INSERT INTO tarry_about VALUES ('schema', ?)", (SCHEMA_VERSION,))
+        if not found:
+            database.execute(ABOUT)
+        database.execute("INSERT OR REPLACE INTO tarry_about VALUES ('schema', ?)", (len(STEPS),))
     else:
         database.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        database.execute(f"PRAGMA user_version={len(STEPS)}")
 
 
 def has_statistics(database: Database) -> bool:
@@ -172,12 +139,6 @@ def drop_statistics(database: Database) -> None:
 
 
 _STATISTICS = "sqlite_stat1 WHERE tbl BETWEEN 'tarry_' AND 'tarry_z'"
-
-
-def _run(database: Database, script: str) -> None:
-    for statement in script.split(";"):
-        if statement.strip():
-            database.execute(statement)
 
 
 def _has(database: Database, name: str) -> bool:

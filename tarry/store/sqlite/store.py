@@ -42,7 +42,7 @@ from tarry.store.sqlite.lanes import SqliteLanes, read_limits
 from tarry.store.sqlite.levels import SqliteRooms
 from tarry.store.sqlite.open_line import choose, has_open_jobs
 from tarry.store.sqlite.reserve import Reserve
-from tarry.store.sqlite.schema import SCHEMA_VERSION
+from tarry.store.sqlite.schema import STEPS
 from tarry.store.sqlite.transactional import caller_statements
 from tarry.store.sqlite.watch import CommitWatch
 from tarry.store.waiting.dialects import SQLITE
@@ -366,7 +366,7 @@ class SqliteStore(ScanningSqlStore):
 
     def diagnostics(self) -> list[Diagnostic]:
         with self.lend() as db:
-            return [*diagnose(db, self.path, SCHEMA_VERSION), self._reserve.describe()]
+            return [*diagnose(db, self.path, len(STEPS)), self._reserve.describe()]
 
     def close(self) -> None:
         # In a forked child that never used the store everything is the parent's: nothing here is to be closed.

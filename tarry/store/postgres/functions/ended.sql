@@ -8,7 +8,7 @@
 --            Nothing else if no limit concerns them.
 CREATE OR REPLACE FUNCTION {s}.ended_v1(e_id uuid[], e_queue text[], e_task text[], e_lane text[], made uuid[], now_ bigint)
 RETURNS void LANGUAGE plpgsql
-    SET enable_nestloop = on  -- apply_v2 has it off
+    SET enable_nestloop = on  -- apply_v1 has it off
 AS $function$
 #variable_conflict use_column
 DECLARE

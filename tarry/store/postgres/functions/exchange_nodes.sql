@@ -1,14 +1,14 @@
--- exchange_nodes_v1: as exchange_v2, for changes that do something to flows, or whose jobs await a signal. What they
+-- exchange_nodes_v1: as exchange_v1, for changes that do something to flows, or whose jobs await a signal. What they
 -- release can be claimed in the same call.
 --
--- Arguments  those of exchange_v2, then
+-- Arguments  those of exchange_v1, then
 --   f_*, g_*, released_at_once   see settle_flows.sql (most): as if all changes were valid
 --   a_*      one element for each change whose job then awaits a signal: its place in the c_* arrays (1 is the first),
 --            the name and topic of the signal, and the number of the last one that it knows
 -- Answer     if not all changes are valid: nothing is done, and there is one row, with the places of the valid ones in
---            made, and released NULL. Else as exchange_v2; the last row also has what was done to flows, as
+--            made, and released NULL. Else as exchange_v1; the last row also has what was done to flows, as
 --            settle_flows_v1: released (with the jobs that found their signal), tend, awake
--- Cost       that of exchange_v2 and settle_flows_v1; three statements for each job that awaits a signal
+-- Cost       that of exchange_v1 and settle_flows_v1; three statements for each job that awaits a signal
 CREATE OR REPLACE FUNCTION {s}.exchange_nodes_v1(lazy boolean, c_id uuid[], c_kind int[], c_note bytea[],
     k_was smallint[], k_epoch int[], k_to smallint[], k_since bigint[], k_due bigint[], k_failures int[], k_losses int[],
     k_until bigint[], k_queue text[], k_rank bigint[], k_expires bigint[], k_holds bigint[], k_body bytea[],
@@ -23,7 +23,7 @@ RETURNS TABLE (id bytea, task text, body bytea, queue text, priority bigint, due
     progress bytea, attempts bytea, made int[], starts bigint[], late_starts bigint[], scheduled_start bigint,
     next_due bigint, limited boolean, in_lanes boolean, released bigint, tend boolean, awake bytea)
 LANGUAGE plpgsql
-    -- As exchange_v2: plans must not depend on when the tables were last analysed.
+    -- As exchange_v1: plans must not depend on when the tables were last analysed.
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_mergejoin = off
@@ -43,7 +43,7 @@ BEGIN
     END IF;
     IF cardinality(c_id) > 0 THEN
         BEGIN
-            made_ := {s}.apply_v2(c_id, c_kind, c_note, k_was, k_epoch, k_to, k_since, k_due, k_failures, k_losses,
+            made_ := {s}.apply_v1(c_id, c_kind, c_note, k_was, k_epoch, k_to, k_since, k_due, k_failures, k_losses,
                 k_until, k_queue, k_rank, k_expires, k_holds, k_body, k_owner, k_attempts, singly, now_);
             IF cardinality(made_) < cardinality(c_id) THEN
                 RAISE EXCEPTION 'not all changes are valid' USING ERRCODE = 'TY001';
@@ -89,7 +89,7 @@ BEGIN
         CASE WHEN e.id IS NULL THEN made_ END, e.starts, e.late_starts, e.scheduled_start, e.next_due, e.limited,
         e.in_lanes, CASE WHEN e.id IS NULL THEN settled.released + length(woken) / 16 END,
         CASE WHEN e.id IS NULL THEN settled.tend END, CASE WHEN e.id IS NULL THEN settled.awake || woken END
-    FROM {s}.exchange_v2(lazy, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+    FROM {s}.exchange_v1(lazy, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
         '{}', '{}', '{}', false, now_, w_queue, w_band, w_count, w_start, w_late_start, scheduled_from, most, promoted,
         me, lease, '') AS e;
 END

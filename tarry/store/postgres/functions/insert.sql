@@ -1,17 +1,117 @@
--- insert_v1: as insert_v2, for older workers, which count nothing.
+-- insert_v1: stores new jobs, and counts those that are new. A job whose id is stored already stays as it is. A job
+-- whose key is held is not stored.
 --
--- Arguments  as insert_v2, without k_attempts and counted
--- Answer     as insert_v2
--- Cost       as insert_v2
+-- Arguments
+--   p_*      one element for each job; p_kind is the number of its row in the k_* arrays
+--   k_*      one element for each kind of job: what jobs of the batch have in common
+--   keyed    whether any job has a key
+--   unordered  whether the jobs count as out of order (see exchange.sql), because nobody knows when the caller commits
+--   channel  where to NOTIFY at commit; NULL: nowhere
+--   token    what to NOTIFY: the sending process, which ignores its own messages
+--   counted  what the jobs count as (tarry/store/history/journal.py); empty: as nothing
+-- Answer     one row for each job whose key is held: its place in the batch (1 is the first), and the id of the holder
+-- Cost       without keys one statement for all jobs. With keys, or if some are stored already, each job looks up
+--            job_pkey once and job_key twice. One row is read of limits, and one is written to journal.
 CREATE OR REPLACE FUNCTION {s}.insert_v1(p_id uuid[], p_kind int[], p_due bigint[], p_since bigint[], p_body bytea[],
     k_task text[], k_queue text[], k_rank bigint[], k_state smallint[], k_epoch int[], k_failures int[], k_losses int[],
     k_until bigint[], k_expires bigint[], k_key text[], k_note bytea[], k_unique bigint[], k_holds bigint[],
-    k_lane text[], k_headers bytea[], k_progress bytea[], keyed boolean, unordered boolean, channel text, token text)
-RETURNS TABLE (place bigint, lives bytea) LANGUAGE plpgsql AS $function$
+    k_lane text[], k_headers bytea[], k_progress bytea[], k_attempts bytea[], keyed boolean,
+    unordered boolean, channel text, token text, counted bytea)
+RETURNS TABLE (place bigint, lives bytea) LANGUAGE plpgsql
+    -- Plans must not depend on when the tables were last analysed: each statement has its index.
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+    SET jit = off
+AS $function$
+#variable_conflict use_column
+DECLARE
+    limited boolean := EXISTS (SELECT FROM {s}.limits l);
+    in_order_from bigint := {clock} - {stored_within};
+    one_by_one boolean := keyed;
+    digits bytea := convert_to(repeat('0', cardinality(p_id)), 'UTF8');  -- of each job: 1 if it is new
+    new record;
+    holder uuid;
 BEGIN
-    RETURN QUERY SELECT i.place, i.lives FROM {s}.insert_v2(p_id, p_kind, p_due, p_since, p_body, k_task, k_queue,
-        k_rank, k_state, k_epoch, k_failures, k_losses, k_until, k_expires, k_key, k_note, k_unique, k_holds, k_lane,
-        k_headers, k_progress, array_fill(''::bytea, ARRAY[cardinality(k_task)]), keyed, unordered, channel, token,
-        '') AS i;
+    IF NOT keyed THEN
+        BEGIN
+            INSERT INTO {s}.job (id, task, body, queue, rank, due, state, epoch, failures, losses, since, until,
+                expires, key, note, unique_for, holds, lane, headers, progress, attempts, aside)
+            SELECT p.id, k.task, p.body, k.queue, k.rank, p.due, k.state, k.epoch, k.failures, k.losses, p.since,
+                k.until, k.expires, k.key, k.note, k.unique_for, k.holds,
+                CASE WHEN limited AND k.lane IS NULL AND EXISTS (
+                    SELECT FROM {s}.limits l WHERE l.name IN ('task:' || k.task, 'each:' || k.task))
+                    THEN '' ELSE k.lane END,
+                k.headers, k.progress, k.attempts,
+                unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.rank) > 1)
+            FROM unnest(p_id, p_kind, p_due, p_since, p_body) AS p (id, kind, due, since, body)
+            JOIN unnest(k_task, k_queue, k_rank, k_state, k_epoch, k_failures, k_losses, k_until, k_expires, k_key,
+                k_note, k_unique, k_holds, k_lane, k_headers, k_progress, k_attempts) WITH ORDINALITY
+                AS k (task, queue, rank, state, epoch, failures, losses, until, expires, key, note, unique_for, holds,
+                lane, headers, progress, attempts, kind)
+            ON k.kind = p.kind;
+        EXCEPTION WHEN unique_violation THEN
+            one_by_one := true;  -- some are stored already: their answer was lost, and they were sent again
+        END;
+    END IF;
+    IF one_by_one THEN
+        -- Ordered by key: two batches with the same keys wait for each other, but never in a circle.
+        FOR new IN
+            SELECT p.id, k.task, p.body, k.queue, k.rank, p.due, k.state, k.epoch, k.failures, k.losses, p.since,
+                k.until, k.expires, k.key, k.note, k.unique_for, k.holds,
+                CASE WHEN limited AND k.lane IS NULL AND EXISTS (
+                    SELECT FROM {s}.limits l WHERE l.name IN ('task:' || k.task, 'each:' || k.task))
+                    THEN '' ELSE k.lane END AS lane,
+                k.headers, k.progress, k.attempts,
+                unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.rank) > 1) AS aside,
+                p.n
+            FROM unnest(p_id, p_kind, p_due, p_since, p_body) WITH ORDINALITY AS p (id, kind, due, since, body, n)
+            JOIN unnest(k_task, k_queue, k_rank, k_state, k_epoch, k_failures, k_losses, k_until, k_expires, k_key,
+                k_note, k_unique, k_holds, k_lane, k_headers, k_progress, k_attempts) WITH ORDINALITY
+                AS k (task, queue, rank, state, epoch, failures, losses, until, expires, key, note, unique_for, holds,
+                lane, headers, progress, attempts, kind)
+            ON k.kind = p.kind
+            ORDER BY k.task, k.key, CASE WHEN k.key IS NULL THEN p.id END, p.n
+        LOOP
+            CONTINUE WHEN EXISTS (SELECT FROM {s}.job j WHERE j.id = new.id);
+            FOR attempt IN 1..20 LOOP
+                UPDATE {s}.job j SET holds = 0
+                WHERE j.task = new.task AND j.key = new.key AND j.holds > 0 AND j.holds <= new.since;
+                INSERT INTO {s}.job (id, task, body, queue, rank, due, state, epoch, failures, losses, since, until,
+                    expires, key, note, unique_for, holds, lane, headers, progress, attempts, aside)
+                VALUES (new.id, new.task, new.body, new.queue, new.rank, new.due, new.state, new.epoch, new.failures,
+                    new.losses, new.since, new.until, new.expires, new.key, new.note, new.unique_for, new.holds,
+                    new.lane, new.headers, new.progress, new.attempts, new.aside)
+                ON CONFLICT DO NOTHING;
+                IF FOUND THEN
+                    digits := set_byte(digits, new.n::int - 1, ascii('1'));
+                    EXIT;
+                END IF;
+                EXIT WHEN EXISTS (SELECT FROM {s}.job j WHERE j.id = new.id);
+                SELECT j.id INTO holder FROM {s}.job j
+                WHERE j.task = new.task AND j.key = new.key AND j.holds > 0 AND j.holds > new.since;
+                IF FOUND THEN
+                    place := new.n; lives := uuid_send(holder);
+                    RETURN NEXT;
+                    EXIT;
+                END IF;
+            END LOOP;
+        END LOOP;
+    END IF;
+    IF limited THEN
+        INSERT INTO {s}.lane (queue, band, task, lane)
+        SELECT DISTINCT k.queue, (k.rank < 0)::int - (k.rank > 0)::int, k.task, coalesce(k.lane, '')
+        FROM unnest(k_task, k_queue, k_rank, k_state, k_lane) AS k (task, queue, rank, state, lane)
+        WHERE k.state = 1 AND EXISTS (SELECT FROM {s}.limits e WHERE e.name = 'each:' || k.task);
+    END IF;
+    IF length(counted) > 0 AND NOT one_by_one THEN
+        INSERT INTO {s}.journal (record) VALUES (counted);
+    ELSIF length(counted) > 0 AND position('1'::bytea IN digits) > 0 THEN
+        INSERT INTO {s}.journal (record) VALUES (digits || counted);
+    END IF;
+    IF channel IS NOT NULL THEN
+        PERFORM pg_notify(channel, token);
+    END IF;
 END
 $function$

@@ -1,14 +1,14 @@
 -- insert_flow_v1: stores a flow with its nodes, whole, and counts those that are new.
 --
 -- Arguments
---   p_*, k_* the root and the nodes, the root first, as insert_v2 has them; only the root may have a key
+--   p_*, k_* the root and the nodes, the root first, as insert_v1 has them; only the root may have a key
 --   keyed    whether the root has a key
 --   counted  what the nodes count as (tarry/store/history/journal.py); empty: as nothing
 --   phase .. note   the row of the flow
 --   g_*      one element for each gate: its first node, how many nodes, how many ends it waits for, and `next`
 -- Answer     the id of the flow that lives: this one, also if it was stored before, or the one that holds its key; and
 --            whether it is new
--- Cost       insert_v2 twice, one row of flow and one for each gate
+-- Cost       insert_v1 twice, one row of flow and one for each gate
 CREATE OR REPLACE FUNCTION {s}.insert_flow_v1(p_id uuid[], p_kind int[], p_due bigint[], p_since bigint[],
     p_body bytea[], k_task text[], k_queue text[], k_rank bigint[], k_state smallint[], k_epoch int[], k_failures int[],
     k_losses int[], k_until bigint[], k_expires bigint[], k_key text[], k_note bytea[], k_unique bigint[],
@@ -28,7 +28,7 @@ AS $function$
 BEGIN
     is_new := false;
     -- The root first: another transaction that stores the same flow, or one with its key, waits here for this one.
-    SELECT o.lives INTO lives FROM {s}.insert_v2(p_id[1:1], p_kind[1:1], p_due[1:1], p_since[1:1], p_body[1:1], k_task,
+    SELECT o.lives INTO lives FROM {s}.insert_v1(p_id[1:1], p_kind[1:1], p_due[1:1], p_since[1:1], p_body[1:1], k_task,
         k_queue, k_rank, k_state, k_epoch, k_failures, k_losses, k_until, k_expires, k_key, k_note, k_unique, k_holds,
         k_lane, k_headers, k_progress, k_attempts, keyed, false, NULL, '', '') AS o;
     IF lives IS NOT NULL THEN
@@ -43,7 +43,7 @@ BEGIN
         INSERT INTO {s}.gate
         SELECT p_id[1], g.first, g.count, g.waits, g.next
         FROM unnest(g_first, g_count, g_waits, g_next) AS g (first, count, waits, next);
-        PERFORM {s}.insert_v2(p_id[2:], p_kind[2:], p_due[2:], p_since[2:], p_body[2:], k_task, k_queue, k_rank,
+        PERFORM {s}.insert_v1(p_id[2:], p_kind[2:], p_due[2:], p_since[2:], p_body[2:], k_task, k_queue, k_rank,
             k_state, k_epoch, k_failures, k_losses, k_until, k_expires, k_key, k_note, k_unique, k_holds, k_lane, k_headers,
             k_progress, k_attempts, false, false, NULL, '', counted);
     END IF;

@@ -1,10 +1,59 @@
--- signal_v1: signal_v2 for workers of earlier versions, which know of no pieces: all who await the signal are woken.
+-- signal_v1: keeps a signal, and makes jobs ready that await it, up to a number of them; the rest is left for
+-- `SqlSignals.wake_more` in tarry/store/flows/sql_signals.py, which says what the row number -1 of an address is.
 --
--- Arguments  as signal_v2
--- Answer     the ids of the jobs that are ready by this, 16 bytes each; none if the address has this id already
--- Cost       that of signal_v2, for all jobs that await it
+-- Arguments
+--   name .. until   the signal; its id is 16 bytes
+--   last_until   until when the last number of its address is kept
+--   kept     how many signals of an address are kept: the oldest go
+--   most     how many jobs to wake
+--   now_     microseconds
+-- Answer     awake: the ids of the jobs that are ready by this, 16 bytes each; more: there may be others. Nothing if
+--            the address has this id already
+-- Cost       six statements, each about rows of the address; wake_waiting_v1, for as many jobs as the bound
 CREATE OR REPLACE FUNCTION {s}.signal_v1(name text, topic text, id bytea, value bytea, until bigint, last_until bigint,
-    kept bigint, now_ bigint)
-RETURNS bytea LANGUAGE sql AS $function$
-    SELECT awake FROM {s}.signal_v2(name, topic, id, value, until, last_until, kept, 9223372036854775807, now_)
+    kept bigint, most bigint, now_ bigint, OUT awake bytea, OUT more boolean)
+LANGUAGE plpgsql
+    -- Plans must not depend on when the tables were last analysed: each statement has its index.
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+    SET jit = off
+AS $function$
+#variable_conflict use_variable
+DECLARE
+    last bigint;
+    jobs uuid[];
+    epochs int[];
+BEGIN
+    awake := '';
+    more := false;
+    -- Who begins to wait for the address locks this row too, so that neither misses the other.
+    INSERT INTO {s}.signal AS o VALUES (name, topic, 0, '', '', last_until, 0)
+    ON CONFLICT ON CONSTRAINT signal_pkey DO UPDATE SET until = greatest(o.until, excluded.until)
+    RETURNING o.newest INTO last;
+    IF EXISTS (SELECT FROM {s}.signal o WHERE o.name = signal_v1.name AND o.topic = signal_v1.topic AND o.n > 0
+            AND o.id = signal_v1.id) THEN
+        RETURN;
+    END IF;
+    INSERT INTO {s}.signal VALUES (name, topic, last + 1, id, value, until, 0);
+    UPDATE {s}.signal o SET newest = last + 1
+    WHERE o.name = signal_v1.name AND o.topic = signal_v1.topic AND o.n = 0;
+    DELETE FROM {s}.signal o
+    WHERE o.name = signal_v1.name AND o.topic = signal_v1.topic AND o.n > 0 AND o.n <= last + 1 - kept;
+    SELECT array_agg(w.job ORDER BY w.job), array_agg(w.epoch ORDER BY w.job) INTO jobs, epochs
+    -- Others would look, and not find this one.
+    FROM (SELECT a.job, a.epoch FROM {s}.awaiting a WHERE a.name = signal_v1.name AND a.topic = signal_v1.topic
+        AND a.seen <= last
+        ORDER BY a.job LIMIT most) w;
+    IF jobs IS NULL THEN
+        RETURN;
+    END IF;
+    more := cardinality(jobs) = most;
+    IF more THEN
+        INSERT INTO {s}.signal AS o VALUES (name, topic, -1, uuid_send(jobs[most]), '', 0, last + 1)
+        ON CONFLICT ON CONSTRAINT signal_pkey DO UPDATE SET id = excluded.id, newest = excluded.newest;
+    END IF;
+    awake := {s}.wake_waiting_v1(jobs, epochs, now_);
+END
 $function$

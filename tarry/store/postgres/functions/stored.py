@@ -7,7 +7,6 @@ arguments and of the columns that it returns. So it is replaced when a store is 
 import hashlib
 from importlib.resources import files
 
-import psycopg
 from msgspec import Struct
 
 from tarry.store.postgres.connection import PostgresConnection
@@ -47,15 +46,13 @@ class FunctionSet(Struct, frozen=True):
         return not is_older and digest != self.digest
 
 
-REVISION = 9
+REVISION = 1
 """One more with each change of a function: `tests/store/test_postgres_functions.py` has the digest of each."""
-_OF_JOBS = ("insert_v2", "insert", "ended", "apply_v2", "apply", "promote", "exchange_v2", "exchange", "queues")
-OF_FLOWS = (
-    "release", "finish_flow", "settle_flows", "wake_waiting", "exchange_nodes", "insert_flow", "change_flow",
-    "release_flow", "release_gate", "signal_v2", "signal",
+_NAMES = (
+    "insert", "ended", "apply", "promote", "exchange", "queues", "release", "finish_flow", "settle_flows",
+    "wake_waiting", "exchange_nodes", "insert_flow", "change_flow", "release_flow", "signal",
 )  # fmt: skip
-"""Those that name the tables of flows: these must be there first."""
-FUNCTIONS = FunctionSet(REVISION, tuple(map(read_function, OF_FLOWS + _OF_JOBS)))
+FUNCTIONS = FunctionSet(REVISION, tuple(map(read_function, _NAMES)))
 _FIRST_MARK = "INSERT INTO {s}.about VALUES ('functions', '%s')"
 _MARK = "SELECT value FROM {s}.about WHERE name = 'functions'"
 _SET_MARK = """INSERT INTO {s}.about VALUES ('functions', $1)
@@ -63,8 +60,8 @@ _SET_MARK = """INSERT INTO {s}.about VALUES ('functions', $1)
 
 
 def creating() -> tuple[str, ...]:
-    """The statements that make the functions in a schema that is new, but for those of flows, and mark it."""
-    return (*map(read_function, _OF_JOBS), _FIRST_MARK % FUNCTIONS.mark)
+    """The statements that make the functions in a schema that is new, and mark it."""
+    return (*FUNCTIONS.statements, _FIRST_MARK % FUNCTIONS.mark)
 
 
 def is_outdated(connection: PostgresConnection, schema: str, functions: FunctionSet = FUNCTIONS) -> bool:
@@ -76,16 +73,5 @@ def is_outdated(connection: PostgresConnection, schema: str, functions: Function
 def replace_functions(connection: PostgresConnection, schema: str, functions: FunctionSet = FUNCTIONS) -> None:
     """Makes the functions anew and marks the schema. To be called in a transaction that holds the migration lock."""
     for statement in functions.statements:
-        _replace(connection, schema, statement)
-    connection.run(for_schema(_SET_MARK, schema), (functions.mark,))
-
-
-def _replace(connection: PostgresConnection, schema: str, statement: str) -> None:
-    connection.run("SAVEPOINT function")
-    try:
         connection.run(in_schema(statement, schema))
-    except psycopg.errors.InvalidFunctionDefinition:
-        # Before the first release arguments and columns had other names. Such a function stays: a new one in its place
-        # would break the prepared statements of workers that call it.
-        connection.run("ROLLBACK TO SAVEPOINT function")
-    connection.run("RELEASE SAVEPOINT function")
+    connection.run(for_schema(_SET_MARK, schema), (functions.mark,))

@@ -3,9 +3,6 @@
 -- Hash: the named values. Sorted set: their names in order, all of one score, so that a prefix is a range.
 lib.CELLS = lib.P .. 'cells'
 lib.CELL_NAMES = lib.P .. 'cellnames'
--- Is there for a while after the names were compared with the hash: processes of an earlier version write only that.
-lib.CELLS_COMPARED = lib.P .. 'cellnames:compared'
-lib.COMPARED_FOR = 60
 
 -- kv_cas: sets or removes a named value if it is as it was seen.
 -- Keys: cells, cellnames.
@@ -29,49 +26,14 @@ end
 -- kv_list: the named values whose names begin so.
 -- Keys: cells, cellnames.
 -- Arguments: the prefix.
--- Answer: 1 if `index_cells` is to be called, else 0; names and values in turn.
--- Cost: one read of the names and one of the values with this prefix. Once a minute, and after a process of an earlier
--- version has added a value or removed one: a read of all names.
+-- Answer: names and values in turn.
+-- Cost: one read of the names and one of the values with this prefix.
 function lib.kv_list()
-  local is_indexed = lib.cells_are_indexed()
-  local names = is_indexed and lib.call('ZRANGEBYLEX', lib.CELL_NAMES, '[' .. ARGV[1], '(' .. ARGV[1] .. '\255')
-    or lib.cell_names_with(ARGV[1])
-  local answer = {is_indexed and 0 or 1}
+  local names, answer = lib.call('ZRANGEBYLEX', lib.CELL_NAMES, '[' .. ARGV[1], '(' .. ARGV[1] .. '\255'), {}
   for number, value in ipairs(lib.fetch(lib.CELLS, names)) do
     if value then answer[#answer + 1], answer[#answer + 2] = names[number], value end
   end
   return answer
-end
-
-function lib.cells_are_indexed()
-  return lib.call('EXISTS', lib.CELLS_COMPARED) == 1
-    and lib.call('HLEN', lib.CELLS) == lib.call('ZCARD', lib.CELL_NAMES)
-end
-
-function lib.cell_names_with(prefix)
-  local names = {}
-  for _, name in ipairs(lib.call('HKEYS', lib.CELLS)) do
-    if lib.sub(name, 1, #prefix) == prefix then names[#names + 1] = name end
-  end
-  return names
-end
-
--- index_cells: makes the sorted names those of the hash.
--- Keys: cells, cellnames.
--- Arguments: none.
--- Answer: none.
--- Cost: a read of all names of both, and a write of those that differ.
-function lib.index_cells()
-  local missing, indexed, gone = {}, {}, {}
-  for _, name in ipairs(lib.call('ZRANGE', lib.CELL_NAMES, '0', '-1')) do indexed[name] = true end
-  for _, name in ipairs(lib.call('HKEYS', lib.CELLS)) do
-    if not indexed[name] then missing[#missing + 1], missing[#missing + 2] = '0', name end
-    indexed[name] = nil
-  end
-  for name in pairs(indexed) do gone[#gone + 1] = name end
-  lib.call_in_batches('ZADD', lib.CELL_NAMES, missing)
-  lib.call_in_batches('ZREM', lib.CELL_NAMES, gone)
-  lib.call('SET', lib.CELLS_COMPARED, '1', 'EX', lib.COMPARED_FOR)
 end
 
 -- pause: pauses a queue, or ends that.

@@ -11,5 +11,5 @@ function lib.wake(reasons)
     if #kinds > 0 then reasons = string.gsub(reasons, 'w', '') end
   end
   -- pcall: an account that may not publish must not break off a script half done; its sleepers only wait a little.
-  for reason in string.gmatch(reasons, '.') do redis.pcall('PUBLISH', lib.P .. 'bell:' .. reason, '') end
+  for reason in string.gmatch(reasons, '.') do redis.pcall('PUBLISH', lib.P .. 'wakeup:' .. reason, '') end
 end

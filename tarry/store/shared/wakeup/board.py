@@ -32,8 +32,7 @@ _TOPICS = {code: topic for topic, code in _CODES.items()} | {
 
 def board_directory(database: Path) -> Path:
     """Where the board of a database file is."""
-    # The name is old, but processes of an older version use the same directory.
-    return Path(f"{database}-bells")
+    return Path(f"{database}-board")
 
 
 class WakeupBoard:

@@ -17,7 +17,7 @@ from tarry.store.sqlite.damage.salvage import Salvage, SavedTable
 from tarry.store.sqlite.damage.trees import DamagedTree, damaged_trees
 from tarry.store.sqlite.database import ApswDatabase
 from tarry.store.sqlite.file import transaction, translate_errors
-from tarry.store.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, bring_up
+from tarry.store.sqlite.schema import APPLICATION_ID, STEPS, bring_up
 from tarry.store.sqlite.store import SqliteStore
 
 
@@ -112,9 +112,9 @@ def _check_room(path: Path) -> None:
 def _check_ours(pages: Pages, path: Path) -> None:
     if pages.application != APPLICATION_ID:
         raise _not_ours(path)
-    if pages.user_version != SCHEMA_VERSION:
+    if pages.user_version != len(STEPS):
         raise errors.StoreError(
-            f"{path} is of another version of tarry (schema {pages.user_version}, here {SCHEMA_VERSION}); nothing was"
+            f"{path} is of another version of tarry (schema {pages.user_version}, here {len(STEPS)}); nothing was"
             " changed. Repair it with that version"
         )
 

@@ -131,9 +131,6 @@ class Salvage:
 def _fitted(row: Row, columns: Sequence[_Column], is_numbered: bool) -> Values | None:
     """The values of all columns; None if the row is of another table."""
     values: list[Any] = list(row.values)
-    # A column that came later is missing in rows of before.
-    if len(values) == len(columns) - 1 and columns[-1].name == "attempts":
-        values.append(b"")
     if is_numbered and values and values[0] is None:
         values[0] = row.number
     if len(values) != len(columns):
