@@ -57,7 +57,9 @@ def _is_own(command: argparse.ArgumentParser, action: argparse.Action) -> bool:
 
 def _row(command: argparse.ArgumentParser, action: argparse.Action) -> str:
     shown = _shown(action)
-    help = (action.help or "") % {**vars(action), "prog": command.prog}
+    # That of some options is made where it is shown.
+    text = action.help() if callable(action.help) else action.help
+    help = (text or "") % {**vars(action), "prog": command.prog}
     return f"| {shown} | {_escape(help).replace('|', chr(92) + '|')} |"
 
 

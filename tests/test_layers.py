@@ -17,7 +17,7 @@ ROOT = "tarry"
 
 _BELOW = "errors files forks terminal tracebacks model settings config store tasks client"
 _SETTINGS = "defaults kinds server_settings calendar_settings metrics_settings"
-_ALL = f"{_BELOW} worker keeper embedded push app metrics alert door remote runtime {_SETTINGS}"
+_ALL = f"{_BELOW} worker keeper embedded push app metrics operate alert door remote runtime {_SETTINGS}"
 
 ROOMS: Mapping[str, tuple[str, str]] = {
     "errors": ("what may go wrong, by name", ""),
@@ -49,10 +49,14 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "errors model tracebacks config store tasks client keeper app",
     ),
     "metrics": ("figures for Prometheus and OpenTelemetry", f"{_BELOW} keeper push app"),
+    "operate": (
+        "what people and programs may do, each once for every way in",
+        f"{_BELOW} keeper push app metrics",
+    ),
     "alert": ("messages to people when something is wrong", f"{_BELOW} worker keeper push"),
     "door": (
         "ways in for other programs",
-        f"files kinds {_BELOW} worker keeper embedded push app metrics server_settings",
+        f"files kinds {_BELOW} worker keeper embedded push app metrics operate server_settings",
     ),
     "remote": ("a client of the HTTP API", "errors model config store tasks"),
     "instrument": ("what observers add to an app", f"{_BELOW} worker app metrics"),

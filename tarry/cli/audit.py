@@ -3,8 +3,10 @@
 import argparse
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tarry.cli.moment import parse_since
 from tarry.cli.printing import format_clock, print_json, print_table
@@ -17,6 +19,7 @@ from tarry.store import ids
 from tarry.terminal import harmless, say
 
 if TYPE_CHECKING:
+    from tarry.operate.method import Method
     from tarry.store.base import Store
 
 LISTED = 100
@@ -33,8 +36,6 @@ ACTS: Mapping[str, Mapping[str, str]] = {
         "signal": "send_signal",
     },
     "queues": {"pause": "pause_queue", "resume": "resume_queue", "purge": "purge_queue"},
-    "limits": {"set": "set_limit", "reset": "reset_limit"},
-    "schedules": {"pause": "pause_schedule", "resume": "resume_schedule", "run": "run_schedule"},
     "tasks": {"add": "add_task", "edit": "edit_task", "remove": "remove_task"},
     "endpoints": {
         "pause": "pause_endpoint",
@@ -99,16 +100,18 @@ def act_name(args: argparse.Namespace) -> str:
     """What the command is called in the log of acts; empty: it changes nothing that is kept there."""
     if getattr(args, "dry_run", False):
         return ""
+    if "methods" in args:
+        method: Method = args.methods[args.action]
+        return method.name if method.is_audited else ""
     return ACTS.get(args.command, {}).get(getattr(args, "action", "") or "", "")
 
 
 def record(args: argparse.Namespace, outcome: str) -> None:
-    """Writes the command and its outcome to the store's log of acts. The command stays as it ended if that fails: then
-    a line on stderr says so."""
+    """Writes the command and its outcome to the store's log of acts."""
     actor = command_actor()
     queue = getattr(args, "queue", None)
     act = Act(
-        time.time_ns() // 1000,
+        0,
         actor.name,
         act_name(args),
         cut(outcome),
@@ -118,8 +121,16 @@ def record(args: argparse.Namespace, outcome: str) -> None:
         queue if isinstance(queue, str) else _only_queue(args),
         _jobs(args),
     )
+    write_acts(Setup.of(args), [act])
+
+
+def write_acts(setup: Setup, acts: Sequence[Act]) -> None:
+    """Writes acts, which are now, to the store's log of acts. The command stays as it ended if that fails: then a line
+    on stderr says so."""
+    now = time.time_ns() // 1000
     try:
-        ActLog(Setup.of(args).client.store).append([act], act.at)
+        if acts:
+            ActLog(setup.client.store).append([replace(act, at=now) for act in acts], now)
     except (TarryError, OSError, ValueError) as error:
         say(f"tarry: the log of acts of the store has no entry of this: {harmless(str(error))}", file=sys.stderr)
 

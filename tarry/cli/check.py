@@ -11,9 +11,9 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from tarry.alert.stores import shards_of
+from tarry.cli.operate.queues import unknown_tasks
 from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
 from tarry.cli.printing import partial_answer, print_json, print_table
-from tarry.cli.queues import unknown_tasks
 from tarry.config import Pool
 from tarry.errors import StoreError, TarryError
 from tarry.keeper.cron import schedules_of

@@ -25,12 +25,12 @@ COMMAND_MODULES = {
     "tarry.cli.enqueue": ("enqueue",),
     "tarry.cli.jobs": ("jobs",),
     "tarry.cli.flows.command": ("flows",),
-    "tarry.cli.queues": ("queues",),
+    "tarry.cli.operate.queues": ("queues",),
     "tarry.cli.top.stats": ("stats",),
     "tarry.cli.push.tasks": ("tasks",),
     "tarry.cli.push.endpoints": ("endpoints",),
-    "tarry.cli.limits": ("limits",),
-    "tarry.cli.schedules": ("schedules",),
+    "tarry.cli.operate.limits": ("limits",),
+    "tarry.cli.operate.schedules": ("schedules",),
     "tarry.cli.shards": ("shards",),
     "tarry.cli.check": ("check",),
     "tarry.cli.store.command": ("store",),
@@ -69,6 +69,13 @@ class Parser(argparse.ArgumentParser):
         found = _NO_CHOICE.search(message)
         meant = did_you_mean(found[1], re.findall(r"[\w-]+", found[2])) if found else ""
         super().error(message + meant)
+
+    def format_help(self) -> str:
+        """The help. That of some options is read only here, since that takes time."""
+        for action in self._actions:
+            if callable(action.help):
+                action.help = action.help()
+        return super().format_help()
 
 
 class _ShowVersion(argparse.Action):
@@ -121,8 +128,9 @@ def _run(args: argparse.Namespace) -> int:
     from tarry.cli.audit import act_name, record  # noqa: PLC0415
     from tarry.client.audit.acting import acting, command_actor  # noqa: PLC0415
 
-    if not act_name(args):
-        return _call(args, creates=False)
+    if not act_name(args) or "methods" in args:
+        # What is made of methods makes its entries by itself.
+        return _call(args, creates=bool(act_name(args)))
     try:
         with acting(command_actor()):
             status = _call(args, creates=True)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tarry.cli.queues import _when_empty
+from tarry.cli.operate.queues import _when_empty
 from tarry.client.queue_records import QueueBands, QueueDetail, QueueRecord
 from tarry.store.waiting.counts import CappedCount
 from tests.cli.project import Project
@@ -53,7 +53,8 @@ def test_pause_and_resume(project: Project) -> None:
     assert project.said("queues", "pause", "mail", "new", "--force") == "mail, new paused"
     assert {q["queue"]: q["paused"] for q in project.facts("queues")["queues"]} == {"mail": True, "new": True}
     assert project.said("queues").splitlines()[1].endswith("paused")
-    assert project.facts("queues", "resume", "mail", "new") == {"resumed": ["mail", "new"]}
+    resumed = project.facts("queues", "resume", "mail", "new")
+    assert [(one["queue"], one["paused"]) for one in resumed] == [("mail", False), ("new", False)]
     assert {q["queue"]: q["paused"] for q in project.facts("queues")["queues"]} == {"mail": False}
 
 
@@ -65,10 +66,21 @@ def test_purge_deletes_what_waits(project: Project) -> None:
     (kept,) = project.put("app.greet", "Ann", queue="mail")
     ran = project.tarry("queues", "purge", "default")
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err.startswith("Delete the 1,201 jobs that wait in default, for good?")
+    assert ran.err.startswith("1,201 jobs match; delete them?")
     assert project.said("queues", "purge", "default", "--yes") == "1,201 jobs deleted"
     assert {job["id"] for job in project.facts("jobs")} == {cancelled, kept}
-    assert project.facts("queues", "purge", "mail", "default", "--yes") == {"deleted": 1}
+    assert [one["changed"] for one in project.facts("queues", "purge", "mail", "default", "--yes")] == [1, 0]
+    assert project.said("queues", "purge", "mail", "--dry-run") == "0 jobs would be deleted"
+
+
+def test_a_bound_is_set_by_hand_and_reset(project: Project) -> None:
+    project.settings("[queues.mail]\nmax_waiting = 3\n")
+    set_by_hand = ("queues", "bound", "mail", "--max-waiting", "2", "--when-full", "drop_oldest")
+    assert project.said(*set_by_hand) == "mail: 2 may wait, then drop_oldest"
+    assert project.said("queues", "reset-bound", "mail") == "mail: 3 may wait, then refuse"
+    assert project.facts("queues", "reset-bound", "slow")[0]["max_waiting"] is None
+    assert project.misused("queues", "bound", "mail").startswith("--max-waiting: object missing required field")
+    assert project.misused("queues", "bound", "mail", "--max-waiting", "-1") == "--max-waiting: expected `int` >= 0"
 
 
 @pytest.mark.parametrize("action", ["pause", "resume", "purge"])

@@ -18,11 +18,11 @@ from tarry.door.console.views.job_course import (
     shown_attempts,
     state_steps,
 )
-from tarry.door.http.methods.jobs import JobAnswer
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit
 from tarry.model.moving import NEVER
+from tarry.operate.jobs import JobAnswer
 from tarry.push.delivery.record import AttemptRecord
 from tarry.store.base import Want
 from tarry.store.ids import uuid7

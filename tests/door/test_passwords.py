@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.door.identity.access import Anybody, Scope
+from tarry.door.identity.access import Anybody
 from tarry.door.identity.entries import CHECK_EVERY
 from tarry.door.identity.passwords import (
     MOST,
@@ -18,6 +18,7 @@ from tarry.door.identity.passwords import (
 from tarry.door.identity.sign_in_tries import FIRST, FORGOTTEN_AFTER, FREE, FREE_OF_ADDRESS, LONGEST, SignInTries
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.errors import ConfigError, NotAllowed, NotAuthenticated, RateExceeded
+from tarry.operate.access import Scope
 
 HERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
 

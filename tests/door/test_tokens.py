@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tarry.door.identity.access import Scope
 from tarry.door.identity.entries import CHECK_EVERY
 from tarry.door.identity.tokens import TokenAccess, digest, new_token, read_tokens
 from tarry.errors import ConfigError, NotAllowed, NotAuthenticated, RateExceeded
+from tarry.operate.access import Scope
 
 
 class Watch:

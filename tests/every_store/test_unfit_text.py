@@ -11,8 +11,8 @@ from msgspec import inspect
 
 from tarry import App
 from tarry.door.http.api import METHODS
-from tarry.door.http.method import ApiMethod
 from tarry.door.http.methods.events import METHODS as STREAMS
+from tarry.operate.method import Method
 from tarry.store import ids
 from tests.door.http.calling import api, run
 
@@ -45,7 +45,7 @@ def samples(kind: inspect.Type) -> Iterator[Any]:
             yield 1
 
 
-def requests(method: ApiMethod, id: str) -> Iterator[tuple[str, dict[str, str], Any]]:
+def requests(method: Method, id: str) -> Iterator[tuple[str, dict[str, str], Any]]:
     """The path, the parameters and the body of requests with a NUL each."""
     parts = dict(method.parts) | ({"body": method.reads} if method.reads and "body" not in method.parts else {})
     values = {part: list(samples(inspect.type_info(kind))) for part, kind in parts.items()}

@@ -105,9 +105,9 @@ def test_a_pause_survives_a_restart(scene: Scene) -> None:
     scene.stopped()
     before = len(ticks(scene))
     scene.serve()
-    (id,) = scene.facts("schedules", "run", "app.tick").values()
+    (id,) = (one["id"] for one in scene.facts("schedules", "run", "app.tick"))
     until(lambda: scene.job(id).state == "done")
-    (fact,) = scene.facts("schedules")
+    (fact,) = scene.facts("schedules")["schedules"]
     assert (fact["paused"], fact["next"]) == (True, None)
     # The job of a tick that was on its way when the pause was said counts for those before it.
     assert len(ticks(scene)) == before + 1

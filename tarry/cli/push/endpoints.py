@@ -1,15 +1,13 @@
 """`tarry endpoints`: the health of the endpoints of HTTP tasks, and the acts that mend them."""
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
 
-from tarry.cli.printing import confirm, partial_answer, print_json, print_table, progress_bar
-from tarry.client.operations import registry
+from tarry.cli.operate.background import finish
+from tarry.cli.printing import confirm, partial_answer, print_json, print_table
 from tarry.client.operations.operation import JobFilter, Operation, OperationRecord
-from tarry.client.operations.runner import OperationRunner
 from tarry.client.queue_records import waiting_by
-from tarry.errors import TarryError, UnknownTask, UsageError
+from tarry.errors import UnknownTask, UsageError
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
@@ -23,12 +21,10 @@ from tarry.push.endpoint_records import (
     endpoint_records,
     probe,
 )
-from tarry.store import owner
 from tarry.store.job_search import parse_moment
 from tarry.terminal import say
 
 ACTIONS = ("list", "show", "pause", "resume", "close", "probe", "replay")
-_POLL = 0.05
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -168,46 +164,12 @@ def _replay(setup: Setup, args: argparse.Namespace) -> int:
         raise UsageError(f"--since: {error}") from None
     states = (State.DEAD, State.DONE) if args.all else (State.DEAD,)
     chosen = JobFilter(task=args.task, states=states, since=since)
-    counted = _finish(setup, Operation("", "retry", chosen, dry_run=True))
+    counted = finish(setup.home, Operation("", "retry", chosen, dry_run=True))
     if args.dry_run or not counted.matched:
         return _report(counted, args.json, "would be sent again" if args.dry_run else "to send again")
     if not confirm(f"Send {quantity(counted.matched, 'job')} of {args.task} again?", args.yes):
         return 1
-    return _report(_finish(setup, Operation("", "retry", chosen)), args.json, "sent again")
-
-
-def _finish(setup: Setup, operation: Operation) -> Operation:
-    """Runs the operation in this process to its end; Ctrl-C stops it."""
-    client = setup.client
-    runner = OperationRunner(lambda: client, owner.new_name(), poll=_POLL)
-    submitted = runner.submit(operation)
-    runner.start()
-    try:
-        ended = _wait(setup, submitted)
-    except KeyboardInterrupt:
-        registry.stop(client.store, submitted.id, client.clock.now())
-        raise
-    finally:
-        runner.close()
-    if ended.state == "failed":
-        raise TarryError(f"operation {ended.id}: {ended.trouble}")
-    return ended
-
-
-def _wait(setup: Setup, operation: Operation) -> Operation:
-    def matched() -> Iterator[int]:
-        """A number for each job that matched, as they come."""
-        nonlocal operation
-        seen = 0
-        while not operation.is_ended:
-            time.sleep(_POLL)
-            operation, _ = registry.read(setup.client.store, operation.id)
-            yield from range(seen, operation.matched)
-            seen = operation.matched
-
-    for _ in progress_bar(matched(), None, "jobs"):
-        pass
-    return operation
+    return _report(finish(setup.home, Operation("", "retry", chosen)), args.json, "sent again")
 
 
 def _report(operation: Operation, json: bool, what: str) -> int:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
+from tarry.cli.operate.queues import unknown_tasks, warn_of_unknown
 from tarry.cli.printing import partial_answer, print_json, print_table
-from tarry.cli.queues import unknown_tasks, warn_of_unknown
 from tarry.errors import UsageError
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.quantity import jobs_wait

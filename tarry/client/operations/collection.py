@@ -15,7 +15,7 @@ from tarry.client.audit.acting import current_actor
 from tarry.client.bulk import find_pages
 from tarry.client.handle import Handle
 from tarry.client.operations import registry
-from tarry.client.operations.operation import Act, JobFilter, Operation, OperationRecord
+from tarry.client.operations.operation import Act, JobFilter, Operation, OperationRecord, count_jobs, find_matching
 from tarry.client.operations.runner import OperationRunner, change_page
 from tarry.errors import ResultTimeout
 from tarry.model.checks.texts import MOST_MESSAGE, cut
@@ -115,9 +115,7 @@ class JobCollection:
 
     def count(self) -> int:
         """How many there are. By state, queue and task alone the store counts; else all that match are read."""
-        if self._filter.is_counted:
-            return self._filter.count(self._finder.client.store.counts())
-        return sum(map(len, self._pages()))
+        return count_jobs(self._finder.client, self._filter)
 
     def first(self) -> Handle[Any] | None:
         """The oldest; None: there is none."""
@@ -156,10 +154,7 @@ class JobCollection:
         return await asyncio.to_thread(self.delete)
 
     def _pages(self) -> Iterator[list[Job]]:
-        """No page is empty."""
-        client, filter = self._finder.client, self._filter
-        pages = find_pages(client, filter.query(client.clock.now()))
-        return (found for page in pages if (found := [job for job in page if filter.fits(job)]))
+        return find_matching(self._finder.client, self._filter)
 
     def _change(self, act: Act, reason: str = "") -> JobsChange:
         if self._filter.matches_all:

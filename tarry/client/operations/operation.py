@@ -1,10 +1,11 @@
 """What an operation is: one change for all jobs that match a filter, and how far it has come."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from tarry.client.bulk import find_pages
 from tarry.client.client import Client
 from tarry.client.enqueue_listener import JobEvent
 from tarry.model import lifecycle
@@ -78,6 +79,19 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
         """Whether a job that the query found has what no store knows of."""
         is_since = self.since is None or job.state_since >= self.since * SECOND
         return is_since and (not self.text or has_text(job, self.text))
+
+
+def find_matching(client: Client, filter: JobFilter) -> Iterator[list[Job]]:
+    """The jobs that match, page by page; no page is empty. ValueError, StoreError."""
+    pages = find_pages(client, filter.query(client.clock.now()))
+    return (found for page in pages if (found := [job for job in page if filter.fits(job)]))
+
+
+def count_jobs(client: Client, filter: JobFilter) -> int:
+    """How many jobs match. By state, queue and task alone the store counts; else all that match are read."""
+    if filter.is_counted:
+        return filter.count(client.store.counts())
+    return sum(map(len, find_matching(client, filter)))
 
 
 class MoveTarget(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -7,9 +7,9 @@ from tarry.door.beanstalk import records, replies, stats
 from tarry.door.beanstalk.parser import Command
 from tarry.door.beanstalk.shared import DEFAULT_TUBE, BeanstalkDoor
 from tarry.door.beanstalk.tube_choice import TubeChoice
-from tarry.door.identity.access import Scope
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
+from tarry.operate.access import Scope
 
 R = TypeVar("R")
 

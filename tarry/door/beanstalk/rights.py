@@ -9,10 +9,11 @@ from collections.abc import Callable
 from tarry.door.beanstalk import replies
 from tarry.door.beanstalk.parser import Command
 from tarry.door.beanstalk.records import TASK, Rule
-from tarry.door.identity.access import ANYONE, Caller, DoorAccess, Scope, is_as_before
+from tarry.door.identity.access import DoorAccess, is_as_before
 from tarry.errors import NotAllowed, NotAuthenticated, TarryError
 from tarry.model.change import Change
 from tarry.model.job import Job
+from tarry.operate.access import ANYONE, Caller, Scope
 
 _FREE = frozenset({"auth", "quit", "browser"})
 _SCOPES = {

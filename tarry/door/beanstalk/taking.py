@@ -10,10 +10,10 @@ from tarry.door.beanstalk.reservations import Reservations
 from tarry.door.beanstalk.reserve_job import reserve_job
 from tarry.door.beanstalk.shared import TakeTicket, add
 from tarry.door.beanstalk.tube_choice import TubeChoice
-from tarry.door.identity.access import Scope
 from tarry.errors import Busy, Draining, StoreError
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
+from tarry.operate.access import Scope
 
 MakeReply = Callable[[Job], bytes]
 

@@ -4,7 +4,7 @@ from tarry.door.beanstalk import replies
 from tarry.door.beanstalk.parser import Command
 from tarry.door.beanstalk.rights import Rights
 from tarry.door.beanstalk.shared import DEFAULT_TUBE, BeanstalkDoor, add
-from tarry.door.identity.access import Scope
+from tarry.operate.access import Scope
 
 WATCHED_MOST = 1000
 """Tubes that a connection may watch."""

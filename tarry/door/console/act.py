@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from tarry.door.console.translation import Language
-from tarry.door.http.method import ApiCall, ApiMethod
-from tarry.door.http.problem import RequestError, wrong_value
+from tarry.door.http.method import ApiCall
+from tarry.operate.method import Method
+from tarry.operate.problem import RequestError, wrong_value
 from tarry.push.endpoint.written import read_written
 
 Form = Sequence[tuple[str, str]]
@@ -42,7 +43,7 @@ class ConsoleAct(Struct, frozen=True):
     """An act. done: what is said after it, with names of fields of its method's answer in braces; or a function that
     gives such a text for an answer."""
 
-    method: ApiMethod
+    method: Method
     done: str | Callable[[Any], str]
     page: Callable[[Any], str] | None = None
     """The page to show then, from the answer; None: the one that the form was on."""

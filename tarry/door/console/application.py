@@ -51,13 +51,14 @@ from tarry.door.console.views import (
 )
 from tarry.door.http.method import ApiCall, route_of
 from tarry.door.http.methods.events import MEDIA_TYPE, EventResponse
-from tarry.door.http.problem import Problem, RequestError, checking, problem_of, retry_after
+from tarry.door.http.problem import Problem, problem_of, retry_after
 from tarry.door.http.reading import header
 from tarry.door.http.request_log import audited
-from tarry.door.identity.access import Caller, Scope
 from tarry.door.open_connections.activity import note_request
 from tarry.door.service import DoorService
 from tarry.model.duration import SECOND
+from tarry.operate.access import Caller, Scope
+from tarry.operate.problem import RequestError, checking
 
 PAGES: tuple[ConsolePage, ...] = (
     *overview.PAGES,

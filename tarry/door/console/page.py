@@ -13,8 +13,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
-from tarry.door.identity.access import Scope
+from tarry.door.http.method import ApiCall, api_method
+from tarry.operate.access import Scope
+from tarry.operate.method import Method
 
 PageData = Mapping[str, Any]
 """What a template shows, by name."""
@@ -23,7 +24,7 @@ PageData = Mapping[str, Any]
 class ConsolePage(Struct, frozen=True):
     """A page. method: how its address is read, and what it needs; never a part of the API itself."""
 
-    method: ApiMethod
+    method: Method
     template: str
 
     @property

@@ -17,8 +17,9 @@ from hashlib import blake2b, sha256
 import msgspec
 from msgspec import Struct
 
-from tarry.door.identity.access import Caller, DoorAccess
+from tarry.door.identity.access import DoorAccess
 from tarry.errors import StoreBusy
+from tarry.operate.access import Caller
 from tarry.store.base import Store
 from tarry.store.cell import change_cell
 from tarry.store.shared.partial_result import reachable_part

@@ -20,12 +20,12 @@ from tarry.door.console.session import (
     read_ended,
     read_secret,
 )
-from tarry.door.http.problem import RequestError
 from tarry.door.http.reading import header, read_body
 from tarry.door.http.request_log import write_act
-from tarry.door.identity.access import Caller, Scope
 from tarry.door.identity.sign_in_tries import network_of
 from tarry.door.service import DoorService
+from tarry.operate.access import Caller, Scope
+from tarry.operate.problem import RequestError
 
 SECRET_KEPT = 60.0
 """Seconds after which the store's secret is read again: one that was emptied has another then."""

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.description.page import CONTENT_POLICY, docs_page
-from tarry.door.http.method import JSON, ApiCall, ApiMethod, api_method
+from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.methods import (
     audit,
     claims,
@@ -24,15 +24,13 @@ from tarry.door.http.methods import (
     history,
     host_requests,
     hosts,
-    jobs,
-    limits,
-    operations,
     puts,
-    queues,
-    schedules,
+    results,
     signals,
     tasks,
 )
+from tarry.operate import jobs, limits, operations, queues, schedules
+from tarry.operate.method import JSON, Method
 
 
 @api_method("GET /v1/openapi.json", None, tag="description")
@@ -58,9 +56,10 @@ def _page() -> str:
     return docs_page(msgspec.json.decode(_document("")))
 
 
-METHODS: tuple[ApiMethod, ...] = (
+METHODS: tuple[Method, ...] = (
     *puts.METHODS,
     *jobs.METHODS,
+    *results.METHODS,
     *claims.METHODS,
     *flows.METHODS,
     *signals.METHODS,

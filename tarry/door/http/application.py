@@ -16,14 +16,16 @@ from starlette.types import Receive, Scope, Send
 from tarry.door.console.answers import finish
 from tarry.door.console.application import Console
 from tarry.door.http.api import METHODS
-from tarry.door.http.method import ApiCall, ApiMethod, route_of
-from tarry.door.http.problem import MEDIA_TYPE, RequestError, problem_of, retry_after
+from tarry.door.http.method import ApiCall, route_of
+from tarry.door.http.problem import MEDIA_TYPE, problem_of, retry_after
 from tarry.door.http.reading import check_host, check_origin, media_type_of, read_body
 from tarry.door.http.request_log import audited
-from tarry.door.identity.access import ANYONE, Caller
 from tarry.door.open_connections.activity import note_request
 from tarry.door.service import DoorService
 from tarry.errors import NotAuthenticated
+from tarry.operate.access import ANYONE, Caller
+from tarry.operate.method import Method
+from tarry.operate.problem import RequestError
 from tarry.tasks.lazy_asyncio import asyncio
 
 JOBS = "/v1/jobs"
@@ -32,9 +34,9 @@ JOBS = "/v1/jobs"
 class ApiPath:
     """All methods of one path, as an ASGI application."""
 
-    def __init__(self, service: DoorService, methods: Iterable[ApiMethod]) -> None:
+    def __init__(self, service: DoorService, methods: Iterable[Method]) -> None:
         self._service = service
-        self._methods: Mapping[str, ApiMethod] = {method.verb: method for method in methods}
+        self._methods: Mapping[str, Method] = {method.verb: method for method in methods}
         verbs = {*self._methods, "OPTIONS"} | ({"HEAD"} if "GET" in self._methods else set())
         self._allowed = {"Allow": ", ".join(sorted(verbs))}
 
@@ -65,7 +67,7 @@ class ApiPath:
         return await answer(method, self._service, request)
 
 
-async def answer(method: ApiMethod, service: DoorService, request: Request) -> Response:
+async def answer(method: Method, service: DoorService, request: Request) -> Response:
     """Calls the method for this request, and returns its answer; TarryError."""
     check_origin(request)
     address = request.client.host if request.client else ""
@@ -85,7 +87,7 @@ async def answer(method: ApiMethod, service: DoorService, request: Request) -> R
     return Response(msgspec.json.encode(found), call.status or method.status, media_type=method.media_type)
 
 
-async def _call(method: ApiMethod, call: ApiCall) -> Any:
+async def _call(method: Method, call: ApiCall) -> Any:
     """What the handler returns; TarryError."""
     service, request = call.service, call.request
     # Parsing nothing takes a while, and puts have no parameters.
@@ -113,7 +115,7 @@ def problem_response(error: Exception, request: Request, headers: Mapping[str, s
 class HttpDoor:
     """The ASGI application of the HTTP API. Its lifespan closes the service; without lifespan it works all the same."""
 
-    def __init__(self, service: DoorService, methods: Iterable[ApiMethod] = METHODS) -> None:
+    def __init__(self, service: DoorService, methods: Iterable[Method] = METHODS) -> None:
         methods = list(methods)
         self._service, self._path = service, service.settings.path
         self._others = _router(service, methods)
@@ -151,12 +153,12 @@ def _below(root: str, scope: Scope) -> Scope:
     return {**scope, "root_path": root} if path.startswith(f"{root}/") else scope
 
 
-def create_application(service: DoorService, methods: Iterable[ApiMethod] = METHODS) -> HttpDoor:
+def create_application(service: DoorService, methods: Iterable[Method] = METHODS) -> HttpDoor:
     """The ASGI application of the HTTP API, with these methods."""
     return HttpDoor(service, methods)
 
 
-def _router(service: DoorService, methods: Iterable[ApiMethod]) -> Starlette:
+def _router(service: DoorService, methods: Iterable[Method]) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -1,23 +1,17 @@
 """Errors as answers: problem details (RFC 9457). Each kind of error has its line here."""
 
-import contextlib
 import logging
 import math
-import re
-from collections.abc import Iterator
 
-import msgspec
 from msgspec import Struct
 
 from tarry import errors
 from tarry.model.checks.refusals import NotPossible
+from tarry.operate.problem import RequestError
 
 log = logging.getLogger("tarry.door")
 
 MEDIA_TYPE = "application/problem+json"
-_AT = re.compile(r" - at `(?:key in )?\$\.?(?P<field>[^`]*)`$")
-_UNKNOWN_FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`")
-_MISSING_FIELD = re.compile(r"missing required field `(?P<field>[^`]*)`")
 
 
 class Problem(Struct, frozen=True, omit_defaults=True):
@@ -41,21 +35,6 @@ class Problem(Struct, frozen=True, omit_defaults=True):
     Idempotency-Key."""
     id: str | None = None
     """The job that this is about."""
-
-
-NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding a text that is no JSON, or is nested too deeply, raises."""
-
-
-class RequestError(errors.TarryError):
-    """The request itself is wrong, whatever the store holds.
-
-    field: which part of it; None: no single one.
-    """
-
-    def __init__(self, message: str, field: str | None = None, status: int = 400) -> None:
-        super().__init__(message)
-        self.field, self.status = field, status
 
 
 class ProblemKind(Struct, frozen=True):
@@ -148,27 +127,3 @@ def problem_of(error: Exception, path: str = "") -> Problem:
 def retry_after(problem: Problem) -> str | None:
     """The header Retry-After: whole seconds, 1 or more."""
     return None if problem.retry_after is None else str(max(1, math.ceil(problem.retry_after)))
-
-
-@contextlib.contextmanager
-def checking(field: str) -> Iterator[None]:
-    """Makes a ValueError of the block the error of a request whose `field` is wrong."""
-    try:
-        yield
-    except (errors.TarryError, NotPossible):
-        raise
-    except ValueError as error:
-        raise RequestError(f"{field}: {error}", field, 422) from None
-
-
-def wrong_value(error: Exception, where: str) -> RequestError:
-    """The answer to a value of another shape than the method takes. where: "body", "query" or "path"."""
-    text = str(error)
-    if not isinstance(error, msgspec.ValidationError):
-        return RequestError(f"the {where} is no JSON: {text}", where)
-    at = _AT.search(text)
-    named = _UNKNOWN_FIELD.search(text) or _MISSING_FIELD.search(text)
-    within = "" if at is None else at["field"]
-    field = ".".join(filter(None, (within, named["field"] if named else ""))) or where
-    said = text[: at.start()] if at else text
-    return RequestError(f"{where}: {field}: {said[:1].lower()}{said[1:]}", field, 422)

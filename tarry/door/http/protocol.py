@@ -17,9 +17,10 @@ from uvicorn.server import ServerState
 from tarry.door.connections import Connections, peer_address, watch_peer
 from tarry.door.http.joined_writes import JoinedWrites
 from tarry.door.http.listed_connection import ListedConnection
-from tarry.door.http.problem import MEDIA_TYPE, RequestError, problem_of
+from tarry.door.http.problem import MEDIA_TYPE, problem_of
 from tarry.door.open_connections.activity import ENDS_WITHIN
 from tarry.errors import Busy
+from tarry.operate.problem import RequestError
 from tarry.tasks.lazy_asyncio import asyncio
 
 MOST_HEAD, MOST_HEADERS = 64 * 1024, 100

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from starlette.requests import Request
 
-from tarry.door.http.problem import RequestError
 from tarry.model.listen_address import is_own_host
+from tarry.operate.problem import RequestError
 from tarry.tasks.arguments.json_depth import MOST_DEPTH, is_too_deep
 
 _SAFE = ("GET", "HEAD", "OPTIONS")

@@ -5,49 +5,33 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from tarry.client.audit.acting import Actor, acting
+from tarry.client.audit.acting import Actor
 from tarry.client.audit.log import Act, cut
-from tarry.door.http.method import ApiCall, ApiMethod
-from tarry.door.identity.access import Scope
+from tarry.door.http.method import ApiCall
 from tarry.door.service import DoorService
+from tarry.operate.call import audited as audited_call
+from tarry.operate.method import Method
 from tarry.terminal import harmless
 
 log = logging.getLogger("tarry.audit")
 
-_SCOPES = (Scope.OPERATE, Scope.ADMIN)
 _MOST = 300
 """Characters of what a caller wrote."""
-_OF_A_JOB = ("/v1/jobs/{id}", "/v1/flows/{id}")
-
-
-def is_audited(method: ApiMethod) -> bool:
-    """Whether the method is one for operators that may change something."""
-    return method.scope in _SCOPES and method.verb != "GET"
 
 
 @contextlib.contextmanager
-def audited(method: ApiMethod, call: ApiCall, address: str, via: str = "http") -> Iterator[None]:
+def audited(method: Method, call: ApiCall, address: str, via: str = "http") -> Iterator[None]:
     """Tells what becomes of the block, if the method is one for operators that may change something. via: `http` or
     `console`."""
-    if not is_audited(method):
+
+    def record(act: Act) -> None:
+        # A handler may have changed the subject to something longer than the log of acts keeps.
+        write_line(act.who, address, act.act, call.subject, act.outcome)
+        call.service.record_act(act)
+
+    actor = Actor(call.caller.name, address, via)
+    with audited_call(method, call, call.request.path_params, actor, record):
         yield
-        return
-    try:
-        with acting(Actor(call.caller.name, address, via)):
-            yield
-    # Whatever ends it, also a caller that has gone: the act may be done all the same.
-    except BaseException as error:
-        _write(method, call, address, via, f"{type(error).__name__}: {error}")
-        raise
-    _write(method, call, address, via, "done")
-
-
-def _write(method: ApiMethod, call: ApiCall, address: str, via: str, outcome: str) -> None:
-    write_line(call.caller.name, address, method.name, call.subject, outcome)
-    id = call.request.path_params.get("id", "")
-    jobs = (cut(id),) if method.route.startswith(_OF_A_JOB) and id else ()
-    act = Act(0, call.caller.name, method.name, cut(outcome), address, via, cut(call.subject), call.queue, jobs)
-    call.service.record_act(act)
 
 
 def write_act(service: DoorService, caller: str, address: str, act: str, outcome: str) -> None:

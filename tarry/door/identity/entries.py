@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from msgspec import Meta, Struct
 
-from tarry.door.identity.access import Scope
 from tarry.errors import ConfigError, NotAllowed
 from tarry.kinds import TEXT
+from tarry.operate.access import Scope
 from tarry.settings import Kind
 from tarry.store.name_pattern import fits, fits_all
 

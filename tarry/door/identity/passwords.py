@@ -21,11 +21,12 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from tarry.door.identity.access import Anybody, Caller, DoorAccess
+from tarry.door.identity.access import Anybody, DoorAccess
 from tarry.door.identity.entries import PASSWORD_ENTRY, EntryCaller, EntryFile, EntrySettings
 from tarry.door.identity.sign_in_tries import SignInTries
 from tarry.door.identity.tokens import TokenAccess
 from tarry.errors import ConfigError, NotAuthenticated
+from tarry.operate.access import Caller
 from tarry.settings import Kind, read_file, section
 
 LEAST, MOST = 8, 1024

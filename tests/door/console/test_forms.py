@@ -10,10 +10,10 @@ from tarry import App
 from tarry.door.console.act import form_values, read_form
 from tarry.door.console.application import ACTS
 from tarry.door.console.session import COOKIE
-from tarry.door.http.methods.jobs import MoveRequest
-from tarry.door.http.methods.operations import NewOperation
-from tarry.door.http.problem import RequestError
 from tarry.model.job import State
+from tarry.operate.jobs import MoveRequest
+from tarry.operate.operations import NewOperation
+from tarry.operate.problem import RequestError
 from tarry.store.base import Query
 from tests.door.console.visiting import Tokens, Visitor, outcomes, visit
 

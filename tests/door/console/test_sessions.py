@@ -17,9 +17,9 @@ from tarry.door.console.session import (
     read_ended,
     read_secret,
 )
-from tarry.door.identity.access import Caller
 from tarry.door.identity.tokens import TokenAccess
 from tarry.errors import StoreBusy
+from tarry.operate.access import Caller
 from tarry.store.memory import MemoryStore
 from tests.door.console.visiting import Tokens
 

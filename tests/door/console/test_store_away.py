@@ -11,10 +11,10 @@ from tarry.door.console.application import PAGES, Console
 from tarry.door.console.session import COOKIE, SECRET_CELL
 from tarry.door.console.sign_in import SECRET_KEPT, SignIn
 from tarry.door.http.application import create_application
-from tarry.door.identity.access import Scope
 from tarry.door.identity.tokens import TokenAccess
 from tarry.door.service import DoorService, DoorSettings
 from tarry.keeper.hosts import HostEntry
+from tarry.operate.access import Scope
 from tarry.store.base import Query
 from tarry.store.memory import MemoryStore
 from tests.door.console.visiting import Tokens, Visitor, visit, visitor

@@ -12,10 +12,12 @@ from tarry import App
 from tarry.door.http.api import METHODS
 from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.method import ApiCall, api_method
-from tarry.door.http.problem import KINDS, RequestError
-from tarry.door.identity.access import Anybody, Scope
+from tarry.door.http.problem import KINDS
+from tarry.door.identity.access import Anybody
 from tarry.door.service import DoorSettings
 from tarry.errors import Busy, NotAllowed, NotAuthenticated, QueueFull, StoreAway
+from tarry.operate.access import Scope
+from tarry.operate.problem import RequestError
 from tarry.store.memory import MemoryStore
 from tests.door.http.calling import api, run
 

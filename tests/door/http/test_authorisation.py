@@ -8,8 +8,6 @@ import pytest
 
 from tarry import App
 from tarry.door.http.api import METHODS
-from tarry.door.http.method import ApiMethod
-from tarry.door.identity.access import Scope
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.keeper.host_requests import MOST_OPEN, HostAct, HostRequest, HostRequests
 from tarry.keeper.hosts import HostEntry
@@ -17,6 +15,8 @@ from tarry.model import lifecycle
 from tarry.model.flow.signal import Awaited
 from tarry.model.moving import NEVER
 from tarry.model.outcome import Suspended
+from tarry.operate.access import Scope
+from tarry.operate.method import Method
 from tarry.store import ids
 from tarry.store.base import Query, Store, Want
 from tarry.store.hosts import Host, PoolFigures, WorkerFigures
@@ -96,7 +96,7 @@ class Shop:
         return jobs, self.store.queues(), self.store.limits(), cells
 
 
-async def call(client: httpx.AsyncClient, method: ApiMethod, names: dict[str, str]) -> httpx.Response:
+async def call(client: httpx.AsyncClient, method: Method, names: dict[str, str]) -> httpx.Response:
     path, body = method.route, BODIES.get(method.name)
     for name, value in names.items():
         path = path.replace(f"{{{name}}}", value)
@@ -112,7 +112,7 @@ def shop(app: App, tmp_path: Path) -> Shop:
     return Shop(app, tmp_path / "tokens.toml")
 
 
-def answer(shop: Shop, method: ApiMethod, scopes: str, queues: str) -> tuple[httpx.Response, Any, Any]:
+def answer(shop: Shop, method: Method, scopes: str, queues: str) -> tuple[httpx.Response, Any, Any]:
     """The answer to the method, and the state of the store before and after."""
 
     async def story() -> tuple[httpx.Response, Any, Any]:
@@ -141,7 +141,7 @@ def answer(shop: Shop, method: ApiMethod, scopes: str, queues: str) -> tuple[htt
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
-def test_a_token_without_the_scope_is_refused(shop: Shop, method: ApiMethod) -> None:
+def test_a_token_without_the_scope_is_refused(shop: Shop, method: Method) -> None:
     others = [scope.value for scope in Scope if scope not in (method.scope, Scope.ADMIN)]
     found, before, after = answer(shop, method, str(others).replace("'", '"'), '["*"]')
     assert found.status_code == 403, found.text
@@ -150,7 +150,7 @@ def test_a_token_without_the_scope_is_refused(shop: Shop, method: ApiMethod) -> 
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
-def test_a_token_for_another_queue_sees_and_changes_nothing(shop: Shop, method: ApiMethod) -> None:
+def test_a_token_for_another_queue_sees_and_changes_nothing(shop: Shop, method: Method) -> None:
     found, before, after = answer(shop, method, f'["{method.scope}"]', '["other"]')
     assert after == before
     if found.status_code < 400:

@@ -11,14 +11,20 @@ from typing import Any
 
 import pytest
 
+from tarry import operate
 from tarry.door.http import methods
 from tarry.door.http.api import METHODS
 from tarry.door.http.description.openapi import openapi_document
-from tarry.door.http.method import ApiMethod
-from tarry.door.http.problem import KINDS, RequestError
+from tarry.door.http.problem import KINDS
+from tarry.operate.method import Method
+from tarry.operate.problem import RequestError
 
 DOCUMENT = openapi_document(METHODS, "1")
-HOMES = [importlib.import_module(f"{methods.__name__}.{each.name}") for each in pkgutil.iter_modules(methods.__path__)]
+HOMES = [
+    importlib.import_module(f"{home.__name__}.{each.name}")
+    for home in (methods, operate)
+    for each in pkgutil.iter_modules(home.__path__)
+]
 JOB_ID = re.compile(r"^(id|job)$")
 FREE = {"send_signal id"}
 """Ids that the sender chooses."""
@@ -56,19 +62,19 @@ def _value(node: ast.expr, home: ModuleType) -> Any:
     return getattr(_value(node.value, home), node.attr, None) if isinstance(node, ast.Attribute) else None
 
 
-def described(method: ApiMethod) -> dict[str, Any]:
+def described(method: Method) -> dict[str, Any]:
     """Its part of the document."""
     found: dict[str, Any]
     (found,) = [one for verbs in DOCUMENT["paths"].values() for one in verbs.values() if _is(one, method)]
     return found
 
 
-def _is(operation: dict[str, Any], method: ApiMethod) -> bool:
+def _is(operation: dict[str, Any], method: Method) -> bool:
     return bool(operation["operationId"] == method.name)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_each_error_that_a_method_raises_is_described(method: ApiMethod) -> None:
+def test_each_error_that_a_method_raises_is_described(method: Method) -> None:
     statuses = {str(status) for status in raised(method.handler, set())}
     assert statuses <= set(described(method)["responses"]), f"{method.verb} {method.route}"
 

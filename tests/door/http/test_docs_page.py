@@ -10,7 +10,7 @@ import pytest
 from tarry.door.http.api import METHODS
 from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.description.page import docs_page
-from tarry.door.http.method import ApiMethod
+from tarry.operate.method import Method
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_no_mark_of_the_source_is_left(page: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_its_example_is_what_the_method_takes(page: str, method: ApiMethod) -> None:
+def test_its_example_is_what_the_method_takes(page: str, method: Method) -> None:
     (part,) = re.findall(rf'<h3 id="{method.name}".*?<pre>(.*?)</pre>', page, re.DOTALL)
     command = unescape(part)
     assert f"http://localhost:7800{method.route}" in command

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from tarry import App
-from tarry.door.identity.access import Scope
 from tarry.errors import NotAllowed
 from tarry.keeper.backlog import sample_backlogs
 from tarry.model.duration import DAY, SECOND
+from tarry.operate.access import Scope
 from tarry.store.base import Want
 from tarry.store.history.gauges import QueueSample
 from tests.door.http.calling import api, run

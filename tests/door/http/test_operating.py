@@ -14,13 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tarry import App
 from tarry.door import claim_loop, store_look
-from tarry.door.identity.access import Anybody, Scope
+from tarry.door.identity.access import Anybody
 from tarry.errors import NotAllowed, StoreAway
 from tarry.keeper import schedule_state
 from tarry.keeper.hosts import HostEntry
 from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import SECOND
+from tarry.operate.access import Scope
 from tarry.store.base import Store, Want
 from tarry.store.hosts import Host, PoolFigures
 from tarry.tasks.lazy_asyncio import asyncio
@@ -279,7 +280,7 @@ class TestSchedulesAndLimits:
         assert asked(shop, "GET", "/v1/limits/task:tidy") == limit
         assert asked(shop, "GET", "/v1/limits/queue:mail")[0] == 404
         assert asked(shop, "PUT", "/v1/limits/mail", {"at_once": 1})[0] == 422
-        assert asked(shop, "PUT", "/v1/limits/queue:mail", {})[1] == "set to what? Send at_once, rate, or both"
+        assert asked(shop, "PUT", "/v1/limits/queue:mail", {})[1] == "set to what? Give at_once, rate, or both"
         assert asked(shop, "PUT", "/v1/limits/queue:mail", {"rate": "fast"})[1].startswith("rate: ")
         assert asked(shop, "PUT", "/v1/limits/queue:mail", {"at_once": -1})[0] == 422
 

@@ -15,10 +15,10 @@ from tarry import App, StoreUnavailable
 from tarry.door.http.application import create_application
 from tarry.door.http.methods import puts
 from tarry.door.http.methods.put_request import PutRequest
-from tarry.door.identity.access import Scope
 from tarry.door.service import DoorService
 from tarry.errors import NotAllowed
 from tarry.model.job import Job
+from tarry.operate.access import Scope
 from tarry.store.base import Query
 from tarry.store.memory import MemoryStore
 from tarry.tasks.options import Options

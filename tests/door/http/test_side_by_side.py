@@ -18,14 +18,14 @@ from tarry.client.bounds import set_bound_by_hand
 from tarry.client.clock import FakeClock
 from tarry.door.console.application import ACTS, PAGES
 from tarry.door.http.api import METHODS
-from tarry.door.http.method import ApiMethod
-from tarry.door.identity.access import Scope
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.keeper.host_requests import HostAct, HostRequests, new_request
 from tarry.keeper.hosts import HostEntry
 from tarry.model.bound import Bound
 from tarry.model.job import State
 from tarry.model.limit import Limit
+from tarry.operate.access import Scope
+from tarry.operate.method import Method
 from tarry.store import ids
 from tarry.store.base import Query, Want
 from tarry.store.history.reading import bring_up_to_date
@@ -227,7 +227,7 @@ def paths_of(route: str, names: Mapping[str, str]) -> str:
     return route
 
 
-def body_of(method: ApiMethod, names: Mapping[str, str], name: str) -> Any:
+def body_of(method: Method, names: Mapping[str, str], name: str) -> Any:
     body = BODIES.get(method.name)
     if method.name == "settle_jobs":
         return {"ends": [{"end": "finish", "id": names["id"], "epoch": 1}]}
@@ -235,7 +235,7 @@ def body_of(method: ApiMethod, names: Mapping[str, str], name: str) -> Any:
     return eval(text) if body is not None else None
 
 
-def requests(pair: Pair, method: ApiMethod) -> Iterator[tuple[str, Any]]:
+def requests(pair: Pair, method: Method) -> Iterator[tuple[str, Any]]:
     """What to ask: for what is there on one store only, then for what is there on both."""
     beside = pair.apps[1]
     seen = set()
@@ -274,7 +274,7 @@ def compare(pair: Pair, scopes: tuple[str, ...], asked: list[tuple[str, str, Any
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
-def test_a_method_tells_nothing_of_the_queues_of_others(pair: Pair, method: ApiMethod) -> None:
+def test_a_method_tells_nothing_of_the_queues_of_others(pair: Pair, method: Method) -> None:
     asked = [
         (method.verb, path, body)
         for path, body in requests(pair, method)

@@ -7,8 +7,8 @@ import pytest
 
 from tarry import App
 from tarry.door.http.api import METHODS
-from tarry.door.http.method import ApiMethod
 from tarry.keeper.hosts import HostEntry
+from tarry.operate.method import Method
 from tarry.store.memory import MemoryStore
 from tarry.tasks.lazy_asyncio import asyncio
 from tests.door.http.calling import api, run
@@ -27,7 +27,7 @@ def _send() -> None: ...
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_a_method_says_503_while_the_store_is_away_and_works_again_at_once(method: ApiMethod) -> None:
+def test_a_method_says_503_while_the_store_is_away_and_works_again_at_once(method: Method) -> None:
     store = Switched(MemoryStore())
     app = App(store, closures=True)
     send = app.task(name="mail.send", queue="mail", cron="0 3 * * *")(_send)

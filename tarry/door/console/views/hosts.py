@@ -10,10 +10,10 @@ from tarry.door.http.methods import host_requests
 from tarry.door.http.methods.connections import ConnectionQuery, end_connection, find_connections
 from tarry.door.http.methods.host_requests import dump_worker, kill_job, reload_host, scale_host, stop_host
 from tarry.door.http.methods.hosts import HostPath, ProcessRecord, list_all_hosts, list_workers, show_host
-from tarry.door.http.methods.jobs import JobPath
-from tarry.door.identity.access import Scope
 from tarry.errors import JobNotFound, TooManyRequests
 from tarry.keeper.records import RequestRecord
+from tarry.operate.access import Scope
+from tarry.operate.jobs import JobPath
 from tarry.tasks.lazy_asyncio import asyncio
 
 ANSWERED_WITHIN, _POLL = 2.0, 0.1

@@ -9,7 +9,13 @@ from tarry.door.console.views.job_course import WAITING, deliveries, moments, sh
 from tarry.door.console.views.job_flow import place_of
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.host_requests import list_job_requests
-from tarry.door.http.methods.jobs import (
+from tarry.keeper.host_requests import HostAct
+from tarry.keeper.records import RequestRecord
+from tarry.keeper.waiting_reasons import SENTENCES
+from tarry.model.duration import SECOND
+from tarry.model.job import State
+from tarry.model.moving import NEVER
+from tarry.operate.jobs import (
     CancelAnswer,
     JobAnswer,
     JobPath,
@@ -20,12 +26,6 @@ from tarry.door.http.methods.jobs import (
     retry_job,
     show_job,
 )
-from tarry.keeper.host_requests import HostAct
-from tarry.keeper.records import RequestRecord
-from tarry.keeper.waiting_reasons import SENTENCES
-from tarry.model.duration import SECOND
-from tarry.model.job import State
-from tarry.model.moving import NEVER
 from tarry.store import ids
 from tarry.tasks.arguments.masking import without_secrets
 

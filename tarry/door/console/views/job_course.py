@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Struct
 
 from tarry.client.job_records import JobAttempt
-from tarry.door.http.methods.jobs import JobAnswer
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import FINISHED, State
 from tarry.model.moving import NEVER
+from tarry.operate.jobs import JobAnswer
 from tarry.push.delivery.record import AttemptRecord
 
 WAITING = (State.SCHEDULED, State.READY)

@@ -13,10 +13,10 @@ from tarry.client.operations.runner import change_page
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall, api_method
-from tarry.door.http.methods.jobs import JobsQuery, allowed_jobs, list_jobs
-from tarry.door.identity.access import Scope
 from tarry.model.job import State
 from tarry.model.quantity import Short
+from tarry.operate.access import Scope
+from tarry.operate.jobs import JobsQuery, allowed_jobs, list_jobs
 from tarry.store.base import Tally
 
 MOST_SHOWN = 100

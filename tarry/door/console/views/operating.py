@@ -5,15 +5,10 @@ import msgspec
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.limits import list_limits, reset_limit, set_limit
-from tarry.door.http.methods.operations import (
-    OperationPath,
-    get_operation,
-    list_operations,
-    start_operation,
-    stop_operation,
-)
-from tarry.door.http.methods.schedules import (
+from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
+from tarry.operate.limits import list_limits, reset_limit, set_limit
+from tarry.operate.operations import OperationPath, get_operation, list_operations, start_operation, stop_operation
+from tarry.operate.schedules import (
     SchedulePath,
     get_schedule,
     list_schedules,
@@ -21,7 +16,6 @@ from tarry.door.http.methods.schedules import (
     resume_schedule,
     run_schedule,
 )
-from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
 
 
 @console_page("/schedules", "schedules.html")

@@ -10,15 +10,15 @@ from tarry.door.console.charts.history import history_charts
 from tarry.door.console.charts.ranges import RangeQuery
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.jobs import JobsQuery, list_jobs
-from tarry.door.http.methods.limits import EVERY_QUEUE, list_limits
-from tarry.door.http.methods.queues import QueuePath, get_queue, list_queues, pause_queue, purge_queue, resume_queue
 from tarry.keeper.records import LimitRecord
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
 from tarry.metrics.store_look import StoreLook
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.limit import QUEUE
+from tarry.operate.jobs import JobsQuery, list_jobs
+from tarry.operate.limits import EVERY_QUEUE, list_limits
+from tarry.operate.queues import QueuePath, get_queue, list_queues, pause_queue, purge_queue, resume_queue
 from tarry.store.hosts import PoolFigures, serving_pools
 from tarry.worker.external_queues import is_external
 

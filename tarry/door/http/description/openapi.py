@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from tarry import errors
-from tarry.door.http.description.field_docs import describe_fields
-from tarry.door.http.method import ApiMethod
 from tarry.door.http.problem import MEDIA_TYPE, REQUEST_STATUS, Problem, kind_of
+from tarry.operate.field_docs import describe_fields
+from tarry.operate.method import Method
 
 _REF = "#/components/schemas/{name}"
 _CONVERTER = re.compile(r":\w+(?=})")
@@ -27,7 +27,7 @@ Times are seconds since the epoch, or ISO 8601 with a zone where a method takes 
 9457): `type` and `status` are for programs, `detail` is for people."""
 
 
-def openapi_document(methods: Iterable[ApiMethod], version: str, root: str = "") -> dict[str, Any]:
+def openapi_document(methods: Iterable[Method], version: str, root: str = "") -> dict[str, Any]:
     """The document, ready to be encoded as JSON. root: the path below which the API is mounted."""
     methods = list(methods)
     types = [
@@ -52,7 +52,7 @@ def openapi_document(methods: Iterable[ApiMethod], version: str, root: str = "")
     }
 
 
-def _operation(method: ApiMethod) -> dict[str, Any]:
+def _operation(method: Method) -> dict[str, Any]:
     scope = f"\n\nNeeds the scope `{method.scope}`." if method.scope else "\n\nNeeds no token."
     found: dict[str, Any] = {
         "operationId": method.name,
@@ -71,7 +71,7 @@ def _operation(method: ApiMethod) -> dict[str, Any]:
     return found
 
 
-def _responses(method: ApiMethod) -> dict[str, Any]:
+def _responses(method: Method) -> dict[str, Any]:
     content = {} if method.answer is None else {"content": {method.media_type: {"schema": _schema(method.answer)}}}
     if method.answer is None and method.status != 204:
         content = {"content": {method.media_type: {}}}
@@ -97,7 +97,7 @@ def _responses(method: ApiMethod) -> dict[str, Any]:
     return found
 
 
-def _parameters(method: ApiMethod, where: str) -> Sequence[dict[str, Any]]:
+def _parameters(method: Method, where: str) -> Sequence[dict[str, Any]]:
     kind = method.parts.get(where)
     if kind is None:
         names = re.findall(r"{(\w+)(?::\w+)?}", method.route) if where == "path" else []

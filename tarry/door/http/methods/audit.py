@@ -5,12 +5,13 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tarry.client.audit.log import Act, ActFilter, ActLog
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
-from tarry.door.http.methods.limits import EVERY_QUEUE
-from tarry.door.http.problem import checking
-from tarry.door.identity.access import Scope
+from tarry.door.http.method import ApiCall, api_method
 from tarry.model.duration import SECOND
 from tarry.model.quantity import Short
+from tarry.operate.access import Scope
+from tarry.operate.limits import EVERY_QUEUE
+from tarry.operate.method import Method
+from tarry.operate.problem import checking
 from tarry.store.ids import IdText
 from tarry.store.job_search import parse_moment
 from tarry.tasks.options import Name
@@ -117,4 +118,4 @@ def _wanted(call: ApiCall, query: AuditQuery, now: int) -> ActFilter:
     )
 
 
-METHODS: tuple[ApiMethod, ...] = (list_acts,)
+METHODS: tuple[Method, ...] = (list_acts,)

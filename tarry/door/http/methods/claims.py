@@ -13,15 +13,16 @@ from starlette.requests import ClientDisconnect
 from tarry import errors
 from tarry.door.claims import Claims
 from tarry.door.http.method import ApiCall, api_method
-from tarry.door.http.problem import NOT_JSON, Problem, RequestError, checking, problem_of
+from tarry.door.http.problem import Problem, problem_of
 from tarry.door.http.reading import check_depth, until_gone
-from tarry.door.identity.access import Scope
 from tarry.model.change import Change
 from tarry.model.duration import DAY, SECOND, Span, microseconds
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job, State
 from tarry.model.outcome import Outcome, Raised, Released, Returned, Snoozed, outcome_note
 from tarry.model.quantity import over_max_body
+from tarry.operate.access import Scope
+from tarry.operate.problem import NOT_JSON, RequestError, checking
 from tarry.store import ids
 from tarry.store.ids import IdText
 from tarry.tasks.options import Name

@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from tarry import errors
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.methods.hosts import ANY_QUEUE
-from tarry.door.identity.access import Scope
 from tarry.door.open_connections.records import (
     LISTED,
     MOST_LISTED,
@@ -21,6 +20,8 @@ from tarry.door.open_connections.records import (
     split_id,
 )
 from tarry.model.quantity import Short
+from tarry.operate.access import Scope
+from tarry.operate.method import Method
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Name
 
@@ -80,4 +81,4 @@ def find_connections(call: ApiCall, query: ConnectionQuery) -> ConnectionList:
     return call.service.connections.find(wanted, socket.gethostname())
 
 
-METHODS: tuple[ApiMethod, ...] = (list_connections, end_connection)
+METHODS: tuple[Method, ...] = (list_connections, end_connection)

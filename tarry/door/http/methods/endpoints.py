@@ -6,16 +6,17 @@ from msgspec import Struct
 
 from tarry.client.operations.operation import JobFilter, OperationRecord
 from tarry.client.queue_records import waiting_by
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
-from tarry.door.http.methods.limits import EVERY_QUEUE
-from tarry.door.http.methods.operations import NewOperation, start_operation
-from tarry.door.http.problem import checking
-from tarry.door.identity.access import Scope
+from tarry.door.http.method import ApiCall, api_method
 from tarry.errors import ConfigError, TooManyOperations, UnknownTask
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import Short
+from tarry.operate.access import Scope
+from tarry.operate.limits import EVERY_QUEUE
+from tarry.operate.method import Method
+from tarry.operate.operations import NewOperation, start_operation
+from tarry.operate.problem import checking
 from tarry.push.editing import HttpTaskEditor
 from tarry.push.endpoint_records import (
     EndpointDetail,
@@ -133,7 +134,7 @@ def _set_enabled(call: ApiCall, name: str, enabled: bool) -> EndpointRecord:
     return _known(call, name)
 
 
-METHODS: tuple[ApiMethod, ...] = (
+METHODS: tuple[Method, ...] = (
     list_endpoints,
     get_endpoint,
     pause_endpoint,

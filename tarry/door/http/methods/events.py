@@ -9,15 +9,16 @@ from starlette.types import Receive, Scope, Send
 
 from tarry.client.queue_records import QueueRecord
 from tarry.door.event_streams import EventSource, EventStreams, FollowedJobs, WatchedJobs, WatchedQueues
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
-from tarry.door.http.methods.jobs import found_jobs
-from tarry.door.http.methods.queues import list_queue_records
-from tarry.door.http.problem import RequestError, checking
-from tarry.door.identity.access import Scope as CallerScope
+from tarry.door.http.method import ApiCall, api_method
 from tarry.door.identity.access import is_as_before
 from tarry.door.open_connections.activity import note_wait
 from tarry.errors import JobNotFound
 from tarry.model.job import States
+from tarry.operate.access import Scope as CallerScope
+from tarry.operate.jobs import found_jobs
+from tarry.operate.method import Method
+from tarry.operate.problem import RequestError, checking
+from tarry.operate.queues import list_queue_records
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.store.ids import IdText
@@ -112,7 +113,7 @@ def _known(call: ApiCall, texts: list[str]) -> list[bytes]:
 
 def _queues(call: ApiCall) -> list[QueueRecord]:
     look = call.service.look.read(1.0)
-    return [record for record in list_queue_records(call.service, look) if call.allows(record.queue)]
+    return [record for record in list_queue_records(call.app, look) if call.allows(record.queue)]
 
 
-METHODS: tuple[ApiMethod, ...] = (stream_events,)
+METHODS: tuple[Method, ...] = (stream_events,)

@@ -17,15 +17,16 @@ from tarry.client.flows.records import (
 )
 from tarry.client.flows.searching import FLOW_STATES, FlowSearch, fetch_flow, search_flows
 from tarry.client.job_records import most_attempts
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
-from tarry.door.http.methods.limits import EVERY_QUEUE
-from tarry.door.http.problem import RequestError, checking
-from tarry.door.identity.access import Scope
+from tarry.door.http.method import ApiCall, api_method
 from tarry.model.flow.flow import FlowRow
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, index_of, is_node, is_root
 from tarry.model.job import State, States
 from tarry.model.lifecycle import NotPossible
 from tarry.model.quantity import Short
+from tarry.operate.access import Scope
+from tarry.operate.limits import EVERY_QUEUE
+from tarry.operate.method import Method
+from tarry.operate.problem import RequestError, checking
 from tarry.store import ids
 from tarry.store.flows import operating
 from tarry.store.flows.graph import LOOKED_AT, read_graph
@@ -201,4 +202,4 @@ def fetch_to_change(call: ApiCall, path: FlowPath) -> FlowRow:
     return row
 
 
-METHODS: tuple[ApiMethod, ...] = (list_flows, show_flow, list_nodes, cancel_flow, retry_flow)
+METHODS: tuple[Method, ...] = (list_flows, show_flow, list_nodes, cancel_flow, retry_flow)

@@ -2,9 +2,10 @@
 
 from starlette.responses import PlainTextResponse, Response
 
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
-from tarry.door.identity.access import Scope
+from tarry.door.http.method import ApiCall, api_method
 from tarry.metrics.scrape import Scrape
+from tarry.operate.access import Scope
+from tarry.operate.method import Method
 
 PLAIN = "text/plain"
 
@@ -43,4 +44,4 @@ def metrics(call: ApiCall) -> Response:
     return Response(text, media_type=media_type)
 
 
-METHODS: tuple[ApiMethod, ...] = (healthz, readyz, metrics)
+METHODS: tuple[Method, ...] = (healthz, readyz, metrics)

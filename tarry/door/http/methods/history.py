@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
-from tarry.door.http.problem import RequestError
-from tarry.door.identity.access import Scope
+from tarry.door.http.method import ApiCall, api_method
 from tarry.door.store_look import is_sample_of, is_wanted
+from tarry.operate.access import Scope
+from tarry.operate.method import Method
+from tarry.operate.problem import RequestError
 from tarry.store.history.reading import (
     MOST_POINTS,
     Durations,
@@ -166,4 +167,4 @@ def _period(query: HistoryQuery, now: int) -> Period:
     return period
 
 
-METHODS: tuple[ApiMethod, ...] = (get_history, get_totals, get_horizon)
+METHODS: tuple[Method, ...] = (get_history, get_totals, get_horizon)

@@ -7,15 +7,16 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry import errors
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.methods.hosts import ANY_QUEUE, HostPath
-from tarry.door.http.methods.jobs import JobPath, fetch_job
-from tarry.door.http.problem import RequestError
-from tarry.door.identity.access import Scope
 from tarry.keeper.host_requests import MOST_SCALED, HostAct, HostRequests, new_request, why_none
 from tarry.keeper.records import RequestRecord, request_record
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
+from tarry.operate.access import Scope
+from tarry.operate.jobs import JobPath, fetch_job
+from tarry.operate.method import Method
+from tarry.operate.problem import RequestError
 from tarry.store import ids
 from tarry.store.hosts import Host, find_host, host_of_worker
 
@@ -155,7 +156,7 @@ def _ask(call: ApiCall, host: Host, act: HostAct, job: Job | None = None, **fiel
     return request_record(request)
 
 
-METHODS: tuple[ApiMethod, ...] = (
+METHODS: tuple[Method, ...] = (
     reload_host,
     scale_host,
     stop_host,

@@ -6,13 +6,14 @@ from itertools import islice
 from msgspec import Struct
 
 from tarry import errors
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
-from tarry.door.identity.access import Scope
+from tarry.door.http.method import ApiCall, api_method
 from tarry.door.store_health import StoreHealth
 from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests
 from tarry.keeper.records import HostRecord, RequestRecord, host_record, request_record
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
+from tarry.operate.access import Scope
+from tarry.operate.method import Method
 from tarry.store import ids
 from tarry.store.hosts import WorkerFigures, find_host, list_hosts
 from tarry.store.shared.partial_result import reachable_part
@@ -242,4 +243,4 @@ def _worker(call: ApiCall, owner: str) -> WorkerRecord:
     return WorkerRecord(owner, len(jobs), [running_record(job) for job in shown])
 
 
-METHODS: tuple[ApiMethod, ...] = (list_all_hosts, show_host, list_workers, list_stores)
+METHODS: tuple[Method, ...] = (list_all_hosts, show_host, list_workers, list_stores)

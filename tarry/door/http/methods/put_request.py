@@ -8,13 +8,13 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from tarry.client.client import Client
-from tarry.door.http.problem import RequestError
 from tarry.door.http.reading import check_depth
 from tarry.errors import ArgumentError, BodyTooLarge, TarryError
 from tarry.model.duration import Span
 from tarry.model.job import Job
 from tarry.model.quantity import Short, over_max_body
 from tarry.model.retry import Retry
+from tarry.operate.problem import RequestError
 from tarry.tasks.options import INTERNAL, NO_OPTIONS, UNFIT, Options
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]

@@ -13,13 +13,15 @@ from starlette.responses import Response, StreamingResponse
 
 from tarry import errors
 from tarry.client.handle import Handle
-from tarry.door.http.method import JSON, ApiCall, api_method
-from tarry.door.http.methods.limits import EVERY_QUEUE
+from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.methods.put_request import PutRequest, make_job
-from tarry.door.http.problem import NOT_JSON, Problem, RequestError, kind_of, problem_of, wrong_value
+from tarry.door.http.problem import Problem, kind_of, problem_of
 from tarry.door.http.reading import header, media_type_of, read_body, read_lines
-from tarry.door.identity.access import Scope
 from tarry.model.job import Job, State
+from tarry.operate.access import Scope
+from tarry.operate.limits import EVERY_QUEUE
+from tarry.operate.method import JSON
+from tarry.operate.problem import NOT_JSON, RequestError, wrong_value
 from tarry.store import ids
 from tarry.store.shared.partial_result import reachable_part
 from tarry.tasks.lazy_asyncio import asyncio

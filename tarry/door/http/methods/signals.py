@@ -14,13 +14,14 @@ from tarry.client.flows.approvals import (
     find_approvals,
     read_approvals,
 )
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
-from tarry.door.http.methods.limits import EVERY_QUEUE
-from tarry.door.http.problem import RequestError, checking
-from tarry.door.identity.access import Scope
+from tarry.door.http.method import ApiCall, api_method
 from tarry.model.flow.signal import MOST_ADDRESS, Awaiting
 from tarry.model.lifecycle import NotPossible
 from tarry.model.quantity import Short
+from tarry.operate.access import Scope
+from tarry.operate.limits import EVERY_QUEUE
+from tarry.operate.method import Method
+from tarry.operate.problem import RequestError, checking
 from tarry.tasks.durable.waiting import APPROVE, Approval
 
 _ID, MOST_CURSOR = 16, 8 * MOST_ADDRESS + 100
@@ -159,4 +160,4 @@ def decide_approval(call: ApiCall, path: ApprovalPath, body: DecisionRequest) ->
     return DecisionAnswer(path.key, found[0].question, body.ok, call.caller.name, woken)
 
 
-METHODS: tuple[ApiMethod, ...] = (send_signal, list_approvals, decide_approval)
+METHODS: tuple[Method, ...] = (send_signal, list_approvals, decide_approval)

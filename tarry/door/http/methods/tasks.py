@@ -5,14 +5,15 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.methods.put_request import check_outside
-from tarry.door.http.problem import RequestError
-from tarry.door.identity.access import Scope
 from tarry.errors import ConfigError, NotAllowed, Outdated, UnknownTask
 from tarry.model.job import DEFAULT_QUEUE
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import Short
+from tarry.operate.access import Scope
+from tarry.operate.method import Method
+from tarry.operate.problem import RequestError
 from tarry.push.editing import HttpTaskEditor, TriedAnswer, read_answer
 from tarry.push.task_records import TaskRecord, task_records
 from tarry.store.base import Tally
@@ -214,4 +215,4 @@ def _matches(record: TaskRecord, query: TaskQuery) -> bool:
     return query.kind in (None, record.kind) and any(wanted in text.casefold() for text in texts)
 
 
-METHODS: tuple[ApiMethod, ...] = (list_tasks, get_task, add_task, put_task, edit_task, remove_task, try_task)
+METHODS: tuple[Method, ...] = (list_tasks, get_task, add_task, put_task, edit_task, remove_task, try_task)

@@ -6,10 +6,11 @@ from msgspec import Meta, Struct
 
 from tarry.client.operations import registry
 from tarry.client.operations.operation import Act, JobFilter, MoveTarget, Operation, OperationRecord
-from tarry.door.http.method import ApiCall, ApiMethod, api_method
-from tarry.door.http.methods.limits import EVERY_QUEUE
-from tarry.door.identity.access import Scope
 from tarry.errors import OperationNotFound, TooManyOperations
+from tarry.operate.access import Scope
+from tarry.operate.call import MethodCall
+from tarry.operate.limits import EVERY_QUEUE
+from tarry.operate.method import Method, method
 from tarry.store.ids import IdText
 
 
@@ -39,21 +40,21 @@ class OperationList(Struct, frozen=True):
     operations: list[OperationRecord]
 
 
-@api_method("GET /v1/operations", Scope.READ)
-def list_operations(call: ApiCall) -> OperationList:
+@method("GET /v1/operations", Scope.READ)
+def list_operations(call: MethodCall) -> OperationList:
     """Lists the operations that are under way, and those that ended in the last week."""
-    found = (operation for operation, _ in reversed(registry.read_all(call.service.client.store)))
+    found = (operation for operation, _ in reversed(registry.read_all(call.client.store)))
     return OperationList([OperationRecord.of(one) for one in found if call.allows(_queue(one))])
 
 
-@api_method("GET /v1/operations/{id}", Scope.READ, errors=(OperationNotFound,))
-def get_operation(call: ApiCall, path: OperationPath) -> OperationRecord:
+@method("GET /v1/operations/{id}", Scope.READ, errors=(OperationNotFound,))
+def get_operation(call: MethodCall, path: OperationPath) -> OperationRecord:
     """Shows how far an operation has come."""
     return OperationRecord.of(_known(call, path.id))
 
 
-@api_method("POST /v1/operations", Scope.OPERATE, status=202, errors=(TooManyOperations,))
-def start_operation(call: ApiCall, body: NewOperation) -> OperationRecord:
+@method("POST /v1/operations", Scope.OPERATE, status=202, errors=(TooManyOperations,))
+def start_operation(call: MethodCall, body: NewOperation) -> OperationRecord:
     """Retries, cancels, deletes or moves all jobs that match a filter, in the background.
 
     If the server dies, another one goes on. Jobs that were enqueued more than five minutes later are left out."""
@@ -62,19 +63,19 @@ def start_operation(call: ApiCall, body: NewOperation) -> OperationRecord:
     call.check(_queue(wanted))
     if body.target.queue is not None:
         call.check(body.target.queue)
-    return OperationRecord.of(call.service.operations.submit(wanted))
+    return OperationRecord.of(call.submit(wanted))
 
 
-@api_method("DELETE /v1/operations/{id}", Scope.OPERATE, status=200, errors=(OperationNotFound,))
-def stop_operation(call: ApiCall, path: OperationPath) -> OperationRecord:
+@method("DELETE /v1/operations/{id}", Scope.OPERATE, status=200, errors=(OperationNotFound,))
+def stop_operation(call: MethodCall, path: OperationPath) -> OperationRecord:
     """Stops an operation after its present page of jobs. What it has changed stays changed."""
     _known(call, path.id)
-    client = call.service.client
+    client = call.client
     return OperationRecord.of(registry.stop(client.store, path.id, client.clock.now()))
 
 
-def _known(call: ApiCall, id: str) -> Operation:
-    operation, _ = registry.read(call.service.client.store, id)
+def _known(call: MethodCall, id: str) -> Operation:
+    operation, _ = registry.read(call.client.store, id)
     if not call.allows(_queue(operation)):
         raise registry.not_found(id)
     call.check(_queue(operation))
@@ -91,4 +92,4 @@ def _describe(filter: JobFilter) -> str:
     return " ".join(f"{name}={value}" for name, value in found.items() if value not in (None, ()))
 
 
-METHODS: tuple[ApiMethod, ...] = (list_operations, get_operation, start_operation, stop_operation)
+METHODS: tuple[Method, ...] = (list_operations, get_operation, start_operation, stop_operation)

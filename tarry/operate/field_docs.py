@@ -17,7 +17,7 @@ def describe_fields(schemas: Mapping[str, dict[str, Any]], types: Iterable[Any])
     """Adds to each field of these schemas its description. schemas: by the names of Structs, all within `types`."""
     found = {struct.__name__: struct for kind in types for struct in _structs(msgspec.inspect.type_info(kind), set())}
     for name, schema in schemas.items():
-        for field, described in _field_docs(found[name]).items() if name in found else ():
+        for field, described in field_docs(found[name]).items() if name in found else ():
             if field in schema.get("properties", {}):
                 schema["properties"][field]["description"] = described
 
@@ -39,7 +39,7 @@ def _structs(info: Any, seen: set[type]) -> Iterator[type]:
 
 
 @cache
-def _field_docs(struct: type) -> dict[str, str]:
+def field_docs(struct: type) -> dict[str, str]:
     """What the docstrings of the fields say, also of inherited ones."""
     found: dict[str, str] = {}
     for base in reversed(struct.__mro__):

@@ -1,16 +1,16 @@
-"""`tarry queues`."""
+"""`tarry queues`, in words."""
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from tarry.cli.printing import confirm, format_ago, partial_answer, print_json, print_table, progress_bar
+from tarry.cli.operate.command import CommandCall, Subject, add_methods, print_done
+from tarry.cli.printing import format_ago, partial_answer, print_json, print_table
 from tarry.client.bounds import bounds_in_use
-from tarry.client.bulk import change_jobs, find_pages
-from tarry.client.client import Client
+from tarry.client.operations.operation import OperationRecord
 from tarry.client.queue_records import (
     RATE_MINUTES,
-    WAITING,
     QueueBands,
     QueueDetail,
     QueueRecord,
@@ -20,50 +20,17 @@ from tarry.client.queue_records import (
     queue_records,
 )
 from tarry.errors import TarryError, UsageError
-from tarry.model import lifecycle
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import jobs_wait, quantity
+from tarry.operate.queues import METHODS
 from tarry.process.loading import Setup
 from tarry.push.health import EndpointHealth, endpoint_health
-from tarry.store.base import Query, Tally
+from tarry.store.base import Tally
 from tarry.store.waiting.counts import CappedCount
 from tarry.store.waiting.horizon import DueHorizon, due_horizon
 from tarry.terminal import say
-
-
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Adds the command to the parser."""
-    queues = commands.add_parser("queues", help="list, show, pause, resume or purge queues")
-    queues.add_argument("action", nargs="?", choices=("list", "show", "pause", "resume", "purge"), default="list")
-    queues.add_argument("names", nargs="*", metavar="QUEUE")
-    queues.add_argument("--force", action="store_true", help="also a queue that nothing here knows")
-    queues.add_argument("--yes", action="store_true", help="do not ask")
-    queues.set_defaults(run=run_queues)
-
-
-def run_queues(args: argparse.Namespace) -> int:
-    """Status 0 once done."""
-    setup = Setup.of(args)
-    if args.action == "list":
-        return _list(setup, args.json)
-    if not args.names:
-        raise UsageError(f"{args.action} which queue? tarry queues {args.action} NAME")
-    if not args.force:
-        _refuse_unknown(setup, args.names)
-    if args.action == "show":
-        return _show(setup, args)
-    if args.action == "purge":
-        return _purge(setup.client, args)
-    for name in args.names:
-        setup.client.store.pause(name, args.action == "pause")
-    done = "paused" if args.action == "pause" else "resumed"
-    if args.json:
-        print_json({done: args.names})
-    else:
-        say(f"{', '.join(args.names)} {done}")
-    return 0
 
 
 def _refuse_unknown(setup: Setup, names: list[str]) -> None:
@@ -108,7 +75,12 @@ def _records(setup: Setup, counts: list[Tally], also: Iterable[str] = ()) -> lis
     return queue_records(counts, paused, limits, lambda name: is_served(setup.config, name), also, bounds)
 
 
-def _show(setup: Setup, args: argparse.Namespace) -> int:
+def _show(args: argparse.Namespace) -> int:
+    setup = Setup.of(args)
+    if not args.names:
+        raise UsageError("show which queue? tarry queues show NAME")
+    if not args.force:
+        _refuse_unknown(setup, args.names)
     store, now = setup.client.store, setup.client.clock.now()
     found = {one.queue: one for one in _records(setup, partial_answer(store.counts), args.names)}
     shown = [queue_detail(found[name], store, now) for name in args.names]
@@ -151,13 +123,14 @@ def _capped(count: CappedCount) -> str:
     return f"{count.count:,}{' or more' if count.at_least else ''}"
 
 
-def _list(setup: Setup, json: bool) -> int:
+def _list(args: argparse.Namespace) -> int:
+    setup = Setup.of(args)
     client = setup.client
     counts = partial_answer(client.store.counts)
     rows = _records(setup, counts)
     unknown = unknown_tasks(setup, counts)
     held = [one for one in endpoint_health(client.store, setup.home.http.endpoints, client.clock.now()) if one.problem]
-    if json:
+    if args.json:
         print_json({"queues": rows, "unknown_tasks": unknown, "held_tasks": {one.task: one.problem for one in held}})
         return 0
     now = client.clock.now()
@@ -197,20 +170,28 @@ def _notes(row: QueueRecord) -> str:
     return ", ".join(notes if row.served else [*notes, "no pool here serves it"])
 
 
-def _purge(client: Client, args: argparse.Namespace) -> int:
-    purged = 0
-    for name in args.names:
-        query = Query(WAITING, name)
-        # Counted first, since the question names the number.
-        total = sum(map(len, find_pages(client, query)))
-        if total and not confirm(
-            f"Delete the {quantity(total)} that wait{'s' if total == 1 else ''} in {name}, for good?", args.yes
-        ):
-            return 1
-        for page in progress_bar(find_pages(client, query), -(-total // 1000), "page"):
-            purged += change_jobs(client, page, lambda job, now: lifecycle.forget(job), "deleted")
-    if args.json:
-        print_json({"deleted": purged})
-    else:
-        say(f"{quantity(purged)} deleted")
-    return 0
+def _print_bounds(_: CommandCall, names: Sequence[str], found: Sequence[QueueRecord]) -> None:
+    for name, one in zip(names, found, strict=True):
+        bound = f"{one.max_waiting:,} may wait, then {one.when_full}" if one.max_waiting else "no bound"
+        say(f"{name}: {bound}")
+
+
+def _print_purged(_: CommandCall, names: Sequence[str], found: Sequence[OperationRecord]) -> None:
+    dry = any(one.dry_run for one in found)
+    number = sum(one.matched if one.dry_run else one.changed for one in found)
+    say(f"{quantity(number)} {'would be deleted' if dry else 'deleted'}")
+
+
+SUBJECT = Subject(
+    METHODS,
+    {
+        "pause": print_done("paused"),
+        "resume": print_done("resumed"),
+        "bound": _print_bounds,
+        "reset-bound": _print_bounds,
+        "purge": _print_purged,
+    },
+    "list, show, pause, resume, bound or purge queues",
+    own={"list": _list, "show": _show},
+)
+add = partial(add_methods, "queues", SUBJECT)

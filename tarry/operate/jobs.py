@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -11,20 +11,20 @@ from tarry import errors
 from tarry.client.job_records import (
     JobDetail,
     JobRecord,
-    decode_json,
     job_detail,
     job_record,
     most_attempts,
 )
-from tarry.door.http.method import ApiCall, api_method
-from tarry.door.http.problem import RequestError, checking
-from tarry.door.identity.access import Scope
 from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
 from tarry.model.duration import microseconds
 from tarry.model.flow.rules import refusal
 from tarry.model.job import MAX_PRIORITY, Job, State, States
 from tarry.model.quantity import Short
+from tarry.operate.access import Scope
+from tarry.operate.call import MethodCall
+from tarry.operate.method import Method, method
+from tarry.operate.problem import RequestError, checking
 from tarry.push.delivery.record import AttemptRecord, records_of
 from tarry.push.waiting import why_waiting
 from tarry.store import ids
@@ -33,11 +33,7 @@ from tarry.store.ids import IdText
 from tarry.store.job_search import JobSearch, id_of_moment, id_range, parse_moment, search_jobs
 from tarry.store.newest_jobs import newest_jobs
 from tarry.store.shared.partial_result import reachable_part
-from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Name, Options
-
-LONGEST_WAIT = 60.0
-"""Seconds that a result may be waited for in one request."""
 
 
 class JobPath(Struct):
@@ -134,31 +130,12 @@ class WhyAnswer(Struct, frozen=True):
     """What matters most first; at least one."""
 
 
-class ResultQuery(Struct, forbid_unknown_fields=True):
-    """How long to wait for a result."""
-
-    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
-    """Seconds."""
-
-
-class ResultAnswer(Struct, frozen=True):
-    """How a job ended, if it has ended."""
-
-    id: str
-    state: State
-    finished: bool
-    result: Any = None
-    """What the task returned, once it is done."""
-    error: Any = None
-    """Why it is dead or was cancelled: an object with `type` and `message`."""
-
-
-@api_method("GET /v1/jobs", Scope.READ)
-def list_jobs(call: ApiCall, query: JobsQuery) -> JobPage:
+@method("GET /v1/jobs", Scope.READ)
+def list_jobs(call: MethodCall, query: JobsQuery) -> JobPage:
     """Lists jobs, page by page, the oldest first or the newest."""
     if query.queue is not None:
         call.check(query.queue)
-    client = call.service.client
+    client = call.client
     search = _search(call, query, client.clock.now())
     cursor = _cursor(query)
     if query.order == "newest":
@@ -171,75 +148,55 @@ def list_jobs(call: ApiCall, query: JobsQuery) -> JobPage:
     return JobPage(seen, following, str(found.away) if found.away else None, found.examined)
 
 
-@api_method("GET /v1/jobs/{id}", Scope.READ, errors=(errors.JobNotFound,))
-def show_job(call: ApiCall, path: JobPath) -> JobAnswer:
+@method("GET /v1/jobs/{id}", Scope.READ, errors=(errors.JobNotFound,))
+def show_job(call: MethodCall, path: JobPath) -> JobAnswer:
     """Shows a job, with its arguments, how its last attempt ended, and what it printed."""
     job = fetch_job(call, path)
     detail = job_detail(call.shown(job), _most_attempts(call, job))
-    task = call.service.app.tasks.get(job.task)
+    task = call.app.tasks.get(job.task)
     records = list(records_of(job)) if task is not None and task.runner is not None else []
     return JobAnswer(**{name: getattr(detail, name) for name in detail.__struct_fields__}, deliveries=records)
 
 
-@api_method("GET /v1/jobs/{id}/why", Scope.READ, errors=(errors.JobNotFound,))
-def explain_job(call: ApiCall, path: JobPath) -> WhyAnswer:
+@method("GET /v1/jobs/{id}/why", Scope.READ, errors=(errors.JobNotFound,))
+def explain_job(call: MethodCall, path: JobPath) -> WhyAnswer:
     """Tells why a job does not run: what holds it back, until when, and which jobs have the place that it needs."""
-    job, service = fetch_job(call, path), call.service
-    service.sync_tasks()
-    client, app = service.client, service.app
+    job, client, app = fetch_job(call, path), call.client, call.app
+    call.sync_tasks()
     reasons = why_waiting(client.store, job, client.clock.now(), app.tasks, app.http.endpoints)
     return WhyAnswer(ids.text(job.id), job.state, [_allowed(call, reason) for reason in reasons])
 
 
-@api_method("GET /v1/jobs/{id}/result", Scope.READ, errors=(errors.JobNotFound,), also={202: "It has not ended yet."})
-async def wait_for_result(call: ApiCall, path: JobPath, query: ResultQuery) -> ResultAnswer:
-    """Waits for the end of a job, and tells its result."""
-    job = await call.run(fetch_job, call, path)
-    if not job.state.finished and query.wait:
-        job = await _wait(call, job, query.wait)
-    if not job.state.finished:
-        call.status = 202
-    note = decode_json(job.note)
-    is_done = job.state is State.DONE
-    return ResultAnswer(
-        ids.text(job.id),
-        job.state,
-        job.state.finished,
-        note if is_done else None,
-        note if job.state.finished and not is_done else None,
-    )
-
-
-@api_method("POST /v1/jobs/{id}/cancel", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
-def cancel_job(call: ApiCall, path: JobPath, body: CancelRequest) -> CancelAnswer:
+@method("POST /v1/jobs/{id}/cancel", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
+def cancel_job(call: MethodCall, path: JobPath, body: CancelRequest) -> CancelAnswer:
     """Cancels a job, and tells whether it was ever sent.
 
     A task that runs is interrupted. The worker of an HTTP task that is being sent is asked how far it came, which may
     take some seconds."""
     job = fetch_job(call, path)
-    app = call.service.app
+    app = call.app
     name, task = ids.text(job.id), app.find(job.task)
     if task is not None and task.runner is not None:
         told = app.http.cancel(job.id, body.reason)
         return CancelAnswer(name, told.cancelled, told.sent, told.said)
     if why := refusal(job):
         raise RequestError(f"the job is not cancelled: {why}", None, 409)
-    is_cancelled = call.service.client.cancel(job.id, body.reason)
+    is_cancelled = call.client.cancel(job.id, body.reason)
     state = "" if is_cancelled else f"it is {fetch_job(call, path).state} already"
     return CancelAnswer(name, is_cancelled, None, state)
 
 
-@api_method("POST /v1/jobs/{id}/retry", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
-def retry_job(call: ApiCall, path: JobPath) -> JobRecord:
+@method("POST /v1/jobs/{id}/retry", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
+def retry_job(call: MethodCall, path: JobPath) -> JobRecord:
     """Makes a job ready now; one that has ended gets all its attempts again."""
     job = fetch_job(call, path)
-    return _changed(call, path, call.service.client.retry(job.id), "is not made ready")
+    return _changed(call, path, call.client.retry(job.id), "is not made ready")
 
 
-@api_method("POST /v1/jobs/{id}/move", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
-def move_job(call: ApiCall, path: JobPath, body: MoveRequest) -> JobRecord:
+@method("POST /v1/jobs/{id}/move", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
+def move_job(call: MethodCall, path: JobPath, body: MoveRequest) -> JobRecord:
     """Gives a waiting job another time, queue or priority."""
-    client, job = call.service.client, fetch_job(call, path)
+    client, job = call.client, fetch_job(call, path)
     due = None
     if body.delay is not None or body.at is not None:
         with checking("at" if body.delay is None else "delay"):
@@ -250,15 +207,15 @@ def move_job(call: ApiCall, path: JobPath, body: MoveRequest) -> JobRecord:
     return _changed(call, path, is_moved, "is not moved")
 
 
-@api_method("DELETE /v1/jobs/{id}", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
-def delete_job(call: ApiCall, path: JobPath) -> None:
+@method("DELETE /v1/jobs/{id}", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
+def delete_job(call: MethodCall, path: JobPath) -> None:
     """Deletes a job that does not run."""
     job = fetch_job(call, path)
-    if not call.service.client.forget(job.id):
+    if not call.client.forget(job.id):
         _changed(call, path, False, "is not deleted")
 
 
-def _search(call: ApiCall, query: JobsQuery, now: int) -> JobSearch:
+def _search(call: MethodCall, query: JobsQuery, now: int) -> JobSearch:
     """What to look for, of what the caller may see; RequestError."""
     older, after, until = None, b"", b""
     if query.older is not None:
@@ -283,7 +240,7 @@ def _cursor(query: JobsQuery) -> bytes:
         return b"" if query.cursor is None else ids.parse(query.cursor)
 
 
-def _with_id(call: ApiCall, part: str, search: JobSearch) -> JobSearch:
+def _with_id(call: MethodCall, part: str, search: JobSearch) -> JobSearch:
     """The search, of jobs whose ids begin or end with these digits."""
     digits = part.replace("-", "").lower()
     if not digits:
@@ -292,39 +249,21 @@ def _with_id(call: ApiCall, part: str, search: JobSearch) -> JobSearch:
         raise RequestError(f"id: {part} is longer than an id", "id", 422)
     low, high = id_range(digits)
     begins = Query(after=low, until=high, limit=1, queues=call.queues)
-    if not reachable_part(lambda: call.service.client.store.find(begins)):
+    if not reachable_part(lambda: call.client.store.find(begins)):
         return replace(search, end=digits)
     until = min(high, search.until) if search.until else high
     return replace(search, query=replace(search.query, after=max(search.query.after, low)), until=until)
 
 
-async def _wait(call: ApiCall, job: Job, seconds: float) -> Job:
-    """The job as it is at its end, or after so many seconds."""
-    call.waits_for(f"the end of job {ids.text(job.id)}")
-    waiting = asyncio.ensure_future(call.service.client.await_end(job.id, seconds))
-    draining = asyncio.ensure_future(call.service.until_draining())
-    try:
-        await asyncio.wait({waiting, draining}, return_when=asyncio.FIRST_COMPLETED)
-        is_over, ended = waiting.result() if waiting.done() else (False, None)
-    finally:
-        for task in (waiting, draining):
-            task.cancel()
-    # It may have been moved to another queue meanwhile.
-    if is_over and (ended is None or not call.allows(ended.queue)):
-        raise job_not_found(ids.text(job.id))
-    # Not at its end yet: its state may have changed meanwhile, which the store would have to be asked for.
-    return job if ended is None else ended
-
-
-def fetch_job(call: ApiCall, path: JobPath) -> Job:
+def fetch_job(call: MethodCall, path: JobPath) -> Job:
     """The job, if the caller may do this with its queue; JobNotFound."""
     return found_jobs(call, [path.key()])[0]
 
 
-def found_jobs(call: ApiCall, wanted: Sequence[bytes]) -> list[Job]:
+def found_jobs(call: MethodCall, wanted: Sequence[bytes]) -> list[Job]:
     """The jobs with these ids; JobNotFound if one is not there, or the caller may not see it."""
     found = []
-    for id, job in zip(wanted, call.service.client.fetch(wanted), strict=True):
+    for id, job in zip(wanted, call.client.fetch(wanted), strict=True):
         # The same answer: whoever may not see a job does not learn that there is one.
         if job is None or not call.allows(job.queue):
             raise job_not_found(ids.text(id))
@@ -333,11 +272,11 @@ def found_jobs(call: ApiCall, wanted: Sequence[bytes]) -> list[Job]:
     return found
 
 
-def allowed_jobs(call: ApiCall, names: Sequence[str]) -> list[Job]:
+def allowed_jobs(call: MethodCall, names: Sequence[str]) -> list[Job]:
     """The jobs with these ids, without those that are not there or that the caller may not see; RequestError."""
     with checking("id"):
         wanted = [ids.parse(name) for name in names]
-    found = [job for job in call.service.client.fetch(wanted) if job is not None and call.allows(job.queue)]
+    found = [job for job in call.client.fetch(wanted) if job is not None and call.allows(job.queue)]
     for job in found:
         call.check(job.queue)
     return found
@@ -348,7 +287,7 @@ def job_not_found(id: str) -> errors.JobNotFound:
     return errors.JobNotFound(f"no job {id}: it never existed, or its time of keeping is over")
 
 
-def _changed(call: ApiCall, path: JobPath, is_made: bool, what: str) -> JobRecord:
+def _changed(call: MethodCall, path: JobPath, is_made: bool, what: str) -> JobRecord:
     """The record of a job after a change; 409 if the change was not made."""
     job = fetch_job(call, path)
     if not is_made:
@@ -356,18 +295,18 @@ def _changed(call: ApiCall, path: JobPath, is_made: bool, what: str) -> JobRecor
     return _record(call, job)
 
 
-def _allowed(call: ApiCall, reason: WaitingReason) -> WaitingReason:
+def _allowed(call: MethodCall, reason: WaitingReason) -> WaitingReason:
     """The reason, with those jobs that the caller may see."""
     return replace(reason, holders=[one for one in reason.holders if call.allows(one.queue)])
 
 
-def _record(call: ApiCall, job: Job) -> JobRecord:
+def _record(call: MethodCall, job: Job) -> JobRecord:
     return job_record(call.shown(job), _most_attempts(call, job))
 
 
-def _most_attempts(call: ApiCall, job: Job) -> int | None:
-    app = call.service.app
+def _most_attempts(call: MethodCall, job: Job) -> int | None:
+    app = call.app
     return most_attempts(job, app.tasks, app.rules)
 
 
-METHODS = (list_jobs, show_job, explain_job, wait_for_result, cancel_job, retry_job, move_job, delete_job)
+METHODS: tuple[Method, ...] = (list_jobs, show_job, explain_job, cancel_job, retry_job, move_job, delete_job)

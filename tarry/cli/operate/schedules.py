@@ -1,0 +1,74 @@
+"""`tarry schedules`, in words."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tarry.cli.operate.command import CommandCall, Subject, add_methods, print_done
+from tarry.cli.printing import format_ago, format_clock, print_table
+from tarry.keeper.records import GONE, ScheduleDetail, ScheduledRunRecord, ScheduleRecord
+from tarry.keeper.schedule_runs import LEFT_OUT
+from tarry.model.duration import SECOND, format_duration
+from tarry.operate.schedules import METHODS, ScheduleList, ScheduleRun
+from tarry.terminal import harmless, say
+
+WORDS = {LEFT_OUT: "left out", GONE: "no longer kept"}
+"""How states of runs are shown that are no states of jobs."""
+_HEADS = ("name", "task", "cron", "zone", "days", "next", "", "last", "")
+
+
+def _print_list(call: CommandCall, found: ScheduleList) -> None:
+    now = call.client.clock.now()
+    print_table(_HEADS, [_cells(row, now) for row in found.schedules])
+
+
+def _print_details(call: CommandCall, _: Sequence[str], found: Sequence[ScheduleDetail]) -> None:
+    for one in found:
+        for name, value in zip(_HEADS, _cells(one, call.client.clock.now()), strict=True):
+            if value:
+                say(f"{name:6} {harmless(str(value))}")
+        print_table(("tick", "state", "delay", "took", "job"), [_run_cells(run) for run in one.runs])
+
+
+def _print_ids(_: CommandCall, names: Sequence[str], found: Sequence[ScheduleRun]) -> None:
+    say("\n".join(one.id for one in found))
+
+
+def _run_cells(run: ScheduledRunRecord) -> tuple[str, ...]:
+    state = WORDS.get(run.state, run.state) + (f" ({run.ticks} ticks)" if run.ticks > 1 else "")
+    lasting = (
+        "-" if seconds is None else format_duration(round(seconds * SECOND)) for seconds in (run.delay, run.duration)
+    )
+    return format_clock(round(run.tick * SECOND)), state, *lasting, run.job or "-"
+
+
+def _cells(row: ScheduleRecord, now: int) -> tuple[Any, ...]:
+    next_tick, last = (None if moment is None else round(moment * SECOND) for moment in (row.next, row.last))
+    return (
+        row.name,
+        row.task,
+        row.cron,
+        row.zone,
+        row.calendar,
+        format_clock(next_tick or 0),
+        "" if next_tick is None else format_ago(next_tick, now),
+        format_clock(last or 0),
+        "paused" if row.paused else "",
+    )
+
+
+SUBJECT = Subject(
+    METHODS,
+    {
+        "list": _print_list,
+        "show": _print_details,
+        "pause": print_done("paused"),
+        "resume": print_done("resumed"),
+        "run": _print_ids,
+    },
+    "list, show, pause, resume or run schedules",
+    """The schedules of the app's tasks. show tells what became of the last ticks. A paused one rests on all hosts, also
+    after a restart; what falls into the pause is not made up for. run enqueues the call now and moves no tick.""",
+    needs_app=True,
+)
+add = partial(add_methods, "schedules", SUBJECT)

@@ -1,0 +1,114 @@
+"""A call of a method, whoever makes it; and its entry in the log of acts."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+
+from msgspec.structs import replace
+
+from tarry.app import App
+from tarry.client.audit.acting import Actor, acting
+from tarry.client.audit.log import DONE, Act, cut
+from tarry.client.client import Client
+from tarry.client.operations.operation import Operation
+from tarry.metrics.store_look import KEPT_FOR, StoreLook
+from tarry.model.job import Job
+from tarry.operate.access import Caller, Scope
+from tarry.operate.method import Method
+from tarry.tasks.options import IDEMPOTENCY
+
+_OF_A_JOB = ("/v1/jobs/{id}", "/v1/flows/{id}")
+
+
+class MethodCall:
+    """What the handler of a method works with. A request of HTTP is one, and so is a command.
+
+    subject: what it is about, for the log of acts; no secrets.
+    """
+
+    __slots__ = ("app", "caller", "queue", "scope", "status", "subject")
+
+    def __init__(self, app: App, caller: Caller, scope: Scope | None, subject: str) -> None:
+        self.app, self.caller, self.scope, self.subject = app, caller, scope, subject
+        self.status: int | None = None
+        """Of the answer, where it is not that of the method."""
+        self.queue = ""
+        """The queue that it concerns, for the log of acts: the first one that the method checked."""
+
+    @property
+    def client(self) -> Client:
+        """The app's client. The first use opens the store, so it may block and raise StoreError."""
+        return self.app.client
+
+    def check(self, queue: str) -> None:
+        """NotAllowed if the caller may not do what this method does with that queue."""
+        self.queue = self.queue or queue
+        # A method that checks a queue has a scope.
+        self.caller.check(self.scope or Scope.ADMIN, queue)
+
+    def allows(self, queue: str) -> bool:
+        """Whether the caller may do what this method does with that queue."""
+        return self.caller.allows(self.scope or Scope.ADMIN, queue)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Names and patterns of the queues whose jobs the caller may see; empty: all."""
+        return self.caller.queues
+
+    def own_key(self, shown: str) -> str:
+        """The key of a job in the store, where the caller wrote, or was shown, this one."""
+        kind = IDEMPOTENCY if shown.startswith(IDEMPOTENCY) else ""
+        return kind + self.caller.namespace + shown.removeprefix(kind)
+
+    def shown(self, job: Job) -> Job:
+        """The job with the key as the caller wrote it, if it is one of its own."""
+        own, key = self.caller.namespace, job.key or ""
+        for kind in ("", IDEMPOTENCY):
+            if own and key.startswith(kind + own):
+                return replace(job, key=kind + key.removeprefix(kind + own))
+        return job
+
+    def sync_tasks(self) -> None:
+        """Makes the app's table of tasks what the settings and the store have now; StoreError."""
+        self.app.sync_tasks()
+
+    def look(self, kept_for: float = KEPT_FOR) -> StoreLook:
+        """A look at the store that is at most so many seconds old, or older if it is a large one; StoreError."""
+        return StoreLook.of(self.client.store)
+
+    def submit(self, operation: Operation) -> Operation:
+        """Begins a change of many jobs in the background; TooManyOperations, UsageError, StoreError."""
+        return self.app.operation_runner().submit(operation)
+
+    def way_to(self, method: Method) -> str:
+        """How the caller calls that method."""
+        return f"{method.verb} {method.route}"
+
+    def option(self, field: str) -> str:
+        """How the caller writes that field."""
+        return field
+
+
+@contextlib.contextmanager
+def audited(
+    method: Method, call: MethodCall, path: Mapping[str, str], actor: Actor, record: Callable[[Act], None]
+) -> Iterator[None]:
+    """Within the block this actor acts, and `record` gets what became of it, if the method is one for operators that
+    may change something. The act's time is for `record` to say."""
+    if not method.is_audited:
+        yield
+        return
+
+    def write(outcome: str) -> None:
+        id = path.get("id", "")
+        jobs = (cut(id),) if method.route.startswith(_OF_A_JOB) and id else ()
+        act = Act(0, actor.name, method.name, cut(outcome), actor.address, actor.via, cut(call.subject))
+        record(replace(act, queue=call.queue, jobs=jobs))
+
+    try:
+        with acting(actor):
+            yield
+    # Whatever ends it, also a caller that has gone: the act may be done all the same.
+    except BaseException as error:
+        write(f"{type(error).__name__}: {error}")
+        raise
+    write(DONE)

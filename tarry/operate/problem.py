@@ -1,0 +1,52 @@
+"""What is wrong with a request, whoever sent it."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from tarry import errors
+from tarry.model.checks.refusals import NotPossible
+
+_AT = re.compile(r" - at `(?:key in )?\$\.?(?P<field>[^`]*)`$")
+_UNKNOWN_FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`")
+_MISSING_FIELD = re.compile(r"missing required field `(?P<field>[^`]*)`")
+
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a text that is no JSON, or is nested too deeply, raises."""
+
+
+class RequestError(errors.TarryError):
+    """The request itself is wrong, whatever the store holds.
+
+    field: which part of it; None: no single one.
+    """
+
+    def __init__(self, message: str, field: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.field, self.status = field, status
+
+
+@contextlib.contextmanager
+def checking(field: str) -> Iterator[None]:
+    """Makes a ValueError of the block the error of a request whose `field` is wrong."""
+    try:
+        yield
+    except (errors.TarryError, NotPossible):
+        raise
+    except ValueError as error:
+        raise RequestError(f"{field}: {error}", field, 422) from None
+
+
+def wrong_value(error: Exception, where: str) -> RequestError:
+    """The answer to a value of another shape than the method takes. where: "body", "query" or "path"."""
+    text = str(error)
+    if not isinstance(error, msgspec.ValidationError):
+        return RequestError(f"the {where} is no JSON: {text}", where)
+    at = _AT.search(text)
+    named = _UNKNOWN_FIELD.search(text) or _MISSING_FIELD.search(text)
+    within = "" if at is None else at["field"]
+    field = ".".join(filter(None, (within, named["field"] if named else ""))) or where
+    said = text[: at.start()] if at else text
+    return RequestError(f"{where}: {field}: {said[:1].lower()}{said[1:]}", field, 422)
