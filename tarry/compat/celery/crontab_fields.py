@@ -1,6 +1,7 @@
 """The five fields of a crontab as Celery reads them: texts, numbers and lists become sets of numbers."""
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -11,7 +12,7 @@ Field = str | int | Iterable[int]
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MOST = 1000
-"""Characters of a field."""
+"""Characters, or numbers, of a field."""
 
 
 class ParseException(ValueError):
@@ -33,12 +34,19 @@ class FieldRange(Struct, frozen=True):
         elif isinstance(given, str):
             numbers = self._parse_text(given)
         elif isinstance(given, Iterable):
-            numbers = set(given)
+            numbers = self._take(given)
         else:
             raise TypeError(f"crontab({self.name}={given!r}): a number, a text or a list of numbers")
         if not numbers or not all(isinstance(one, int) and self.low <= one <= self.high for one in numbers):
             raise ParseException(f"crontab({self.name}={shorten(given)}): numbers from {self.low} to {self.high}")
         return numbers
+
+    def _take(self, given: Iterable[int]) -> set[int]:
+        # It may have no end.
+        taken = list(islice(given, _MOST + 1))
+        if len(taken) > _MOST:
+            raise ParseException(f"crontab({self.name}={shorten(given)}): {_MOST} numbers at most")
+        return set(taken)
 
     def _parse_text(self, text: str) -> set[int]:
         try:

@@ -1,8 +1,9 @@
 """Schedules beside those of the real Celery: the same times, the same values, or an error that says what to do."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count, repeat
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -11,6 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tarry.compat.celery import Celery, CeleryNotSupported
+from tarry.compat.celery.crontab_fields import ParseException
 from tarry.compat.celery.differences import CeleryDifference, forget_warnings
 from tarry.compat.celery.schedules import as_cron, crontab, schedule, solar
 from tarry.model.duration import SECOND
@@ -183,3 +185,24 @@ def test_what_there_is_not_is_told() -> None:
         solar("sunset", 1, 2)
     with pytest.warns(CeleryDifference, match="relative"):
         schedule(60, relative=True)
+
+
+class _Endless:
+    """Numbers that never end. taken: how many were asked for."""
+
+    def __init__(self, numbers: Iterator[Any]) -> None:
+        self.taken, self._numbers = 0, numbers
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in self._numbers:
+            self.taken += 1
+            yield number
+
+
+@pytest.mark.parametrize("field", ["minute", "hour", "day_of_week", "day_of_month", "month_of_year"])
+@pytest.mark.parametrize("numbers", [lambda: count(1), lambda: repeat(1), lambda: repeat("x")])
+def test_of_a_field_with_endless_numbers_only_a_bounded_part_is_read(field: str, numbers: Any) -> None:
+    endless = _Endless(numbers())
+    with pytest.raises(ParseException, match=field):
+        crontab(**{field: endless})
+    assert endless.taken < 2000
