@@ -25,7 +25,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.model import attempts
+from tarry.model import attempts, moving
 from tarry.model import change as counted_as
 from tarry.model.change import Change, with_bounded_note
 from tarry.model.checks import refusals
@@ -249,10 +249,10 @@ def postpone(job: Job, by: Job, now: int) -> Change:
     """Makes a waiting job due when a later enqueue with the same key is, if that is later. Its call stays the same."""
     refusals.refuse_unless_waiting(job)
     # A postponement only delays. If others have changed these times since, it is computed anew from theirs.
-    seen, due = (job.due, job.expires), max(job.due, by.due)
-    # A job that never expires must not begin to.
-    expires = by.expires if job.expires and by.expires > job.expires else None
-    return _change(job, initial_state(due, now), now, due=due, note=job.note, expires=expires, seen_times=seen)
+    was = moving.before_parking(job)
+    seen, due = (job.due, job.expires), max(was.due, by.due)
+    expires = by.expires if 0 < job.expires < by.expires else None  # one that never expires must not begin to
+    return _change(job, initial_state(due, now), now, due=due, note=was.note, expires=expires, seen_times=seen)
 
 
 def give_back(job: Job, now: int, *, delay: int = 0, priority: int | None = None) -> Change:

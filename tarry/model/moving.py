@@ -34,13 +34,30 @@ def is_parked(job: Job) -> bool:
 
 def restore(job: Job) -> Change:
     """Makes a parked job what it was before."""
-    was = msgspec.msgpack.decode(base64.b64decode(job.note[len(_MARK) : -2]), type=Job)
+    was = before_parking(job)
     return _change(job, was.state, was.due, was, note=was.note)
 
 
+def before_parking(job: Job) -> Job:
+    """What a parked job was, but for its body and attempts; the job itself, if it is not parked."""
+    if not is_parked(job):
+        return job
+    return msgspec.msgpack.decode(base64.b64decode(job.note[len(_MARK) : -2]), type=Job)
+
+
 def forget(job: Job) -> Change:
-    """Deletes a parked job from its old store."""
+    """Deletes a parked job from its old store, if nobody has given it another time."""
+    return Change(job.id, job.state, job.epoch, None, seen_times=_times(job))
+
+
+def discard_copy(job: Job) -> Change:
+    """Deletes a copy, whatever has become of it: the job stays where it was."""
     return Change(job.id, job.state, job.epoch, None)
+
+
+def _times(job: Job) -> tuple[int, int]:
+    # Whoever only gives it another time changes neither its state nor its epoch.
+    return job.due, job.expires
 
 
 def _change(job: Job, to: State, due: int, like: Job, *, note: bytes) -> Change:
@@ -56,4 +73,5 @@ def _change(job: Job, to: State, due: int, like: Job, *, note: bytes) -> Change:
         like.keep_until,
         note,
         key_held_until=like.key_held_until if like.key is not None else None,
+        seen_times=_times(job),
     )

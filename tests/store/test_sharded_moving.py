@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tarry.errors import StoreBusy, StoreError
 from tarry.model import lifecycle, moving
+from tarry.model.change import Change
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import HELD, Job, State
 from tarry.model.limit import Limit
@@ -222,6 +223,44 @@ def test_what_changes_at_the_last_moment_stays_as_it_was_changed() -> None:
     assert Mover(store, "ann").run().moved == 0
     (left,) = everywhere(store.stores)
     assert (left.state, source.find(Query())) == (State.CANCELLED, [left])
+
+
+LATER = NOW + 5 * HOUR
+GIVEN_TIMES: dict[str, Callable[[Job], Change]] = {
+    "moved": lambda job: lifecycle.move(job, NOW, due=LATER),
+    "postponed": lambda job: lifecycle.postpone(job, replace(job, due=LATER), NOW),
+}
+
+
+@pytest.mark.parametrize("given", GIVEN_TIMES)
+@pytest.mark.parametrize("at", ["before it is parked", "the old place", "the new place"])
+@pytest.mark.parametrize("due", [NOW, NOW + HOUR])
+def test_a_time_that_is_given_at_the_last_moment_counts(given: str, at: str, due: int) -> None:
+    class Racing(MemoryStore):
+        """Somebody gives a job another time while its copy is put here, or before it is parked here."""
+
+        def insert(self, jobs: Sequence[Job]) -> list[bytes]:
+            answer = super().insert(jobs)
+            if at != "before it is parked" and self is target:
+                place = source if at == "the old place" else target
+                assert all(place.apply([GIVEN_TIMES[given](job) for job in jobs], NOW))
+            return answer
+
+        def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
+            if at == "before it is parked" and self is source and changes:
+                super().apply([GIVEN_TIMES[given](job) for job in self.find(Query()) if job.due == due], now)
+            return super().apply(changes, now)
+
+    source, target = Racing(lambda: NOW, "a"), Racing(lambda: NOW, "b")
+    store = drained([source, target], 0)
+    source.insert(
+        [Job(store.new_id("mail"), "mail", b"[1]", due=due, state_since=NOW, state=lifecycle.initial_state(due, NOW))]
+    )
+    Mover(store, "ann").run()
+    (left,) = everywhere(store.stores)
+    assert (left.state, left.due, left.body) == (State.SCHEDULED, LATER, b"[1]")
+    Mover(store, "ann").run()
+    assert [one.due for one in everywhere(store.stores)] == [LATER]
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

@@ -92,13 +92,16 @@ class Mover:
             return
         copied: set[bytes] = set()
         for other in others:
-            olds = self._store.shards[other].ask(lambda store: store.get([job.id for job in parked]))
-            found = [job for job in olds if job is not None]
+            stored = self._store.shards[other].ask(lambda store: store.get([job.id for job in parked]))
+            found = [job for job in stored if job is not None]
             # A job that is not parked elsewhere can be claimed there, so the parked one here must go. Where both are
             # parked, the one here, where it belongs, stays.
             copied |= {job.id for job in found if not moving.is_parked(job)}
-            self._apply(other, [moving.forget(job) for job in found if moving.is_parked(job)])
-        self._apply(number, [moving.forget(job) if job.id in copied else moving.restore(job) for job in parked])
+            olds = [job for job in found if moving.is_parked(job)]
+            gone = self._apply(other, [moving.forget(job) for job in olds])
+            # One that changed at the last moment stays there.
+            copied |= {job.id for job, is_gone in zip(olds, gone, strict=True) if not is_gone}
+        self._apply(number, [moving.discard_copy(job) if job.id in copied else moving.restore(job) for job in parked])
 
     def _move(self, number: int, page: Sequence[Job], moved: MoveReport) -> None:
         moved.seen += len(page)
@@ -130,7 +133,7 @@ class Mover:
         moved.held += len(stayed)
         left = self._apply(number, [moving.forget(job) for job in came])
         # A job that changed at the old place at the last moment stays there, and its copy goes.
-        ends = [moving.restore(job) if gone else moving.forget(job) for job, gone in zip(came, left, strict=True)]
+        ends = [moving.restore(job) if gone else moving.discard_copy(job) for job, gone in zip(came, left, strict=True)]
         self._apply(target, ends)
         moved.moved += sum(left)
 
