@@ -28,14 +28,13 @@ _MOST_JOBS = 20
 """Ids of jobs that an act of a command names."""
 
 ACTS: Mapping[str, Mapping[str, str]] = {
-    "jobs": {"retry": "retry_job", "cancel": "cancel_job", "delete": "delete_job", "kill": "kill_job"},
+    "jobs": {"kill": "kill_job"},
     "flows": {
         "retry": "retry_flow",
         "cancel": "cancel_flow",
         "approve": "decide_approval",
         "signal": "send_signal",
     },
-    "queues": {"pause": "pause_queue", "resume": "resume_queue", "purge": "purge_queue"},
     "tasks": {"add": "add_task", "edit": "edit_task", "remove": "remove_task"},
     "endpoints": {
         "pause": "pause_endpoint",
@@ -96,12 +95,17 @@ def _origin(act: Act) -> str:
     return " ".join(part for part in (act.address, f"({act.via})" if act.via else "") if part)
 
 
+def method_of(args: argparse.Namespace) -> "Method | None":
+    """The method that the command calls; None: it is not made of one."""
+    found: Method | None = getattr(args, "methods", {}).get(getattr(args, "action", ""))
+    return found
+
+
 def act_name(args: argparse.Namespace) -> str:
     """What the command is called in the log of acts; empty: it changes nothing that is kept there."""
     if getattr(args, "dry_run", False):
         return ""
-    if "methods" in args:
-        method: Method = args.methods[args.action]
+    if (method := method_of(args)) is not None:
         return method.name if method.is_audited else ""
     return ACTS.get(args.command, {}).get(getattr(args, "action", "") or "", "")
 

@@ -23,7 +23,7 @@ COMMAND_MODULES = {
     "tarry.cli.top.command": ("top",),
     "tarry.cli.worker": ("worker",),
     "tarry.cli.enqueue": ("enqueue",),
-    "tarry.cli.jobs": ("jobs",),
+    "tarry.cli.operate.jobs": ("jobs",),
     "tarry.cli.flows.command": ("flows",),
     "tarry.cli.operate.queues": ("queues",),
     "tarry.cli.top.stats": ("stats",),
@@ -125,10 +125,10 @@ def _run(args: argparse.Namespace) -> int:
     if args.command not in AUDITED:
         return _call(args, creates=args.command in CREATING)
     # Only here: the log of acts takes time to import.
-    from tarry.cli.audit import act_name, record  # noqa: PLC0415
+    from tarry.cli.audit import act_name, method_of, record  # noqa: PLC0415
     from tarry.client.audit.acting import acting, command_actor  # noqa: PLC0415
 
-    if not act_name(args) or "methods" in args:
+    if not act_name(args) or method_of(args) is not None:
         # What is made of methods makes its entries by itself.
         return _call(args, creates=bool(act_name(args)))
     try:

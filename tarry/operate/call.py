@@ -14,6 +14,7 @@ from tarry.metrics.store_look import KEPT_FOR, StoreLook
 from tarry.model.job import Job
 from tarry.operate.access import Caller, Scope
 from tarry.operate.method import Method
+from tarry.store import ids
 from tarry.tasks.options import IDEMPOTENCY
 
 _OF_A_JOB = ("/v1/jobs/{id}", "/v1/flows/{id}")
@@ -99,8 +100,7 @@ def audited(
         return
 
     def write(outcome: str) -> None:
-        id = path.get("id", "")
-        jobs = (cut(id),) if method.route.startswith(_OF_A_JOB) and id else ()
+        jobs = _jobs_of(path["id"]) if method.route.startswith(_OF_A_JOB) else ()
         act = Act(0, actor.name, method.name, cut(outcome), actor.address, actor.via, cut(call.subject))
         record(replace(act, queue=call.queue, jobs=jobs))
 
@@ -112,3 +112,9 @@ def audited(
         write(f"{type(error).__name__}: {error}")
         raise
     write(DONE)
+
+
+def _jobs_of(id: str) -> tuple[str, ...]:
+    with contextlib.suppress(ValueError):
+        return (ids.text(ids.parse(id)),)
+    return ()

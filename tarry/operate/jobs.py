@@ -35,6 +35,8 @@ from tarry.store.newest_jobs import newest_jobs
 from tarry.store.shared.partial_result import reachable_part
 from tarry.tasks.options import Name, Options
 
+_ERRORS = (errors.JobNotFound, lifecycle.NotPossible)
+
 
 class JobPath(Struct):
     """The job of a path."""
@@ -130,7 +132,11 @@ class WhyAnswer(Struct, frozen=True):
     """What matters most first; at least one."""
 
 
-@method("GET /v1/jobs", Scope.READ)
+def _exists(call: MethodCall, path: JobPath, body: object = None) -> None:
+    fetch_job(call, path)
+
+
+@method("GET /v1/jobs", Scope.READ, command="jobs list")
 def list_jobs(call: MethodCall, query: JobsQuery) -> JobPage:
     """Lists jobs, page by page, the oldest first or the newest."""
     if query.queue is not None:
@@ -148,7 +154,7 @@ def list_jobs(call: MethodCall, query: JobsQuery) -> JobPage:
     return JobPage(seen, following, str(found.away) if found.away else None, found.examined)
 
 
-@method("GET /v1/jobs/{id}", Scope.READ, errors=(errors.JobNotFound,))
+@method("GET /v1/jobs/{id}", Scope.READ, errors=(errors.JobNotFound,), command="jobs show")
 def show_job(call: MethodCall, path: JobPath) -> JobAnswer:
     """Shows a job, with its arguments, how its last attempt ended, and what it printed."""
     job = fetch_job(call, path)
@@ -158,7 +164,7 @@ def show_job(call: MethodCall, path: JobPath) -> JobAnswer:
     return JobAnswer(**{name: getattr(detail, name) for name in detail.__struct_fields__}, deliveries=records)
 
 
-@method("GET /v1/jobs/{id}/why", Scope.READ, errors=(errors.JobNotFound,))
+@method("GET /v1/jobs/{id}/why", Scope.READ, errors=(errors.JobNotFound,), command="jobs why")
 def explain_job(call: MethodCall, path: JobPath) -> WhyAnswer:
     """Tells why a job does not run: what holds it back, until when, and which jobs have the place that it needs."""
     job, client, app = fetch_job(call, path), call.client, call.app
@@ -167,7 +173,7 @@ def explain_job(call: MethodCall, path: JobPath) -> WhyAnswer:
     return WhyAnswer(ids.text(job.id), job.state, [_allowed(call, reason) for reason in reasons])
 
 
-@method("POST /v1/jobs/{id}/cancel", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
+@method("POST /v1/jobs/{id}/cancel", Scope.OPERATE, errors=_ERRORS, command="jobs cancel", check=_exists)
 def cancel_job(call: MethodCall, path: JobPath, body: CancelRequest) -> CancelAnswer:
     """Cancels a job, and tells whether it was ever sent.
 
@@ -186,14 +192,14 @@ def cancel_job(call: MethodCall, path: JobPath, body: CancelRequest) -> CancelAn
     return CancelAnswer(name, is_cancelled, None, state)
 
 
-@method("POST /v1/jobs/{id}/retry", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
+@method("POST /v1/jobs/{id}/retry", Scope.OPERATE, errors=_ERRORS, command="jobs retry", check=_exists)
 def retry_job(call: MethodCall, path: JobPath) -> JobRecord:
     """Makes a job ready now; one that has ended gets all its attempts again."""
     job = fetch_job(call, path)
     return _changed(call, path, call.client.retry(job.id), "is not made ready")
 
 
-@method("POST /v1/jobs/{id}/move", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
+@method("POST /v1/jobs/{id}/move", Scope.OPERATE, errors=_ERRORS, command="jobs move", check=_exists)
 def move_job(call: MethodCall, path: JobPath, body: MoveRequest) -> JobRecord:
     """Gives a waiting job another time, queue or priority."""
     client, job = call.client, fetch_job(call, path)
@@ -207,7 +213,7 @@ def move_job(call: MethodCall, path: JobPath, body: MoveRequest) -> JobRecord:
     return _changed(call, path, is_moved, "is not moved")
 
 
-@method("DELETE /v1/jobs/{id}", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
+@method("DELETE /v1/jobs/{id}", Scope.OPERATE, errors=_ERRORS, command="jobs delete", check=_exists)
 def delete_job(call: MethodCall, path: JobPath) -> None:
     """Deletes a job that does not run."""
     job = fetch_job(call, path)

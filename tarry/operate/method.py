@@ -11,8 +11,10 @@ acts and the remote client's call come from it.
 may block: it runs in a thread of the service. An `async def` runs on the event loop and must not block: `call.run`.
 """
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -142,17 +144,34 @@ def method(
 
 def convert_values(values: dict[str, Any], kind: Any, where: str) -> Any:
     """Values that are text, as this Struct; RequestError."""
+    found = {name: _as_number(value) if name in _in_seconds(kind) else value for name, value in values.items()}
     try:
         # Not strict: all values of a path, a query or a command are text.
-        return msgspec.convert(values, kind, strict=False)
+        return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
         raise wrong_value(error, where) from None
 
 
+@lru_cache(maxsize=256)
+def _in_seconds(kind: Any) -> frozenset[str]:
+    """The fields that take seconds or a text: msgspec would leave a number a text there."""
+    types = {field.encode_name: {_plain(one) for one in get_args(field.type)} for field in msgspec.structs.fields(kind)}
+    return frozenset(name for name, some in types.items() if {float, str} <= some)
+
+
+def _as_number(value: Any) -> Any:
+    with contextlib.suppress(ValueError, TypeError):
+        return float(value)
+    return value
+
+
 def is_list(kind: Any) -> bool:
     """Whether a field of this type takes several values."""
-    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    return get_origin(plain) is list
+    return get_origin(_plain(kind)) is list
+
+
+def _plain(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _gather(query: list[tuple[str, str]], kind: Any) -> dict[str, Any]:

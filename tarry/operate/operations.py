@@ -89,7 +89,8 @@ def _queue(operation: Operation) -> str:
 
 def _describe(filter: JobFilter) -> str:
     found = {name: getattr(filter, name) for name in filter.__struct_fields__}
-    return " ".join(f"{name}={value}" for name, value in found.items() if value not in (None, ()))
+    texts = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in found.items()}
+    return " ".join(f"{name}={value}" for name, value in texts.items() if value not in (None, ""))
 
 
 METHODS: tuple[Method, ...] = (list_operations, get_operation, start_operation, stop_operation)

@@ -113,8 +113,9 @@ def test_a_job_of_a_flow_says_so(project: Project) -> None:
     for action in ("retry", "cancel", "delete"):
         for job, what in ((waiting["id"], "it waits in a flow"), (flow, "it is a flow")):
             done = project.tarry("jobs", action, job)
-            assert (done.status, done.out.strip()) == (
-                1, f"{job} left as it is: {what}: see `tarry flows show {flow}`",
+            not_done = {"retry": "made ready", "cancel": "cancelled", "delete": "deleted"}[action]
+            assert (done.status, done.err.strip()) == (
+                1, f"tarry: {job}: the job is not {not_done}: {what}: see `tarry flows show {flow}`",
             )  # fmt: skip
     assert project.refused("flows", "show", waiting["id"]) == (
         f"{waiting['id']} is a job of a flow: tarry flows show {flow}"

@@ -177,11 +177,9 @@ def test_a_cancel_says_whether_it_was_sent(project: Project, server: Server) -> 
     project.serve()
     sent = project.enqueue("hook", "{}")
     until(lambda: server.seen)
-    assert project.facts("jobs", "cancel", sent)[sent] == {
-        "cancelled": True,
-        "sent": True,
-        "said": "it had been sent already: maybe delivered",
-    }
+    assert project.facts("jobs", "cancel", sent) == [
+        {"id": sent, "cancelled": True, "sent": True, "detail": "it had been sent already: maybe delivered"}
+    ]
     assert "it had been sent already" in project.said("jobs", "show", sent)
     assert project.tarry("jobs", "cancel", sent).out == (
         f"{sent} left as it is: it is cancelled already: maybe delivered\n"

@@ -176,7 +176,7 @@ def test_retry_cancel_and_delete_by_id(project: Project, mixed: list[str]) -> No
     assert project.job(dead).attempt == 1, "of the one that failed, not one that will never come"
     assert project.said("jobs", "retry", dead, scheduled) == f"{dead} made ready\n{scheduled} made ready"
     assert project.said("jobs", "cancel", ready) == f"{ready} cancelled"
-    assert project.facts("jobs", "delete", done) == {done: True}
+    assert project.facts("jobs", "delete", done) == []
     assert states(project) == {dead: "ready", ready: "cancelled", scheduled: "ready"}
     assert project.job(dead).attempt == 1
 
@@ -186,18 +186,24 @@ def test_what_cannot_be_changed_is_left_and_told(project: Project) -> None:
     run_one(project, running)
     for action in ("retry", "delete"):
         ran = project.tarry("jobs", action, running)
-        assert (ran.status, ran.out) == (1, f"{running} left as it is: running\n")
+        assert (ran.status, ran.out) == (1, "")
+        done = {"retry": "made ready", "delete": "deleted"}[action]
+        assert ran.err == f"tarry: {running}: the job is not {done}: it is running\n"
     ran = project.tarry("jobs", "cancel", running, "--json")
-    assert (ran.status, msgspec.json.decode(ran.out)) == (0, {running: True})
-    ran = project.tarry("jobs", "cancel", running)
-    assert (ran.status, ran.out) == (1, f"{running} left as it is: cancelled\n")
+    answer = {"id": running, "cancelled": True, "sent": None, "detail": ""}
+    assert (ran.status, msgspec.json.decode(ran.out)) == (0, [answer])
+    waiting = project.enqueue("app.add", "1")
+    ran = project.tarry("jobs", "cancel", running, waiting)
+    said = f"{running} left as it is: it is cancelled already\n{waiting} cancelled\n"
+    assert (ran.status, ran.out) == (1, said)
 
 
 @pytest.mark.parametrize("action", ["show", "retry", "cancel", "delete"])
 def test_a_job_that_is_not_there(project: Project, mixed: list[str], action: str) -> None:
     assert project.refused("jobs", action, mixed[3], NOBODY).startswith(f"no job {NOBODY}: ")
     assert states(project)[mixed[3]] == "scheduled"
-    assert "no-id" in project.refused("jobs", action, "no-id")
+    told = project.tarry("jobs", action, "no-id")
+    assert (told.status, "no-id" in told.err) == (1 if action == "show" else 2, True)
 
 
 @pytest.mark.parametrize("action", ["retry", "cancel", "delete"])
@@ -228,7 +234,8 @@ def test_many_are_not_changed_without_a_yes_where_nobody_can_be_asked(project: P
 def test_many_are_changed_page_by_page(project: Project) -> None:
     project.put("app.add", 1, times=2500)
     (kept,) = project.put("app.greet", "Ann")
-    assert project.facts("jobs", "cancel", "--task", "app.add", "--yes") == {"matched": 2500, "changed": 2500}
+    record = project.facts("jobs", "cancel", "--task", "app.add", "--yes")
+    assert (record["state"], record["matched"], record["changed"]) == ("done", 2500, 2500)
     said = project.said("jobs", "retry", "--task", "app.add", "--state", "cancelled", "--yes")
     assert said == "2,500 of 2,500 jobs made ready"
     assert project.said("jobs", "delete", "--task", "app.add", "--yes") == "2,500 of 2,500 jobs deleted"
@@ -237,7 +244,8 @@ def test_many_are_changed_page_by_page(project: Project) -> None:
 
 def test_no_match_is_told_in_both_ways(project: Project) -> None:
     assert project.said("jobs", "cancel", "--state", "dead") == "No job matches."
-    assert project.facts("jobs", "cancel", "--state", "dead") == {"matched": 0, "changed": 0}
+    record = project.facts("jobs", "cancel", "--state", "dead")
+    assert (record["matched"], record["changed"]) == (0, 0)
 
 
 def test_only_those_for_long_in_their_state(project: Project) -> None:
@@ -247,7 +255,7 @@ def test_only_those_for_long_in_their_state(project: Project) -> None:
         with store.lend() as db:
             db.execute("UPDATE tarry_job SET since = since - ?", (HOUR,))
     (new,) = project.put("app.add", 2)
-    assert project.facts("jobs", "cancel", "--older", "30m", "--yes") == {"matched": 1, "changed": 1}
+    assert project.said("jobs", "cancel", "--older", "30m", "--yes") == "1 of 1 job cancelled"
     assert states(project) == {old: "cancelled", new: "ready"}
 
 
@@ -300,6 +308,33 @@ def test_since_narrows_to_what_came_to_its_state_after_it(project: Project) -> N
     assert project.misused("jobs", "retry", "--since", "soon").startswith(
         "--since 'soon' is no time: write it as in 2030"
     )
+
+
+def test_jobs_are_moved_by_id_and_by_filter(project: Project, mixed: list[str]) -> None:
+    _, _, ready, scheduled = mixed
+    moved = project.facts("jobs", "move", ready, "--to-queue", "slow", "--to-priority", "-3", "--delay", "1h")
+    assert [(one["id"], one["queue"], one["priority"], one["state"]) for one in moved] == [
+        (ready, "slow", -3, "scheduled")
+    ]
+    assert project.said("jobs", "move", scheduled, "--delay", "0") == f"{scheduled} moved"
+    assert states(project)[scheduled] == "ready"
+    assert project.said("jobs", "move", "--queue", "slow", "--to-queue", "bulk", "--yes") == "1 of 1 job moved"
+    assert project.job(ready).queue == "bulk"
+    assert project.misused("jobs", "move", "--queue", "slow", "--delay", "1h").startswith("--delay and --at are for")
+
+
+def test_what_was_done_to_a_queues_jobs_is_in_its_part_of_the_log_of_acts(project: Project) -> None:
+    (id,) = project.put("app.greet", "Ann", queue="mail")
+    project.said("jobs", "cancel", id)
+    project.said("jobs", "delete", "--queue", "mail", "--yes")
+    project.said("queues", "pause", "mail", "default")
+    acts = [(one["act"], one["subject"]) for one in project.facts("audit", "--queue", "mail")]
+    assert acts == [
+        ("pause_queue", "mail"),
+        ("start_operation", "delete queue=mail"),
+        ("cancel_job", id),
+    ]
+    assert [one["act"] for one in project.facts("audit", "--job", id.replace("-", ""))] == ["cancel_job"]
 
 
 def test_cancel_by_key(project: Project) -> None:

@@ -1,6 +1,7 @@
 """Commands made of methods: `tarry limits set NAME --limit 5`. Each subject says how its answers look on a terminal."""
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,19 +11,20 @@ from msgspec import Struct
 from msgspec.structs import FieldInfo
 
 from tarry.cli.audit import write_acts
-from tarry.cli.operate.background import NotConfirmed, ask, finish
+from tarry.cli.operate.background import ask, finish
 from tarry.cli.printing import print_json
 from tarry.client.audit.acting import command_actor
 from tarry.client.audit.log import DONE, Act
 from tarry.client.operations.operation import Operation, OperationRecord
 from tarry.errors import TarryError, UsageError
+from tarry.model.checks.refusals import NotPossible
 from tarry.operate.access import Anyone
 from tarry.operate.call import MethodCall, audited
 from tarry.operate.field_docs import field_docs
 from tarry.operate.method import Method, convert_values, is_list
 from tarry.operate.problem import RequestError
 from tarry.process.loading import Setup
-from tarry.terminal import say
+from tarry.terminal import harmless, say
 
 Handler = Callable[..., Any]
 _MISUSE = (400, 422)
@@ -47,8 +49,12 @@ class Subject(Struct, frozen=True):
     needs_app: bool = False
     own: Mapping[str, Callable[[argparse.Namespace], int]] = {}
     """Actions that show more than one method answers."""
-    arguments: Callable[[argparse.ArgumentParser], None] | None = None
-    """Adds the options of those."""
+    is_done: Callable[[Any], bool] = lambda answer: True
+    """Whether an answer says that it was done."""
+
+    def option(self, field: str) -> str:
+        """How the field is written as an option."""
+        return "--" + self.options.get(field, field).replace("_", "-")
 
 
 class CommandUser(Anyone):
@@ -60,11 +66,11 @@ class CommandUser(Anyone):
 class CommandCall(MethodCall):
     """A command, while its method runs."""
 
-    __slots__ = ("name", "options", "setup", "yes")
+    __slots__ = ("look_of", "name", "setup", "yes")
 
     def __init__(self, setup: Setup, method: Method, subject: Subject, name: str, yes: bool = False) -> None:
         super().__init__(setup.app if subject.needs_app else setup.home, CommandUser(), method.scope, name)
-        self.setup, self.options, self.name, self.yes = setup, subject.options, name, yes
+        self.setup, self.look_of, self.name, self.yes = setup, subject, name, yes
 
     def sync_tasks(self) -> None:
         """See `MethodCall`. While the store is away, the tasks of the app and the settings are known all the same."""
@@ -81,61 +87,71 @@ class CommandCall(MethodCall):
 
     def option(self, field: str) -> str:
         """See `MethodCall`."""
-        return "--" + self.options.get(field, field).replace("_", "-")
+        return self.look_of.option(field)
 
 
-def add_methods(name: str, subject: Subject, commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Adds the command of a subject to the parser."""
+def add_methods(
+    name: str, subject: Subject, commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
+) -> argparse.ArgumentParser:
+    """Adds the command of a subject to the parser, and returns its parser."""
     parser = commands.add_parser(name, help=subject.help, description=subject.description or None)
     methods = {method.command.partition(" ")[2]: method for method in subject.methods if method.command}
-    parser.add_argument("action", nargs="?", choices=(*methods, *(subject.own.keys() - methods)), default="list")
+    parser.add_argument("action", nargs="?", choices=tuple(dict.fromkeys((*subject.own, *methods))), default="list")
     parser.add_argument("names", nargs="*", metavar="NAME", help=subject.names)
-    for field, kind in {one.name: (one, kind) for method in methods.values() for one, kind in _fields(method)}.values():
-        option = subject.options.get(field.name, field.name).replace("_", "-")
-        parser.add_argument(f"--{option}", dest=field.name, help=partial(_describe, field, kind), **_shape(field))  # type: ignore[arg-type]
+    derived = [method for action, method in methods.items() if action not in subject.own]
+    for field, kind in {one.name: (one, kind) for method in derived for one, kind in _fields(method)}.values():
+        option = subject.option(field.name)
+        parser.add_argument(option, dest=_dest(option), help=partial(_describe, field, kind), **_shape(field))  # type: ignore[arg-type]
     if any(method.answer is OperationRecord for method in methods.values()):
         parser.add_argument("--yes", action="store_true", help="do not ask")
-    if subject.arguments is not None:
-        subject.arguments(parser)
-    parser.set_defaults(run=partial(run_method, name, subject, methods), methods=methods)
+    parser.set_defaults(run=partial(run_method, name, subject), methods=methods)
+    return parser
 
 
-def run_method(name: str, subject: Subject, methods: Mapping[str, Method], args: argparse.Namespace) -> int:
-    """Calls the method of the action, for each name; status 0 once done, 1 if the user did not say yes."""
+def run_method(name: str, subject: Subject, args: argparse.Namespace) -> int:
+    """Calls the method of the action, for each name. Status 0 once done; 1 if one was not, or the user did not say
+    yes."""
     if args.action in subject.own:
         return subject.own[args.action](args)
-    method, setup = methods[args.action], Setup.of(args)
+    method: Method = args.methods[args.action]
     has_names = "path" in method.parts
     if args.names and not has_names:
         raise UsageError(f"{args.action} takes no names; `tarry {name}` shows them all")
     if has_names and not args.names:
         raise UsageError(f"{args.action} which {name.removesuffix('s')}? tarry {name} {args.action} {subject.names}")
-    calls = [CommandCall(setup, method, subject, one, getattr(args, "yes", False)) for one in args.names or [""]]
-    try:
-        answers = _answers(setup, method, calls, _options(method, calls[0], args))
-    except NotConfirmed:
-        return 1
+    setup, yes = Setup.of(args), getattr(args, "yes", False)
+    calls = [CommandCall(setup, method, subject, one, yes) for one in args.names or [""]]
+    done = call_all(setup, method, calls, _options(method, subject, args))
+    answers = list(done.values())
     if method.answer is None and subject.show is not None:
         answers = [_shown(subject.show, call) for call in calls]
     if args.json:
         print_json([one for one in answers if one is not None] if has_names else answers[0])
     elif has_names:
-        subject.printers[args.action](calls[0], args.names, answers)
+        subject.printers[args.action](calls[0], list(done), answers)
     else:
         subject.printers[args.action](calls[0], answers[0])
-    return 0
+    return 0 if len(done) == len(calls) and all(map(subject.is_done, answers)) else 1
 
 
-def _answers(setup: Setup, method: Method, calls: Sequence[CommandCall], options: dict[str, Any]) -> list[Any]:
-    """What the method answers to each call; the errors of commands. The log of acts has what became of each."""
+def call_all(setup: Setup, method: Method, calls: Sequence[CommandCall], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the method answers to each call, by name; the errors of commands. What cannot be done to one is told on
+    stderr, and the others go on. The log of acts has what became of each."""
     acts: list[Act] = []
+    answers: dict[str, Any] = {}
     try:
-        parts = [_path(method, call.name) | options for call in calls]
+        parts = [{**_path(method, call.name), **options} for call in calls]
         if method.check is not None and len(calls) > 1:
             # All that are named have to be there before the first is changed.
             for call, each in zip(calls, parts, strict=True):
                 _call(method, method.check, call, each, lambda act: None if act.outcome == DONE else acts.append(act))
-        return [_call(method, method.handler, call, each, acts.append) for call, each in zip(calls, parts, strict=True)]
+        for call, each in zip(calls, parts, strict=True):
+            try:
+                answers[call.name] = _call(method, method.handler, call, each, acts.append)
+            except (RequestError, NotPossible) as error:
+                if getattr(error, "status", 409) != 409:
+                    raise
+                say(f"tarry: {call.name}: {harmless(str(error))}", file=sys.stderr)
     except RequestError as error:
         if error.status not in _MISUSE:
             raise TarryError(str(error)) from None
@@ -144,6 +160,7 @@ def _answers(setup: Setup, method: Method, calls: Sequence[CommandCall], options
         raise UsageError(str(error)) from None
     finally:
         write_acts(setup, acts)
+    return answers
 
 
 def _call(
@@ -169,21 +186,30 @@ def _path(method: Method, name: str) -> dict[str, Any]:
     return {"path": convert_values({field.name: name}, method.parts["path"], "path")}
 
 
-def _options(method: Method, call: CommandCall, args: argparse.Namespace) -> dict[str, Any]:
+def _options(method: Method, subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
     """The values of `query` and `body` that options gave; UsageError."""
     taken = {field.name for field, _ in _fields(method)}
-    for field in {one.name for other in args.methods.values() for one, _ in _fields(other)} - taken:
-        if getattr(args, field) is not None:
-            raise UsageError(f"{args.action} takes no {call.option(field)}")
-    found = {}
-    for part in ("query", "body"):
-        if kind := method.parts.get(part):
-            given = {one.name: getattr(args, one.name) for one in msgspec.structs.fields(kind)}
-            try:
-                found[part] = convert_values({k: v for k, v in given.items() if v is not None}, kind, part)
-            except RequestError as error:
-                raise UsageError(str(error).replace(f"{part}: {error.field}", call.option(error.field or ""))) from None
-    return found
+    for action, other in args.methods.items():
+        for field, _ in _fields(other) if action not in subject.own else ():
+            option = subject.option(field.name)
+            if field.name not in taken and getattr(args, _dest(option)) is not None:
+                raise UsageError(f"{args.action} takes no {option}")
+    return {
+        part: _values(method.parts[part], part, subject, args) for part in ("query", "body") if part in method.parts
+    }
+
+
+def _values(kind: type, part: str, subject: Subject, args: argparse.Namespace) -> Any:
+    given = {one.name: getattr(args, _dest(subject.option(one.name))) for one in msgspec.structs.fields(kind)}
+    try:
+        return convert_values({name: value for name, value in given.items() if value is not None}, kind, part)
+    except RequestError as error:
+        option = subject.option(error.field or "")
+        raise UsageError(str(error).replace(f"{part}: {error.field}", option)) from None
+
+
+def _dest(option: str) -> str:
+    return option.strip("-").replace("-", "_")
 
 
 def _fields(method: Method) -> Iterator[tuple[FieldInfo, type]]:

@@ -150,7 +150,8 @@ def test_jobs_are_found_by_state_queue_key_and_age(app: App) -> None:
     assert found("state=scheduled&state=ready") == ["mail", "bad"]
     assert found("queue=default") == ["bad"]
     assert found("task=mail&key=k") == ["mail"]
-    assert found("older=1h") == []
+    assert found("older=1h") == found("older=3600") == []
+    assert found("created_since=3600") == ["mail", "bad"]
     for wrong, field in (
         ("state=gone", "state[0]"),
         ("older=x", "older"),

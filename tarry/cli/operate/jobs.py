@@ -1,61 +1,44 @@
-"""`tarry jobs`: look at jobs, and change them, one or many."""
+"""`tarry jobs`, in words: one job or many."""
 
 import argparse
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any
 
 from tarry.cli.host_requests import TIMEOUT, kill_jobs
 from tarry.cli.job_report import explain, show
 from tarry.cli.moment import parse_since
-from tarry.cli.printing import (
-    confirm,
-    format_ago,
-    partial_answer,
-    print_json,
-    print_result,
-    print_table,
-    progress_bar,
-)
+from tarry.cli.operate.background import NotConfirmed
+from tarry.cli.operate.command import CommandCall, Subject, add_methods, call_all, run_method
+from tarry.cli.printing import format_ago, partial_answer, print_json, print_result, print_table
 from tarry.cli.push.attempts import Attempts
-from tarry.client.bulk import change_jobs, find_pages
+from tarry.client.bulk import find_pages
 from tarry.client.client import Client
-from tarry.client.job_records import job_record
-from tarry.client.operations.operation import EVENTS
+from tarry.client.job_records import JobRecord, job_record
+from tarry.client.operations.operation import JobFilter, MoveTarget
 from tarry.errors import JobNotFound, UsageError
-from tarry.model import lifecycle
-from tarry.model.change import Change
 from tarry.model.duration import SECOND, microseconds
-from tarry.model.flow.rules import refusal
 from tarry.model.job import RELATIVE, Job, State
 from tarry.model.quantity import quantity
+from tarry.operate.jobs import METHODS, CancelAnswer
+from tarry.operate.method import convert_values
+from tarry.operate.operations import NewOperation, start_operation
 from tarry.process.loading import Setup
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.terminal import say
 
+JobAnswer = JobRecord | CancelAnswer | None
 LISTED = 50
-ACTIONS = ("list", "show", "why", "retry", "cancel", "delete", "kill")
 READING = ("list", "show", "why")
 NARROWING = "--queue --task --key --state --older --since"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the command to the parser."""
-    command = commands.add_parser(
-        "jobs",
-        help="list, show, explain, retry, cancel, delete or kill jobs",
-        description="""By id, or all that match --queue, --task, --key, --state, --older, --since. Changes of many ask
-        first. why tells what holds a job back. Without ids, show and why are for the first that match. cancel says, of
-        a job of an HTTP task, whether it was ever sent; with --task and --key it is for the job that holds the key.
-        kill ends the present attempt of a running job, whatever its task does, on any host, and waits until its master
-        has done so: the attempt counts as failed, and the job runs again if it has attempts left; with --outcome
-        cancelled it does not.""",
-    )
-    command.add_argument("action", nargs="?", choices=ACTIONS, default="list")
-    command.add_argument("ids", nargs="*", metavar="ID")
+    command = add_methods("jobs", SUBJECT, commands)
     command.add_argument("--queue")
     command.add_argument("--task")
     command.add_argument("--state", action="append", choices=[state.value for state in State], default=[])
@@ -72,22 +55,22 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     """Status 1 where nothing could be done."""
     _check(args)
+    if args.key and args.action == "cancel":
+        args.names = [ids.text(job.id) for job in _jobs_with_key(Setup.of(args).client, args)]
+    if args.names or args.action in SUBJECT.own:
+        return run_method("jobs", SUBJECT, args)
+    return _change_matching(args)
+
+
+def _run_own(args: argparse.Namespace) -> int:
     setup = Setup.of(args)
-    client = setup.client
     if args.action == "list":
         return _list(setup, args)
-    if args.action in ("show", "why"):
-        report = show if args.action == "show" else explain
-        return report(setup, _select(client, args), args.json)
     if args.action == "kill":
         # Ended one by one: all of them must exist before the first one is.
-        return kill_jobs(client, _get_jobs(client, _named(args)), args)
-    if args.action == "cancel":
-        # Only the HTTP tasks can say whether a job was ever sent.
-        setup.known_tasks()
-        if args.ids or args.key:
-            return _cancel(setup, args)
-    return _change_named(client, args) if args.ids else _change_matching(client, args)
+        return kill_jobs(setup.client, _get_jobs(setup.client, _named(args)), args)
+    report = show if args.action == "show" else explain
+    return report(setup, _select(setup.client, args), args.json)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -96,11 +79,11 @@ def _check(args: argparse.Namespace) -> None:
     narrowed = _narrows(args)
     if args.key and not args.task:
         raise UsageError("--key of which task? Keys are each task's own: add --task")
-    if args.ids and (narrowed or args.action == "list"):
+    if args.names and (narrowed or args.action == "list"):
         raise UsageError(f"give ids, or {NARROWING}, not both; `tarry jobs show ID` shows one job")
     if args.action != "kill" and (args.outcome or args.timeout is not None):
         raise UsageError(f"--outcome and --timeout are for `tarry jobs kill`, not for {args.action}")
-    if args.limit is not None and (args.ids or args.action not in READING):
+    if args.limit is not None and (args.names or args.action not in READING):
         raise UsageError(
             "--limit is for `tarry jobs list`, and for show and why without ids; else all that match count"
         )
@@ -175,7 +158,7 @@ def _first(client: Client, args: argparse.Namespace) -> list[Job]:
 
 def _select(client: Client, args: argparse.Namespace) -> list[Job]:
     """Those that are named, or the first that match; UsageError without either, JobNotFound."""
-    if args.ids or not _narrows(args):
+    if args.names or not _narrows(args):
         return _get_jobs(client, _named(args))
     if not (jobs := _first(client, args)):
         raise JobNotFound("no job matches; `tarry jobs list` shows what there is")
@@ -183,10 +166,10 @@ def _select(client: Client, args: argparse.Namespace) -> list[Job]:
 
 
 def _named(args: argparse.Namespace) -> list[str]:
-    if not args.ids:
+    if not args.names:
         or_match = ", or those that match: --state dead --since 1h" if args.action in READING else ""
         raise UsageError(f"which job? tarry jobs {args.action} ID{or_match}")
-    names: list[str] = args.ids
+    names: list[str] = args.names
     return names
 
 
@@ -198,30 +181,6 @@ def _get_jobs(client: Client, names: list[str]) -> list[Job]:
     return [job for job in found if job is not None]
 
 
-def _change_rule(action: str, client: Client) -> tuple[Callable[[Job, int], Change], str]:
-    match action:
-        case "retry":
-            return lifecycle.run_now, "made ready"
-        case "cancel":
-            return client.cancel_change, "cancelled"
-    return lambda job, now: lifecycle.forget(job), "deleted"
-
-
-def _change_named(client: Client, args: argparse.Namespace) -> int:
-    # All of them must exist before the first one is changed.
-    jobs = _get_jobs(client, args.ids)
-    act = {"retry": client.retry, "delete": client.forget}[args.action]
-    made = {ids.text(job.id): act(job.id) for job in jobs}
-    if args.json:
-        print_json(made)
-    else:
-        _, done = _change_rule(args.action, client)
-        for job in jobs:
-            name = ids.text(job.id)
-            say(f"{name} {done}" if made[name] else f"{name} left as it is: {refusal(job) or job.state}")
-    return 0 if all(made.values()) else 1
-
-
 def _jobs_with_key(client: Client, args: argparse.Namespace) -> list[Job]:
     """The unfinished jobs with the key; JobNotFound."""
     jobs = [job for page in _pages(client, args) for job in page if not job.state.finished]
@@ -230,43 +189,64 @@ def _jobs_with_key(client: Client, args: argparse.Namespace) -> list[Job]:
     return jobs
 
 
-def _cancel(setup: Setup, args: argparse.Namespace) -> int:
-    """Cancels one by one; for jobs of HTTP tasks it prints whether they were ever sent."""
-    client = setup.client
-    jobs = _get_jobs(client, args.ids) if args.ids else _jobs_with_key(client, args)
-    answers: dict[str, Any] = {}
-    for job in jobs:
-        task, name = client.tasks.get(job.task), ids.text(job.id)
-        if task is not None and task.runner is not None:
-            answers[name] = answer = setup.home.http.cancel(job.id)
-            done, reason = answer.cancelled, answer.said
-        else:
-            answers[name] = done = client.cancel(job.id)
-            reason = "" if done else refusal(job) or str(job.state)
-        if not args.json:
-            say(f"{name} {'cancelled' if done else 'left as it is'}{reason and f': {reason}'}")
-    if args.json:
-        print_json(answers)
-    return 0 if all(getattr(answer, "cancelled", answer) for answer in answers.values()) else 1
-
-
-def _change_matching(client: Client, args: argparse.Namespace) -> int:
-    # Without any filter, the action would change every job in the store.
-    if not args.since and _query(client, args) == Query(limit=LISTED):
+def _change_matching(args: argparse.Namespace) -> int:
+    """Changes all that match, as an operation."""
+    if not _narrows(args):
         raise UsageError(f"{args.action} which jobs? Give ids, or narrow with {NARROWING}")
-    # Counted first, since the question names the number.
-    total = sum(map(len, _pages(client, args)))
-    rule, done = _change_rule(args.action, client)
-    if not total:
-        print_result(args.json, {"matched": 0, "changed": 0}, "No job matches.")
-        return 0
-    match, them = ("matches", "it") if total == 1 else ("match", "them")
-    if not confirm(f"{quantity(total)} {match}; {args.action} {them}?", args.yes):
+    setup = Setup.of(args)
+    call = CommandCall(setup, start_operation, SUBJECT, args.action, args.yes)
+    try:
+        (record,) = call_all(setup, start_operation, [call], {"body": _operation(setup.client, args)}).values()
+    except NotConfirmed:
         return 1
-    pages = progress_bar(_pages(client, args), -(-total // 1000), "page")
-    made = sum(change_jobs(client, page, rule, EVENTS[args.action]) for page in pages)
-    if args.action == "cancel":
-        # Workers must hear of the cancelled jobs that they run.
-        client.store.wake_for_recall()
-    print_result(args.json, {"matched": total, "changed": made}, f"{made:,} of {quantity(total)} {done}")
+    said = (
+        f"{record.changed:,} of {quantity(record.matched)} {DONE[args.action]}" if record.matched else "No job matches."
+    )
+    print_result(args.json, record, said)
     return 0
+
+
+def _operation(client: Client, args: argparse.Namespace) -> NewOperation:
+    if args.delay is not None or args.at is not None:
+        raise UsageError("--delay and --at are for jobs that are named by their ids")
+    # The times of jobs are by the store's clock.
+    passed = time.time() - parse_since(args.since) if args.since else None
+    since = None if passed is None else max(0, client.clock.now() / SECOND - passed)
+    older = None if args.older is None else _duration("--older", args.older) / SECOND
+    states = tuple(State(state) for state in args.state)
+    chosen = JobFilter(args.queue, args.task, args.key, states, older, since)
+    to = {"queue": args.to_queue, "priority": args.to_priority}
+    target = convert_values({name: value for name, value in to.items() if value is not None}, MoveTarget, "target")
+    return NewOperation(args.action, chosen, target, reason=args.reason or "")
+
+
+def _print_each(
+    _: CommandCall, names: Sequence[str], found: Sequence[JobRecord | CancelAnswer | None], done: str
+) -> None:
+    for name, one in zip(names, found, strict=True):
+        what, detail = done, ""
+        if isinstance(one, CancelAnswer):
+            what, detail = done if one.cancelled else "left as it is", one.detail and f": {one.detail}"
+        say(f"{name} {what}{detail}")
+
+
+def _is_done(answer: JobAnswer) -> bool:
+    return not isinstance(answer, CancelAnswer) or answer.cancelled
+
+
+DONE = {"retry": "made ready", "cancel": "cancelled", "delete": "deleted", "move": "moved"}
+SUBJECT = Subject(
+    METHODS,
+    {action: partial(_print_each, done=done) for action, done in DONE.items()},
+    "list, show, explain, retry, cancel, delete, move or kill jobs",
+    """By id, or all that match --queue, --task, --key, --state, --older, --since. Changes of many ask first. why tells
+    what holds a job back. Without ids, show and why are for the first that match. cancel says, of a job of an HTTP
+    task, whether it was ever sent; with --task and --key it is for the job that holds the key. move gives waiting jobs
+    another time, queue or priority. kill ends the present attempt of a running job, whatever its task does, on any
+    host, and waits until its master has done so: the attempt counts as failed, and the job runs again if it has
+    attempts left; with --outcome cancelled it does not.""",
+    {"queue": "to-queue", "priority": "to-priority"},
+    names="ID",
+    own=dict.fromkeys(("list", "show", "why", "kill"), _run_own),
+    is_done=_is_done,
+)
