@@ -58,7 +58,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "ways in for other programs",
         f"files kinds {_BELOW} worker keeper embedded push app metrics operate server_settings",
     ),
-    "remote": ("a client of the HTTP API", "errors model config store tasks"),
+    "remote": ("a client of the HTTP API", "errors model config store tasks operate"),
     "instrument": ("what observers add to an app", f"{_BELOW} worker app metrics"),
     "web": ("apps within web applications: their lifespan, progress as events", f"{_BELOW} embedded app"),
     # Not even by way of the app: a master must be able to live without a store and without anybody's code.

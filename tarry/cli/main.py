@@ -31,6 +31,7 @@ COMMAND_MODULES = {
     "tarry.cli.push.endpoints": ("endpoints",),
     "tarry.cli.operate.limits": ("limits",),
     "tarry.cli.operate.schedules": ("schedules",),
+    "tarry.cli.operate.operations": ("operations",),
     "tarry.cli.shards": ("shards",),
     "tarry.cli.check": ("check",),
     "tarry.cli.store.command": ("store",),
@@ -47,8 +48,8 @@ COMMAND_MODULES = {
 }
 """The commands of each module."""
 AUDITED = frozenset({
-    "jobs", "flows", "queues", "limits", "schedules", "tasks", "endpoints", "hosts", "tokens", "passwords", "shards",
-    "import", "store",
+    "jobs", "flows", "queues", "limits", "schedules", "operations", "tasks", "endpoints", "hosts", "tokens",
+    "passwords", "shards", "import", "store",
 })  # fmt: skip
 """Commands that may change what others see; `tarry.cli.audit` has their actions."""
 

@@ -51,7 +51,7 @@ def list_limits(call: MethodCall) -> LimitList:
     return LimitList([record for record in _records(call) if call.allows(_queue(record.limit))])
 
 
-@method("GET /v1/limits/{limit}", Scope.READ)
+@method("GET /v1/limits/{limit}", Scope.READ, command="limits show")
 def get_limit(call: MethodCall, path: LimitPath) -> LimitRecord:
     """Shows a limit: `queue:NAME`, `task:NAME`, or `each:NAME` for each key of a task."""
     _check(call, path)

@@ -40,14 +40,14 @@ class OperationList(Struct, frozen=True):
     operations: list[OperationRecord]
 
 
-@method("GET /v1/operations", Scope.READ)
+@method("GET /v1/operations", Scope.READ, command="operations list")
 def list_operations(call: MethodCall) -> OperationList:
     """Lists the operations that are under way, and those that ended in the last week."""
     found = (operation for operation, _ in reversed(registry.read_all(call.client.store)))
     return OperationList([OperationRecord.of(one) for one in found if call.allows(_queue(one))])
 
 
-@method("GET /v1/operations/{id}", Scope.READ, errors=(OperationNotFound,))
+@method("GET /v1/operations/{id}", Scope.READ, errors=(OperationNotFound,), command="operations show")
 def get_operation(call: MethodCall, path: OperationPath) -> OperationRecord:
     """Shows how far an operation has come."""
     return OperationRecord.of(_known(call, path.id))
@@ -59,14 +59,20 @@ def start_operation(call: MethodCall, body: NewOperation) -> OperationRecord:
 
     If the server dies, another one goes on. Jobs that were enqueued more than five minutes later are left out."""
     wanted = Operation("", body.act, body.filter, body.target, body.dry_run, body.reason, call.caller.name)
-    call.subject = f"{body.act} {_describe(body.filter)}"
+    call.subject = f"{body.act} {describe_filter(body.filter)}"
     call.check(_queue(wanted))
     if body.target.queue is not None:
         call.check(body.target.queue)
     return OperationRecord.of(call.submit(wanted))
 
 
-@method("DELETE /v1/operations/{id}", Scope.OPERATE, status=200, errors=(OperationNotFound,))
+@method(
+    "DELETE /v1/operations/{id}",
+    Scope.OPERATE,
+    status=200,
+    errors=(OperationNotFound,),
+    command="operations stop",
+)
 def stop_operation(call: MethodCall, path: OperationPath) -> OperationRecord:
     """Stops an operation after its present page of jobs. What it has changed stays changed."""
     _known(call, path.id)
@@ -87,7 +93,8 @@ def _queue(operation: Operation) -> str:
     return operation.filter.queue or EVERY_QUEUE
 
 
-def _describe(filter: JobFilter) -> str:
+def describe_filter(filter: JobFilter) -> str:
+    """The filter in words: `queue=mail states=dead`."""
     found = {name: getattr(filter, name) for name in filter.__struct_fields__}
     texts = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in found.items()}
     return " ".join(f"{name}={value}" for name, value in texts.items() if value not in (None, ""))

@@ -14,6 +14,7 @@ from tarry.errors import ArgumentError, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.retry import Retry
 from tarry.remote.job import RemoteJob
+from tarry.remote.methods import RemoteMethods
 from tarry.remote.problems import ServerProblem, error_of, error_of_answer
 from tarry.tasks.arguments import json_values
 from tarry.tasks.arguments.errors import CAUSES
@@ -76,6 +77,11 @@ class RemoteClient:
     def get(self, id: str) -> RemoteJob:
         """The handle of a job; ValueError if this is not an id."""
         return RemoteJob(self, str(uuid.UUID(id)))
+
+    @property
+    def methods(self) -> RemoteMethods:
+        """What people may do, by name as in the HTTP API: `client.methods.set_limit(limit="queue:mail", at_once=5)`."""
+        return RemoteMethods(self.call)
 
     def put(self, body: Any, name: str) -> list[PutResult]:
         """Puts one job, or a list of them. name: of the request: sent again with it, each job is stored once."""

@@ -337,3 +337,23 @@ def test_another_program_answers(scripted: tuple[type[Scripted], str], status: i
     handler.script.append(lambda it, body: it.answer(b"<html>", status))
     with Client(url) as client, pytest.raises(kind, match=f"answered {status}, and not as tarry does"):
         client.enqueue("add", 1)
+
+
+def test_methods_of_operators_are_called_by_name(app: App, client: Client) -> None:
+    job = client.enqueue("add", 1)
+    assert client.methods.list_queues().queues[0].queue == "default"
+    assert client.methods.pause_queue(queue="default").paused is True
+    assert client.methods.set_limit(limit="queue:default", at_once=5).at_once == 5
+    assert client.methods.reset_limit(limit="queue:default") is None
+    assert client.methods.set_bound(queue="a/b", max_waiting=2).max_waiting == 2
+    assert [one.id for one in client.methods.list_jobs(state=["ready"], limit=5).jobs] == [job.id]
+    assert client.methods.move_job(id=job.id, queue="mail").queue == "mail"
+    assert client.methods.cancel_job(id=job.id, reason="no").cancelled
+    with pytest.raises(JobNotFound):
+        client.methods.show_job(id="0" * 32)
+    with pytest.raises(TypeError, match="pause_queue takes no paused"):
+        client.methods.pause_queue(queue="default", paused=True)
+    with pytest.raises(TypeError, match="pause_queue needs queue"):
+        client.methods.pause_queue()
+    with pytest.raises(AttributeError, match="no method fly"):
+        client.methods.fly()

@@ -34,8 +34,8 @@ def _describe(one: LimitRecord) -> str:
 
 SUBJECT = Subject(
     METHODS,
-    {"list": _print_list, "set": _print, "reset": _print},
-    "list, set or reset how many jobs run at once, and start in a period",
+    {"list": _print_list, "show": _print, "set": _print, "reset": _print},
+    "list, show, set or reset how many jobs run at once, and start in a period",
     options={"at_once": "limit"},
     names="queue:NAME, task:NAME, or each:NAME",
     show=get_limit,

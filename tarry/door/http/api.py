@@ -29,7 +29,7 @@ from tarry.door.http.methods import (
     signals,
     tasks,
 )
-from tarry.operate import jobs, limits, operations, queues, schedules
+from tarry.operate import catalog
 from tarry.operate.method import JSON, Method
 
 
@@ -58,20 +58,16 @@ def _page() -> str:
 
 METHODS: tuple[Method, ...] = (
     *puts.METHODS,
-    *jobs.METHODS,
+    *catalog.METHODS,
     *results.METHODS,
     *claims.METHODS,
     *flows.METHODS,
     *signals.METHODS,
-    *queues.METHODS,
     *tasks.METHODS,
     *endpoints.METHODS,
-    *schedules.METHODS,
-    *limits.METHODS,
     *hosts.METHODS,
     *host_requests.METHODS,
     *connections.METHODS,
-    *operations.METHODS,
     *audit.METHODS,
     *events.METHODS,
     *history.METHODS,
