@@ -253,7 +253,7 @@ def test_only_those_for_long_in_their_state(project: Project) -> None:
     with project.store() as store:
         assert isinstance(store, SqliteStore)
         with store.lend() as db:
-            db.execute("UPDATE tarry_job SET since = since - ?", (HOUR,))
+            db.execute("UPDATE tarry_job SET state_since = state_since - ?", (HOUR,))
     (new,) = project.put("app.add", 2)
     assert project.said("jobs", "cancel", "--older", "30m", "--yes") == "1 of 1 job cancelled"
     assert states(project) == {old: "cancelled", new: "ready"}

@@ -9,7 +9,6 @@ from msgspec.structs import astuple
 from tarry.model.job import WAITING, Job, State
 from tarry.model.lifecycle import held_when_claimed, holds_key
 from tarry.store.mysql.schema import TABLES
-from tarry.store.mysql.sql import COLUMN_OF as MYSQL_COLUMN_OF
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.shared.columns import CLAIMED, COLUMN_OF, FIELDS, claimed_jobs, stored_job, stored_values
 from tarry.store.sqlite.store import SqliteStore
@@ -33,18 +32,18 @@ def test_postgres(new_postgres_url: str) -> None:
             "SELECT column_name::text FROM information_schema.columns WHERE table_name = 'job' AND table_schema = $1"
         )
         found = {name for (name,) in store._rows(statement, (store._schema,))}
-    assert found == HERE | {"aside"}
+    assert found == HERE | {"out_of_order"}
 
 
 def test_mysql() -> None:
     """Who runs a job is in a table of its own."""
-    found = {column.split()[0] for column in TABLES["job"].split(",")}
-    assert found == set(MYSQL_COLUMN_OF.values()) - {"owner"} | {"settings"}
+    found = {column.split()[0].strip("`") for column in TABLES["job"].split(",")}
+    assert found == HERE - {"owner"} | {"settings"}
 
 
 def test_a_row_is_a_job_and_back() -> None:
-    id, task, body, queue, rank, *rest = stored_values(JOB)
-    row = (id, task, body, queue, -rank, *rest[:5], "", *rest[5:])
+    id, task, body, queue, claim_order, *rest = stored_values(JOB)
+    row = (id, task, body, queue, -claim_order, *rest[:5], "", *rest[5:])
     assert len(row) == len(FIELDS)
     assert stored_job(row) == JOB
 

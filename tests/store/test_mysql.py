@@ -380,7 +380,7 @@ def test_nobody_waits_for_changes_of_other_jobs(new_mariadb_url: str, client: An
 def test_a_claim_passes_by_what_others_have_locked(store: MysqlStore, client: Any) -> None:
     """Jobs that a transaction of the program's own has locked, or not committed, hold up nobody."""
     jobs = put(store, 10)
-    asked(client, "SELECT * FROM tarry_ready ORDER BY queue, late, grade, due, id LIMIT 4 FOR UPDATE")
+    asked(client, "SELECT * FROM tarry_ready ORDER BY queue, late, claim_order, due, id LIMIT 4 FOR UPDATE")
     jobs.sort(key=lambda job: job.id)
     start = time.monotonic()
     assert {*ids(taken(store))} == {*ids(jobs[4:])}
@@ -441,7 +441,8 @@ def consistent(client: Any) -> None:
     """Every job is in the one place that its row says."""
     client.rollback()
     for table in ("ready", "laned"):
-        place = "p.queue = j.queue AND p.late = (j.since > j.due) AND p.grade = j.grade AND p.due = j.due"
+        place = "p.queue = j.queue AND p.late = (j.state_since > j.due) AND p.claim_order = j.claim_order"
+        place += " AND p.due = j.due"
         rows = asked(client, f"SELECT {place} FROM tarry_{table} p LEFT JOIN tarry_job j ON j.id = p.id")
         assert {right for (right,) in rows} <= {1}
     counts = dict(asked(client, "SELECT state, COUNT(*) FROM tarry_job GROUP BY state"))
@@ -452,9 +453,11 @@ def consistent(client: Any) -> None:
         rows = asked(client, f"SELECT j.state FROM tarry_{place} p LEFT JOIN tarry_job j ON j.id = p.id")
         assert {state for (state,) in rows} <= {*states}
         assert len(rows) == sum(counts.get(state, 0) for state in states)
-    keys = asked(client, "SELECT k.holds, j.holds FROM tarry_key k LEFT JOIN tarry_job j ON j.id = k.id")
+    keys = asked(
+        client, "SELECT k.key_held_until, j.key_held_until FROM tarry_key k LEFT JOIN tarry_job j ON j.id = k.id"
+    )
     assert all(holds == there for holds, there in keys)
-    assert len(keys) == asked(client, "SELECT COUNT(*) FROM tarry_job WHERE holds > 0")[0][0]
+    assert len(keys) == asked(client, "SELECT COUNT(*) FROM tarry_job WHERE key_held_until > 0")[0][0]
 
 
 @pytest.mark.timeout(300)

@@ -350,7 +350,8 @@ def test_what_is_gone_costs_a_claim_nothing(mortal_postgres: PostgresServer, sto
     where the first found the first job. So in both lines."""
     store.insert([one() for _ in range(5000)])
     hour_ago = "(extract(epoch FROM now()) * 1000000)::bigint - 3600000000"
-    old = f"""UPDATE tarry.job j SET aside = false, due = o.n + {hour_ago}, since = o.n + {hour_ago} + {late}
+    old = f"""UPDATE tarry.job j
+        SET out_of_order = false, due = o.n + {hour_ago}, state_since = o.n + {hour_ago} + {late}
         FROM (SELECT id, row_number() OVER (ORDER BY id) AS n FROM tarry.job) AS o WHERE o.id = j.id"""
     with (
         psycopg.connect(mortal_postgres.url) as snapshot,
@@ -423,7 +424,7 @@ def test_what_took_long_to_store_is_set_aside(store: PostgresStore, monkeypatch:
     new = job(store)
     store.insert([new])
     with store._pool.lend_one() as link:
-        assert link.rows("SELECT aside FROM tarry.job") == [(True,)]
+        assert link.rows("SELECT out_of_order FROM tarry.job") == [(True,)]
     assert [claimed.id for claimed in store.claim(WANTS, 1, "ann", LEASE, store.time())] == [new.id]
 
 

@@ -29,13 +29,13 @@ BLOCKED = CODE[State.BLOCKED]
 _DUE = f"GREATEST({{now}}, IF(due < {RELATIVE}, {{now}} + due, due))"
 # As `rules.release`. The server sets columns from left to right, and each expression sees those that are set: so the
 # time comes last.
-_RELEASE = f"""UPDATE tarry_job FORCE INDEX (PRIMARY) SET since = {{now}},
+_RELEASE = f"""UPDATE tarry_job FORCE INDEX (PRIMARY) SET state_since = {{now}},
     expires = IF(expires > 0 AND expires < {RELATIVE}, {_DUE} + expires, expires),
     state = IF({_DUE} > {{now}}, 0, 1), lane = IF(lane IS NULL AND EXISTS (SELECT 1 FROM tarry_limit
         WHERE name IN (CONCAT('task:', task), CONCAT('each:', task))), '', lane), due = {_DUE}
     WHERE id IN ({{ids}}) AND state = {BLOCKED}"""
 # As `rules.wake`.
-_WAKE = """UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, due = LEAST(due, {now}), since = {now}
+_WAKE = """UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, due = LEAST(due, {now}), state_since = {now}
     WHERE id IN ({ids})"""
 _ASLEEP = "SELECT id, epoch FROM tarry_job FORCE INDEX (PRIMARY) WHERE id IN ({}) AND state = 0 FOR UPDATE"
 _IS_BLOCKED = f"SELECT 1 FROM tarry_job FORCE INDEX (PRIMARY) WHERE id = ?1 AND state = {BLOCKED} FOR UPDATE"
@@ -68,7 +68,7 @@ class MysqlFlowTables(SqlFlowTables):
         for part in chunks(ids):
             if idle := [bytes(id) for (id,) in self.rows(_IDLE.format(id_list(part)))]:
                 table = id_table(idle)
-                lose_keys = f"{sql.LOSE_KEYS.format(table)} AND j.job_key IS NOT NULL"
+                lose_keys = f"{sql.LOSE_KEYS.format(table)} AND j.key IS NOT NULL"
                 self.run(sql.LEAVE_FINISHED.format(table), lose_keys, sql.FORGET.format(table))
 
     def wake(self, rows: Sequence[Row], now: int) -> int:
@@ -85,11 +85,13 @@ class MysqlFlowTables(SqlFlowTables):
     def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:
         if self.rows(_IS_BLOCKED, (flow,)):
             ends = (
-                f"state = {CODE[state]}, note = {note_literal(note, state)}, since = {now}, until = {HELD}, holds = 0"
+                f"state = {CODE[state]}, note = {note_literal(note, state)}, state_since = {now}, keep_until = {HELD},"
+                " key_held_until = 0"
             )
             self.run(
-                f"{sql.LOSE_KEYS.format(id_table((flow,)))} AND j.job_key IS NOT NULL",
-                f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET {ends}, since = {now}, holds = 0 WHERE id = {raw(flow)}",
+                f"{sql.LOSE_KEYS.format(id_table((flow,)))} AND j.key IS NOT NULL",
+                f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET {ends}, state_since = {now}, key_held_until = 0"
+                f" WHERE id = {raw(flow)}",
                 sql.COME_FINISHED.format(id_list((flow,))),
             )
 

@@ -13,7 +13,7 @@ from tarry.store.mysql.link.connection import StatementResult
 from tarry.store.mysql.sql import bind, chunks, id_list, id_table
 from tarry.store.shared.state_codes import CODE
 
-SQL = FlowSql(tables="tarry_", upsert=" ON DUPLICATE KEY UPDATE {1}", new="VALUES({})")
+SQL = FlowSql(tables="tarry_", upsert=" ON DUPLICATE KEY UPDATE {1}", new="VALUES({})", column="`{}`")
 _BLOCKED = f"""SELECT id, due, lane IS NULL FROM tarry_job FORCE INDEX (PRIMARY)
     WHERE id IN ({{}}) AND state = {CODE[State.BLOCKED]}"""
 _FEW = 10

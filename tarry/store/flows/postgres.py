@@ -43,7 +43,7 @@ _GROW = f"""UPDATE {{s}}.flow SET size = size + ?2
     WHERE id = {_ID.format("?1")} AND phase <> {Phase.ENDED:d} AND size + ?2 <= {MAX_NODES} RETURNING size - ?2"""
 _RELEASE = "SELECT {s}.release_v1(?1, ?2, ?3, ?4)"
 _WAKE = "SELECT {s}.wake_waiting_v1(?1, ?2, ?3)"
-_END_ROOT = f"""UPDATE {{s}}.job SET state = $2, note = $3, since = $4, until = {HELD}, holds = 0
+_END_ROOT = f"""UPDATE {{s}}.job SET state = $2, note = $3, state_since = $4, keep_until = {HELD}, key_held_until = 0
     WHERE id = {_ID.format("$1")} AND state = {BLOCKED}"""
 # One statement for all rows: a large flow may have very many gates, and an exchange may be about very many flows.
 _FLUSH = f"""WITH kept AS (INSERT INTO {{s}}.gate (flow, first, count, waits, next)

@@ -195,7 +195,7 @@ class SqlFlows(StoreFlows):
         return woken, more
 
     def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
-        where = "name = ?1 AND topic = ?2 AND n > ?3"
+        where = f"name = ?1 AND {self._sql.column.format('key')} = ?2 AND n > ?3"
         statement = f"SELECT n, id, value, until FROM {self._sql.tables}signal WHERE {where} ORDER BY n"
         return [signal_row(name, key, row) for row in self._rows(statement, (name, key, max(0, after)))]
 
@@ -203,13 +203,13 @@ class SqlFlows(StoreFlows):
         later, values = "", list[Any]()
         if after is not None:
             values = [after.name, after.name, after.key, after.name, after.key, after.job]
-            later = f"""AND (a.name > ?3 OR a.name = ?4 AND a.topic > ?5
-                OR a.name = ?6 AND a.topic = ?7 AND a.job > {self._sql.given(8)})"""
-        statement = f"""SELECT a.name, a.topic, {self._sql.bytes_of.format("a.job")}, a.epoch, a.seen
+            later = f"""AND (a.name > ?3 OR a.name = ?4 AND a.key > ?5
+                OR a.name = ?6 AND a.key = ?7 AND a.job > {self._sql.given(8)})"""
+        statement = f"""SELECT a.name, a.key, {self._sql.bytes_of.format("a.job")}, a.epoch, a.seen
             FROM {self._sql.tables}awaiting a WHERE a.name >= ?1 AND a.name < ?2 {later} AND EXISTS (
                 SELECT 1 FROM {self._sql.tables}job j
                 WHERE j.id = a.job AND j.state = {CODE[State.SCHEDULED]} AND j.epoch = a.epoch)
-            ORDER BY a.name, a.topic, a.job LIMIT {max(0, limit)}"""
+            ORDER BY a.name, a.key, a.job LIMIT {max(0, limit)}"""
         return [awaiting_row(row) for row in self._rows(statement, (prefix, prefix_end(prefix), *values))]
 
 

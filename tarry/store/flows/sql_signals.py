@@ -13,7 +13,7 @@ from tarry.model.flow.signal import MOST_KEPT, Awaited, Awaiting, Signal
 from tarry.store.flows import flows
 from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, upserting
 
-_ADDRESS = ("name", "topic", "n")
+_ADDRESS = ("name", "key", "n")
 LAST_KEPT = 366 * DAY
 """How long after its last signal the last number of an address is kept."""
 WAKING = -1
@@ -29,10 +29,12 @@ class SqlSignals:
     def __init__(self, tables: SqlFlowTables) -> None:
         self._tables, self._sql = tables, tables.sql
         self._signals, self._awaiting = f"{self._sql.tables}signal", f"{self._sql.tables}awaiting"
+        self._key = self._sql.column.format("key")
+        self._of_address = f"name = ?1 AND {self._key} = ?2"
 
     def send(self, signal: Signal, now: int) -> tuple[int, bool]:
         """How many jobs it woke, and whether there may be more; (0, False) if the address has this id already."""
-        where = "name = ?1 AND topic = ?2"
+        where = self._of_address
         last = self._lock(signal.name, signal.key, signal.until + LAST_KEPT)
         address = signal.name, signal.key
         known = f"SELECT n FROM {self._signals} WHERE {where} AND n > 0 AND id = ?3"
@@ -49,7 +51,7 @@ class SqlSignals:
     def wake_more(self, name: str, key: str, now: int) -> tuple[int, bool]:
         """The next piece, as `send`."""
         self._lock(name, key, 0)
-        where = "name = ?1 AND topic = ?2 AND n = ?3"
+        where = f"{self._of_address} AND n = ?3"
         address = name, key, WAKING
         found = self._tables.rows(f"SELECT id, newest FROM {self._signals} WHERE {where}", address)
         if not found:
@@ -63,7 +65,7 @@ class SqlSignals:
     def _wake_some(self, name: str, key: str, last: bytes, number: int, now: int) -> tuple[int, bool]:
         """Wakes some jobs behind the last one that do not know the signal of this number, and notes how far it came."""
         job, most = self._sql.bytes_of.format("job"), flows.WOKEN_AT_ONCE
-        where = f"name = ?1 AND topic = ?2 AND job > {self._sql.given(3)} AND seen < ?4"
+        where = f"{self._of_address} AND job > {self._sql.given(3)} AND seen < ?4"
         statement = f"SELECT {job}, epoch FROM {self._awaiting} WHERE {where} ORDER BY job LIMIT {most}"
         rows = [(bytes(job), epoch) for job, epoch in self._tables.rows(statement, (name, key, last, number))]
         if more := len(rows) == most:
@@ -82,22 +84,22 @@ class SqlSignals:
             self.forget([(change.id, change.epoch)])
             self._tables.wake([(change.id, change.epoch)], change.state_since)
         else:
-            write = upserting(self._sql, "awaiting", ("job",), ("name", "topic", "epoch", "seen"))
+            write = upserting(self._sql, "awaiting", ("job",), ("name", "key", "epoch", "seen"))
             self._tables.each(write, [(change.id, awaits.name, awaits.key, change.epoch, awaits.after)])
 
     def _is_there(self, awaits: Awaited) -> bool:
         """Whether the task would find a signal. Not the last number tells: its signal may have been deleted since, and
         a job that was woken for it would find nothing and wait anew, without end."""
-        later = f"SELECT 1 FROM {self._signals} WHERE name = ?1 AND topic = ?2 AND n > ?3 LIMIT 1"
+        later = f"SELECT 1 FROM {self._signals} WHERE {self._of_address} AND n > ?3 LIMIT 1"
         return bool(self._tables.rows(later, (awaits.name, awaits.key, max(0, awaits.after))))
 
     def _lock(self, name: str, key: str, until: int) -> int:
         """Locks an address; the number of its last signal."""
-        columns = "name, topic, n, id, value, until, newest"
-        made = f"INSERT INTO {self._signals} ({columns}) VALUES (?1, ?2, 0, ?3, ?4, ?5, 0)"
+        address = f"name, {self._key}, n"
+        made = f"INSERT INTO {self._signals} ({address}, id, value, until, newest) VALUES (?1, ?2, 0, ?3, ?4, ?5, 0)"
         later = f"until = {self._sql.greatest}({self._signals}.until, {self._sql.new.format('until')})"
-        self._tables.each(made + self._sql.upsert.format("name, topic, n", later), [(name, key, b"", b"", until)])
-        statement = f"SELECT newest FROM {self._signals} WHERE name = ?1 AND topic = ?2 AND n = 0{self._sql.lock}"
+        self._tables.each(made + self._sql.upsert.format(address, later), [(name, key, b"", b"", until)])
+        statement = f"SELECT newest FROM {self._signals} WHERE {self._of_address} AND n = 0{self._sql.lock}"
         ((last,),) = self._tables.rows(statement, (name, key))
         return int(last)
 
@@ -109,10 +111,11 @@ class SqlSignals:
     def drop_old(self, now: int, limit: int) -> bool:
         """Deletes signals whose time is over, at most `limit`; whether there may be more."""
         old = self._tables.rows(
-            f"SELECT name, topic, n FROM {self._signals} WHERE until > 0 AND until <= ?1 ORDER BY until LIMIT {limit}",
+            f"""SELECT name, {self._key}, n FROM {self._signals}
+            WHERE until > 0 AND until <= ?1 ORDER BY until LIMIT {limit}""",
             (now,),
         )
-        drop = f"DELETE FROM {self._signals} WHERE name = ?1 AND topic = ?2 AND n = ?3 AND until <= ?4"
+        drop = f"DELETE FROM {self._signals} WHERE {self._of_address} AND n = ?3 AND until <= ?4"
         if old:
             self._tables.each(drop, [(*place, now) for place in old])
         return len(old) == limit
@@ -139,7 +142,7 @@ def text(name: str | bytes) -> str:
 
 def next_waking(sql: FlowSql) -> str:
     """The statement for the address of a signal that has not woken all who wait."""
-    return f"SELECT name, topic FROM {sql.tables}signal WHERE until = 0 AND n = {WAKING} LIMIT 1"
+    return f"SELECT name, {sql.column.format('key')} FROM {sql.tables}signal WHERE until = 0 AND n = {WAKING} LIMIT 1"
 
 
 def signal_row(name: str, key: str, row: Row) -> Signal:

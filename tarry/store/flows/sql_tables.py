@@ -23,7 +23,6 @@ from tarry.store.shared.state_codes import CODE, state_of
 Row = tuple[Any, ...]
 LAST_INDEX = 2**32 - 1
 """No node of a flow has a greater index."""
-# `undoes` is `FlowRow.undo`, which is a reserved word in MySQL.
 FLOW_COLUMNS = (
     "phase",
     "at",
@@ -32,7 +31,7 @@ FLOW_COLUMNS = (
     "blocked",
     "failed",
     "ends",
-    "undoes",
+    "undo",
     "keep_done",
     "keep_dead",
     "note",
@@ -55,12 +54,15 @@ class FlowSql(Struct, frozen=True, kw_only=True):
     """Behind an INSERT: the columns of the key; what is set in a row that is there."""
     new: str = "excluded.{}"
     """The value that the INSERT has for a column."""
+    column: str = "{}"
+    """A column whose name may be a reserved word."""
     greatest: str = "greatest"
     """The function that gives the greatest of its values."""
 
     def select(self, where: str) -> str:
         """The rows of flows, as `flow_row` reads them."""
-        return f"SELECT {self.bytes_of.format('id')}, {', '.join(FLOW_COLUMNS)} FROM {self.tables}flow f WHERE {where}"
+        columns = ", ".join(map(self.column.format, FLOW_COLUMNS))
+        return f"SELECT {self.bytes_of.format('id')}, {columns} FROM {self.tables}flow f WHERE {where}"
 
     def gates(self, where: str) -> str:
         """The rows of gates, as `gate_row` reads them."""
@@ -75,6 +77,7 @@ class FlowSql(Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=100)
 def upserting(sql: FlowSql, table: str, keys: tuple[str, ...], columns: tuple[str, ...], ids: int = 1) -> str:
     """The statement that writes a row, whether it is there or not; its first `ids` values are ids."""
+    keys, columns = (tuple(map(sql.column.format, names)) for names in (keys, columns))
     places = [sql.given(place) if place <= ids else f"?{place}" for place in range(1, len(keys) + len(columns) + 1)]
     sets = ", ".join(f"{column} = {sql.new.format(column)}" for column in columns)
     into = f"INSERT INTO {sql.tables}{table} ({', '.join(keys + columns)}) VALUES ({', '.join(places)})"
@@ -158,7 +161,8 @@ class SqlFlowTables(ABC):
         return {flow.id: flow for flow in map(flow_row, found)}
 
     def save(self, flows: Iterable[FlowRow]) -> None:
-        sets = ", ".join(f"{column} = ?{place}" for place, column in enumerate(FLOW_COLUMNS, 2))
+        columns = map(self.sql.column.format, FLOW_COLUMNS)
+        sets = ", ".join(f"{column} = ?{place}" for place, column in enumerate(columns, 2))
         self.each(
             f"UPDATE {self.sql.tables}flow SET {sets} WHERE id = {self.sql.given(1)}", list(map(flow_values, flows))
         )

@@ -33,13 +33,13 @@ _LANE = """lane = iif(lane IS NULL AND EXISTS (
     SELECT 1 FROM tarry_limit WHERE name IN ('task:' || task, 'each:' || task)), '', lane)"""
 _DUE = f"max(?3, iif(due < {RELATIVE}, ?3 + due, due))"
 # As `rules.release`.
-_RELEASE = f"""UPDATE tarry_job SET state = iif({_DUE} > ?3, 0, 1), since = ?3, due = {_DUE},
+_RELEASE = f"""UPDATE tarry_job SET state = iif({_DUE} > ?3, 0, 1), state_since = ?3, due = {_DUE},
     expires = iif(expires > 0 AND expires < {RELATIVE}, {_DUE} + expires, expires), {_LANE}
-    WHERE id >= ?1 AND id < ?2 AND state = {CODE[State.BLOCKED]} RETURNING id, state, queue, rank, task, lane"""
+    WHERE id >= ?1 AND id < ?2 AND state = {CODE[State.BLOCKED]} RETURNING id, state, queue, claim_order, task, lane"""
 # As `rules.wake`.
-_WAKE = """UPDATE tarry_job SET state = 1, due = min(due, ?3), since = ?3 WHERE id = ?1 AND epoch = ?2 AND state = 0
-    RETURNING id, state, queue, rank, task, lane"""
-_END_ROOT = f"""UPDATE tarry_job SET state = ?2, note = ?3, since = ?4, until = {HELD}, holds = 0
+_WAKE = """UPDATE tarry_job SET state = 1, due = min(due, ?3), state_since = ?3
+    WHERE id = ?1 AND epoch = ?2 AND state = 0 RETURNING id, state, queue, claim_order, task, lane"""
+_END_ROOT = f"""UPDATE tarry_job SET state = ?2, note = ?3, state_since = ?4, keep_until = {HELD}, key_held_until = 0
     WHERE id = ?1 AND state = {CODE[State.BLOCKED]}"""
 _NOTHING: tuple[Settled, Sequence[bytes]] = Settled(), ()
 _DELETE = f"DELETE FROM tarry_job WHERE id = ?1 AND (state >= 3 OR state = {CODE[State.BLOCKED]})"
@@ -83,7 +83,7 @@ class SqliteFlowTables(SqlFlowTables):
         rows = self.rows(statement, values)
         self.released += [bytes(id) for id, *_ in rows]
         laned = [place for _, state, *place in rows if state == 1 and place[-1] is not None]
-        OpenLanes(self._db).add((queue, band(-rank), task, lane) for queue, rank, task, lane in laned)
+        OpenLanes(self._db).add((queue, band(-claim_order), task, lane) for queue, claim_order, task, lane in laned)
         return len(rows)
 
     def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:

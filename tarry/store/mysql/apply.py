@@ -35,7 +35,7 @@ from tarry.store.shared.state_codes import CODE, state_of
 
 RUNNING = State.RUNNING
 WAITING = frozenset({State.READY, State.SCHEDULED})
-_SET = "grade,due,failures,losses,since,until,holds,state,epoch"
+_SET = "claim_order,due,failures,crashes,state_since,keep_until,key_held_until,state,epoch"
 
 
 class JobAsSeen(Struct):
@@ -44,18 +44,18 @@ class JobAsSeen(Struct):
     state: State
     epoch: int
     queue: bytes
-    grade: int
+    claim_order: int
     due: int
     expires: int
     task: bytes
     lane: bytes | None
-    holds: int
+    key_held_until: int
     key: bytes | None
     owner: bytes | None
 
 
 # The row of a running job needs no lock of its own: a transaction that changes it has the lock of the job.
-_LOOK = """j.id, j.state, j.epoch, j.queue, j.grade, j.due, j.expires, j.task, j.lane, j.holds, j.job_key,
+_LOOK = """j.id, j.state, j.epoch, j.queue, j.claim_order, j.due, j.expires, j.task, j.lane, j.key_held_until, j.key,
     (SELECT r.owner FROM tarry_running r WHERE r.id = j.id)"""
 
 
@@ -108,19 +108,20 @@ class Applying:
     def _may_hold(self, change: Change, key: bytes) -> bool:
         """Whether no other job holds the key. A holder whose time is over loses it here."""
         if key not in self._keys:
-            for id, holds in self._link.rows(f"SELECT id, holds FROM tarry_key WHERE digest = {raw(key)} FOR UPDATE"):
-                self._keys[key] = (id, holds)
-        holder, holds = self._keys.get(key, (change.id, 0))
+            look = f"SELECT id, key_held_until FROM tarry_key WHERE digest = {raw(key)} FOR UPDATE"
+            for id, until in self._link.rows(look):
+                self._keys[key] = (id, until)
+        holder, until = self._keys.get(key, (change.id, 0))
         if holder == change.id:
             return True
-        if holds > self._now:
+        if until > self._now:
             return False
         self._link.run(
-            f"UPDATE tarry_job SET holds = 0 WHERE id = {raw(holder)}",
+            f"UPDATE tarry_job SET key_held_until = 0 WHERE id = {raw(holder)}",
             f"DELETE FROM tarry_key WHERE digest = {raw(key)}",
         )
         if holder in self._seen:
-            self._seen[holder].holds = 0
+            self._seen[holder].key_held_until = 0
         del self._keys[key]
         return True
 
@@ -182,7 +183,7 @@ class Applying:
         for change in changes:
             if change.key_held_until and self._seen[change.id].key is not None:
                 values = f"({raw(_digest(self._seen[change.id]))},{raw(change.id)},{change.key_held_until})"
-                plan.add(f"{sql.KEYS}{values} ON DUPLICATE KEY UPDATE holds = VALUES(holds)")
+                plan.add(f"{sql.KEYS}{values} ON DUPLICATE KEY UPDATE key_held_until = VALUES(key_held_until)")
 
     def _note_key(self, change: Change) -> None:
         seen = self._seen[change.id]
@@ -214,8 +215,8 @@ class Applying:
         seen.due = seen.due if change.due is None else change.due
         seen.expires = seen.expires if change.expires is None else change.expires
         seen.queue = seen.queue if change.queue is None else change.queue.encode()
-        seen.grade = seen.grade if change.priority is None else -change.priority
-        seen.holds = seen.holds if change.key_held_until is None else change.key_held_until
+        seen.claim_order = seen.claim_order if change.priority is None else -change.priority
+        seen.key_held_until = seen.key_held_until if change.key_held_until is None else change.key_held_until
         if change.was.finished:
             seen.lane = _lane_anew(seen, self._settings)
 
@@ -319,11 +320,11 @@ def _values(change: Change, seen: JobAsSeen, settings: StoreSettings) -> str:
     assert change.to is not None
     values: list[Any] = [
         raw(change.id),
-        seen.grade if change.priority is None else -change.priority,
+        seen.claim_order if change.priority is None else -change.priority,
         seen.due if change.due is None else change.due,
         change.failures, change.crashes, change.state_since,
         change.keep_until if change.to.finished else 0,
-        seen.holds if change.key_held_until is None else change.key_held_until,
+        seen.key_held_until if change.key_held_until is None else change.key_held_until,
         CODE[change.to], seen.epoch, note_literal(change.note, change.to),
     ]  # fmt: skip
     values += [] if change.queue is None else [sql.text(change.queue)]

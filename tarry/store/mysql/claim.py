@@ -19,14 +19,14 @@ ID, GRADE, DUE = 0, 1, 2
 """The places of these columns in a row of a line; often only the first is read."""
 _HALF = "queue = {queue} AND late = {late} AND {band}{more}"
 _LINE = f"""SELECT {{what}} FROM tarry_ready FORCE INDEX (PRIMARY) WHERE {_HALF}
-    ORDER BY grade, due, id LIMIT {{most}} FOR UPDATE{{skip}}"""
+    ORDER BY claim_order, due, id LIMIT {{most}} FOR UPDATE{{skip}}"""
 # HEX hides its part from the planner, which would otherwise read both parts of the OR separately, and then sort.
-_AFTER = " AND grade >= {0} AND (grade > {0} OR due > {1} OR (due = {1} AND HEX(id) > HEX({2})))"
+_AFTER = " AND claim_order >= {0} AND (claim_order > {0} OR due > {1} OR (due = {1} AND HEX(id) > HEX({2})))"
 _AFTER_NORMAL = " AND due >= {1} AND (due > {1} OR HEX(id) > HEX({2}))"
 _TOKEN = f"""UPDATE tarry_ready SET token = {{token}} WHERE {_HALF} AND token <> {{token}}
-    ORDER BY grade, due, id LIMIT {{most}}"""
+    ORDER BY claim_order, due, id LIMIT {{most}}"""
 _WON = f"""SELECT {{what}} FROM tarry_ready FORCE INDEX (PRIMARY) WHERE {_HALF}
-    AND token = {{token}} ORDER BY grade, due, id LIMIT {{most}}"""
+    AND token = {{token}} ORDER BY claim_order, due, id LIMIT {{most}}"""
 _PROMOTABLE = """SELECT id FROM tarry_scheduled FORCE INDEX (PRIMARY) WHERE due <= {}
     ORDER BY due, id LIMIT {} FOR UPDATE{}"""
 
@@ -48,7 +48,7 @@ class Reader:
         words: dict[str, Any] = {"what": what, "queue": sql.text(queue), "late": int(late), "band": sql.BANDS[band]}
         words |= {"more": "", "most": most, "skip": self.skip}
         if last is not None:
-            # All jobs of the normal band have grade 0, so the condition needs no part for it.
+            # All jobs of the normal band have priority 0, so the condition needs no part for it.
             after = _AFTER if band else _AFTER_NORMAL
             words["more"] = after.format(last[GRADE], last[DUE], raw(last[ID]))
         if self._token is None:
@@ -166,9 +166,9 @@ class OpenLineClaim:
         asked = {half: more for half, more in asked.items() if more > 0}
         if not asked:
             return
-        # Fronts of the normal band are read without grade and due, so the place to go on from comes from the job.
+        # Fronts of the normal band are read without priority and due, so the place to go on from comes from the job.
         ends = [last for half in asked if (last := fronts[half].last) is not None]
-        places = link.rows(f"SELECT id, grade, due FROM tarry_job WHERE id IN ({id_list(ends)})") if ends else ()
+        places = link.rows(f"SELECT id, claim_order, due FROM tarry_job WHERE id IN ({id_list(ends)})") if ends else ()
         self._read(link, asked, {row[ID]: row for row in places})
 
     def _read(self, link: MysqlConnection, asked: Mapping[Half, int], places: Mapping[bytes, Row]) -> None:
@@ -183,7 +183,7 @@ class OpenLineClaim:
         for half, most in asked.items():
             last = self._fronts[half].last
             place = None if last is None else places[last]
-            written += self._reader.front(half, most, place, what="id, grade" if half[1] else "id")
+            written += self._reader.front(half, most, place, what="id, claim_order" if half[1] else "id")
         return written
 
     def _came(self, asked: Mapping[Half, int], found: Sequence[StatementResult]) -> None:
@@ -203,7 +203,7 @@ def promote(link: MysqlConnection, ids: Sequence[bytes], now: int) -> None:
     these = id_list(ids)
     link.run(
         sql.LEAVE_SCHEDULED.format(id_table(ids)),
-        f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, since = {now} WHERE id IN ({these})",
+        f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, state_since = {now} WHERE id IN ({these})",
         sql.COME_READY.format(these),
         sql.COME_LANED.format(these),
         open_lanes.ADD_JOBS.format(these),
@@ -256,14 +256,14 @@ class Start:
         for job in jobs:
             if job.lane is None:
                 fronts[job.queue, job.id in self._late, -job.priority].append((job.id, job.due))
-        for (queue, late, grade), front in fronts.items():
-            yield sql.LEAVE_FRONT.format(id_and_due_table(front), sql.text(queue), int(late), grade)
+        for (queue, late, claim_order), front in fronts.items():
+            yield sql.LEAVE_FRONT.format(id_and_due_table(front), sql.text(queue), int(late), claim_order)
         if lane_ids:
             yield sql.LEAVE_LANED.format(id_table(lane_ids))
         ids, owner = id_list(job.id for job in jobs), sql.text(self._owner)
         yield (
             f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 2, epoch = LEAST(epoch, {MOST_EPOCH - 1}) + 1,"
-            f" since = {self._now}, holds = IF(unique_for < 0, 0, holds) WHERE id IN ({ids})"
+            f" state_since = {self._now}, key_held_until = IF(key_ttl < 0, 0, key_held_until) WHERE id IN ({ids})"
         )
         # In sorted order: concurrent transactions lock the rows in the same order.
         running = sorted((job.id, job.epoch) for job in jobs)

@@ -36,12 +36,12 @@ class MysqlFinished(SqlFinishedJobs):
 
         def work(link: MysqlConnection) -> int:
             # Under the job's lock: since pruning saw it, the job may have come back, and may have ended anew.
-            locked = f"{sql.LOCK_JOBS.format('j.id, j.until', id_table(untils))} AND j.state >= 3 FOR UPDATE"
+            locked = f"{sql.LOCK_JOBS.format('j.id, j.keep_until', id_table(untils))} AND j.state >= 3 FOR UPDATE"
             still = [id for id, until in link.rows(locked) if until == untils[id]]
             if still:
                 these = id_table(still)
                 link.run(
-                    f"{sql.LOSE_KEYS.format(these)} AND j.job_key IS NOT NULL",
+                    f"{sql.LOSE_KEYS.format(these)} AND j.key IS NOT NULL",
                     sql.LEAVE_FINISHED.format(these),
                     sql.FORGET.format(these),
                 )

@@ -96,7 +96,7 @@ def _holders(run: Run, jobs: Sequence[Job]) -> dict[bytes, tuple[bytes, int]]:
     ):
         run(statement)
     rows = run(sql.LOCK_KEYS.format(id_table(keyed)))
-    return {key: (id, holds) for key, id, holds in rows}
+    return {key: (id, key_held_until) for key, id, key_held_until in rows}
 
 
 def _holder(run: Run, job: Job, holders: dict[bytes, tuple[bytes, int]]) -> bytes | None:
@@ -104,14 +104,14 @@ def _holder(run: Run, job: Job, holders: dict[bytes, tuple[bytes, int]]) -> byte
     if job.key is None:
         return None
     key = digest(job.task, job.key)
-    id, holds = holders.get(key, (job.id, 0))
+    id, key_held_until = holders.get(key, (job.id, 0))
     if id == job.id:
         return None
-    if holds > job.state_since:
+    if key_held_until > job.state_since:
         return id
-    run(f"UPDATE tarry_job SET holds = 0 WHERE id = {raw(id)}")
+    run(f"UPDATE tarry_job SET key_held_until = 0 WHERE id = {raw(id)}")
     if job.key_held_until:
-        run(f"UPDATE tarry_key SET id = {raw(job.id)}, holds = {job.key_held_until} WHERE digest = {raw(key)}")
+        run(f"UPDATE tarry_key SET id = {raw(job.id)}, key_held_until = {job.key_held_until} WHERE digest = {raw(key)}")
         holders[key] = (job.id, job.key_held_until)
     else:
         run(f"DELETE FROM tarry_key WHERE digest = {raw(key)}")

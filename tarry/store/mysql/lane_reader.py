@@ -35,9 +35,9 @@ NOT_EACH = "(name < 'each:' OR name >= 'each;')"
 _LEVELS = f"SELECT name, running, next, turn FROM tarry_level WHERE {NOT_EACH}"
 _LINE = "queue = {} AND band = {}"
 # One column, since the driver takes a microsecond for each column of each row.
-_CANDIDATE = "CONCAT_WS(' ', HEX(id), grade, due, late)"
+_CANDIDATE = "CONCAT_WS(' ', HEX(id), claim_order, due, late)"
 _LANE = f"""SELECT {_CANDIDATE} FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = {{}}
-    AND band = {{}} AND task = {{}} AND lane = {{}} ORDER BY grade, due, id LIMIT {{}} FOR UPDATE{{}}"""
+    AND band = {{}} AND task = {{}} AND lane = {{}} ORDER BY claim_order, due, id LIMIT {{}} FOR UPDATE{{}}"""
 _WRITE_LEVELS = "INSERT INTO tarry_level (name, running, next) VALUES "
 _SET_LEVELS = " ON DUPLICATE KEY UPDATE running = VALUES(running), next = VALUES(next)"
 _WRITE_TURNS = "INSERT INTO tarry_level (name, turn) VALUES "
@@ -161,6 +161,6 @@ def _candidates(answer: StatementResult) -> list[Candidate[bytes]]:
 
 
 def _candidate(text: str) -> Candidate[bytes]:
-    digits, grade, due, late = text.split()
+    digits, claim_order, due, late = text.split()
     id = bytes.fromhex(digits)
-    return (int(grade), int(due), late == "1", id), id
+    return (int(claim_order), int(due), late == "1", id), id

@@ -32,8 +32,8 @@ _OPEN = "INSERT IGNORE INTO tarry_open (queue, band, task, lane, id) "
 _CLOSED = "INSERT IGNORE INTO tarry_closed (task, lane, queue, band, again) VALUES "
 # The id in rows that no insert added.
 _NOBODY = "X'00000000000000000000000000000000'"
-ADD_JOBS = f"""{_OPEN} SELECT queue, SIGN(grade), task, lane, MIN(id) FROM tarry_job FORCE INDEX (PRIMARY)
-    WHERE id IN ({{}}) AND state = 1 AND lane IS NOT NULL GROUP BY queue, SIGN(grade), task, lane"""
+ADD_JOBS = f"""{_OPEN} SELECT queue, SIGN(claim_order), task, lane, MIN(id) FROM tarry_job FORCE INDEX (PRIMARY)
+    WHERE id IN ({{}}) AND state = 1 AND lane IS NOT NULL GROUP BY queue, SIGN(claim_order), task, lane"""
 """Run it together with `sql.COME_LANED`."""
 # Row by row, by the whole key: a range could contain a row of a transaction that is still open, and waiting for that
 # transaction would block all claims.

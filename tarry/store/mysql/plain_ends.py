@@ -82,7 +82,7 @@ def lose_keys(changes: Iterable[Change], plan: ChangePlan) -> None:
     """Deletes the keys of jobs that no longer hold one."""
     ids = [change.id for change in changes if change.to is None or change.key_held_until == 0]
     for part in chunks(ids):
-        plan.add(f"{sql.LOSE_KEYS.format(id_table(part))} AND j.job_key IS NOT NULL")
+        plan.add(f"{sql.LOSE_KEYS.format(id_table(part))} AND j.key IS NOT NULL")
 
 
 def write_ends(changes: Iterable[Change], plan: ChangePlan) -> None:
@@ -107,8 +107,8 @@ def write_ends(changes: Iterable[Change], plan: ChangePlan) -> None:
 
 
 def _assignments(change: Change, to: State) -> str:
-    held = "" if change.key_held_until is None else f", holds = {change.key_held_until}"
+    held = "" if change.key_held_until is None else f", key_held_until = {change.key_held_until}"
     return (
-        f"state = {CODE[to]}, since = {change.state_since}, failures = {change.failures},"
-        f" losses = {change.crashes}, until = {change.keep_until}{held}"
+        f"state = {CODE[to]}, state_since = {change.state_since}, failures = {change.failures},"
+        f" crashes = {change.crashes}, keep_until = {change.keep_until}{held}"
     )

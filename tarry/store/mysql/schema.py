@@ -17,27 +17,27 @@ _NAME, _LANE, _TIME = "VARBINARY(500) NOT NULL", "VARBINARY(700)", "BIGINT NOT N
 _ID = "id BINARY(16) NOT NULL"
 _FLOW = "BINARY(16) NOT NULL"
 _COUNT = "BIGINT NOT NULL"
-_ADDRESS = "name VARBINARY(1000) NOT NULL, topic VARBINARY(1000) NOT NULL"
+_ADDRESS = "name VARBINARY(1000) NOT NULL, `key` VARBINARY(1000) NOT NULL"
 # A narrow row for the place: a claim reads the front of a table that is in the order of the claim and has nothing else,
 # and finished jobs are in nobody's way. One table with indexes over columns that are NULL elsewhere costs half as much
 # again: MySQL's indexes hold the NULLs too.
 TABLES = {
     "about": "name VARBINARY(32) NOT NULL PRIMARY KEY, value BIGINT NOT NULL",
     "job": f"""{_ID} PRIMARY KEY, state TINYINT NOT NULL DEFAULT 0, epoch INT NOT NULL DEFAULT 0,
-        failures INT NOT NULL DEFAULT 0, losses INT NOT NULL DEFAULT 0, grade {_TIME}, due {_TIME}, since {_TIME},
-        until {_TIME}, expires {_TIME}, unique_for {_TIME}, holds {_TIME},
+        failures INT NOT NULL DEFAULT 0, crashes INT NOT NULL DEFAULT 0, claim_order {_TIME}, due {_TIME},
+        state_since {_TIME}, keep_until {_TIME}, expires {_TIME}, key_ttl {_TIME}, key_held_until {_TIME},
         settings BIGINT NOT NULL DEFAULT 0, queue {_NAME} DEFAULT '',
-        task {_NAME} DEFAULT '', lane {_LANE}, job_key MEDIUMBLOB, body LONGBLOB, note LONGBLOB, headers LONGBLOB,
+        task {_NAME} DEFAULT '', lane {_LANE}, `key` MEDIUMBLOB, body LONGBLOB, note LONGBLOB, headers LONGBLOB,
         progress LONGBLOB, attempts LONGBLOB""",
-    "ready": f"""queue {_NAME}, late TINYINT NOT NULL, grade BIGINT NOT NULL, due BIGINT NOT NULL, {_ID},
-        token BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (queue, late, grade, due, id)""",
-    "laned": f"""queue {_NAME}, band TINYINT NOT NULL, task {_NAME}, lane {_LANE} NOT NULL, grade BIGINT NOT NULL,
+    "ready": f"""queue {_NAME}, late TINYINT NOT NULL, claim_order BIGINT NOT NULL, due BIGINT NOT NULL, {_ID},
+        token BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (queue, late, claim_order, due, id)""",
+    "laned": f"""queue {_NAME}, band TINYINT NOT NULL, task {_NAME}, lane {_LANE} NOT NULL, claim_order BIGINT NOT NULL,
         due BIGINT NOT NULL, {_ID}, late TINYINT NOT NULL,
-        PRIMARY KEY (queue, band, task, lane, grade, due, id)""",
+        PRIMARY KEY (queue, band, task, lane, claim_order, due, id)""",
     "scheduled": f"due BIGINT NOT NULL, {_ID}, PRIMARY KEY (due, id)",
     "running": f"{_ID} PRIMARY KEY, owner {_NAME}, epoch INT NOT NULL",
-    "finished": f"until BIGINT NOT NULL, {_ID}, queue {_NAME}, size BIGINT NOT NULL, PRIMARY KEY (until, id)",
-    "key": f"digest BINARY(32) NOT NULL PRIMARY KEY, {_ID}, holds BIGINT NOT NULL",
+    "finished": f"keep_until BIGINT NOT NULL, {_ID}, queue {_NAME}, size BIGINT NOT NULL, PRIMARY KEY (keep_until, id)",
+    "key": f"digest BINARY(32) NOT NULL PRIMARY KEY, {_ID}, key_held_until BIGINT NOT NULL",
     "owner": f"""name {_NAME} PRIMARY KEY, until BIGINT NOT NULL, guard BIGINT NOT NULL DEFAULT 0,
         server VARBINARY(700) NOT NULL DEFAULT '', started BIGINT NOT NULL DEFAULT 0""",
     "hold": f"name {_NAME} PRIMARY KEY, owner {_NAME}, until BIGINT NOT NULL",
@@ -56,14 +56,14 @@ TABLES = {
     "history": f"""resolution INT NOT NULL, start BIGINT NOT NULL, queue {_NAME}, task {_NAME},
         value LONGBLOB NOT NULL, PRIMARY KEY (resolution, start, queue, task)""",
     "flow": f"""id {_FLOW} PRIMARY KEY, phase TINYINT NOT NULL, at {_COUNT}, size {_COUNT}, active {_COUNT},
-        blocked {_COUNT}, failed {_COUNT}, ends TINYINT NOT NULL, undoes {_COUNT}, keep_done {_COUNT},
+        blocked {_COUNT}, failed {_COUNT}, ends TINYINT NOT NULL, `undo` {_COUNT}, keep_done {_COUNT},
         keep_dead {_COUNT}, note LONGBLOB NOT NULL, KEY (phase, at)""",
     "gate": f"""flow {_FLOW}, first {_COUNT}, count {_COUNT}, waits {_COUNT}, next {_COUNT},
         PRIMARY KEY (flow, first), KEY (next, flow)""",
     "signal": f"""{_ADDRESS}, n {_COUNT}, id VARBINARY(16) NOT NULL, value LONGBLOB NOT NULL,
-        until {_COUNT}, newest {_COUNT}, PRIMARY KEY (name, topic, n), KEY (until)""",
+        until {_COUNT}, newest {_COUNT}, PRIMARY KEY (name, `key`, n), KEY (until)""",
     "awaiting": f"""job {_FLOW} PRIMARY KEY, {_ADDRESS}, epoch INT NOT NULL, seen {_COUNT},
-        KEY (name, topic, job)""",
+        KEY (name, `key`, job)""",
 }
 STEPS = (
     SchemaStep(

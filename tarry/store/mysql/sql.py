@@ -1,5 +1,5 @@
 """Statements, and how values are written in them. Only digits, NULL, our own names and hexadecimal go into a statement,
-so there is nothing to escape. The column `grade` is the negative priority, so that keys run upwards."""
+so there is nothing to escape. `claim_order`: see `columns`."""
 
 import hashlib
 import re
@@ -16,7 +16,8 @@ from tarry.store.shared.sql_store import SqlStatements
 from tarry.store.shared.state_codes import CODE, state_of
 
 _DONE = CODE[State.DONE]
-COLUMN_OF = columns.COLUMN_OF | {"priority": "grade", "key": "job_key"}
+COLUMN_OF = columns.COLUMN_OF | {"key": "`key`"}
+"""`key` is a reserved word."""
 AT_ONCE = 2**20
 """The most bytes of one statement, unless one job alone takes more."""
 
@@ -26,13 +27,13 @@ NOTHING = b"null"
 SIZE = """(IFNULL(LENGTH({0}.body), 0) + IFNULL(LENGTH({0}.note), IF({0}.state = 3, 4, 0))
     + IFNULL(LENGTH({0}.headers), 0) + IFNULL(LENGTH({0}.progress), 0)
     + IFNULL(LENGTH({0}.attempts), 0))"""
-_OF_JOB = {field: f"j.{column}" for field, column in COLUMN_OF.items()} | {"priority": "-j.grade"}
+_OF_JOB = {field: f"j.{column}" for field, column in COLUMN_OF.items()} | {"priority": "-j.claim_order"}
 _NUMBERS = columns.column_list(
     ("priority", "due", "epoch", "failures", "crashes", "expires", "key_ttl", "key_held_until", "state_since",
      "keep_until", "state"), _OF_JOB,
 )  # fmt: skip
 # The numbers are one column, since the driver takes a microsecond for each column of each row.
-_WHAT = f"""SELECT j.id, j.task, j.body, j.queue, CONCAT_WS(' ', {_NUMBERS}), j.job_key, j.note, j.lane, j.headers,
+_WHAT = f"""SELECT j.id, j.task, j.body, j.queue, CONCAT_WS(' ', {_NUMBERS}), j.key, j.note, j.lane, j.headers,
     j.progress, j.attempts"""
 PAYLOAD = f"{_WHAT} FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.state = 1 AND j.id IN ({{}})"
 """The columns of the jobs that a claim gives."""
@@ -41,17 +42,17 @@ JOBS = f"{_WHOLE} FROM tarry_job j FORCE INDEX (PRIMARY)"
 JOBS_OF = f"{_WHOLE} FROM ({{}}) f STRAIGHT_JOIN tarry_job j FORCE INDEX (PRIMARY) ON j.id = f.id"
 """The jobs that a query at {} lists as f."""
 INSERT = f"INSERT INTO tarry_job ({columns.column_list(columns.STORED, COLUMN_OF)}, settings) VALUES "
-READY = "INSERT INTO tarry_ready (queue, late, grade, due, id) VALUES "
-LANED = "INSERT INTO tarry_laned (queue, band, task, lane, grade, due, id, late) VALUES "
+READY = "INSERT INTO tarry_ready (queue, late, claim_order, due, id) VALUES "
+LANED = "INSERT INTO tarry_laned (queue, band, task, lane, claim_order, due, id, late) VALUES "
 SCHEDULED = "INSERT INTO tarry_scheduled (due, id) VALUES "
 RUNNING = "INSERT INTO tarry_running (id, owner, epoch) VALUES "
 MARK = """UPDATE tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id SET j.progress = {}
     WHERE r.id = {} AND r.epoch = {} AND r.owner = {}"""
-KEYS = "INSERT INTO tarry_key (digest, id, holds) VALUES "
+KEYS = "INSERT INTO tarry_key (digest, id, key_held_until) VALUES "
 
-_LATE = "IF(j.since > j.due, 1, 0)"
+_LATE = "IF(j.state_since > j.due, 1, 0)"
 """As `lifecycle.is_late`, from a row of tarry_job."""
-BANDS = {HIGH: "grade < 0", NORMAL: "grade = 0", LOW: "grade > 0"}
+BANDS = {HIGH: "claim_order < 0", NORMAL: "claim_order = 0", LOW: "claim_order > 0"}
 
 # Leaving a place and coming to another, for jobs that `id_table` lists. Jobs leave before their row changes, and come
 # after it: the row says where the job is. With a list in an IN the planner may read the whole table if it is small, and
@@ -62,39 +63,40 @@ _LEAVE = f"""DELETE p FROM {{{{}}}} STRAIGHT_JOIN tarry_job j {_BY_KEY} j.id = U
     STRAIGHT_JOIN tarry_{{}} p {_BY_KEY} {{}}"""
 LEAVE_READY = _LEAVE.format(
     "ready",
-    f"p.queue = j.queue AND p.late = {_LATE} AND p.grade = j.grade AND p.due = j.due AND p.id = j.id",
+    f"p.queue = j.queue AND p.late = {_LATE} AND p.claim_order = j.claim_order AND p.due = j.due AND p.id = j.id",
 )
 LEAVE_LANED = _LEAVE.format(
     "laned",
-    "p.queue = j.queue AND p.band = SIGN(j.grade) AND p.task = j.task AND p.lane = j.lane AND p.grade = j.grade"
-    " AND p.due = j.due AND p.id = j.id",
+    "p.queue = j.queue AND p.band = SIGN(j.claim_order) AND p.task = j.task AND p.lane = j.lane"
+    " AND p.claim_order = j.claim_order AND p.due = j.due AND p.id = j.id",
 )
 LEAVE_SCHEDULED = _LEAVE.format("scheduled", "p.due = j.due AND p.id = j.id")
-LEAVE_FINISHED = _LEAVE.format("finished", "p.until = j.until AND p.id = j.id")
+LEAVE_FINISHED = _LEAVE.format("finished", "p.keep_until = j.keep_until AND p.id = j.id")
 LEAVE_RUNNING = f"DELETE p FROM {{}} STRAIGHT_JOIN tarry_running p {_BY_KEY} p.id = UNHEX(v.i)"
 LEAVE_FRONT = f"""DELETE p FROM {{}} STRAIGHT_JOIN tarry_ready p {_BY_KEY} p.queue = {{}} AND p.late = {{}}
-    AND p.grade = {{}} AND p.due = v.d AND p.id = UNHEX(v.i)"""
-"""As LEAVE_READY, for a caller that knows queue, lateness, grade and due times; takes `id_and_due_table`."""
-LOSE_KEYS = _LEAVE.format("key", "p.digest = UNHEX(SHA2(CONCAT(j.task, 0x00, j.job_key), 256)) AND p.id = j.id")
+    AND p.claim_order = {{}} AND p.due = v.d AND p.id = UNHEX(v.i)"""
+"""As LEAVE_READY, for a caller that knows queue, lateness, priority and due times; takes `id_and_due_table`."""
+LOSE_KEYS = _LEAVE.format("key", "p.digest = UNHEX(SHA2(CONCAT(j.task, 0x00, j.key), 256)) AND p.id = j.id")
 DROP_KEYS = f"DELETE p FROM {{}} STRAIGHT_JOIN tarry_key p {_BY_KEY} p.digest = UNHEX(v.i)"
 FORGET = f"DELETE j FROM {{}} STRAIGHT_JOIN tarry_job j {_BY_KEY} j.id = UNHEX(v.i)"
 LOCK_JOBS = f"SELECT {{}} FROM {{}} STRAIGHT_JOIN tarry_job j {_BY_KEY} j.id = UNHEX(v.i)"
 LOCK_KEYS = (
-    f"SELECT p.digest, p.id, p.holds FROM {{}} STRAIGHT_JOIN tarry_key p {_BY_KEY} p.digest = UNHEX(v.i) FOR UPDATE"
+    f"SELECT p.digest, p.id, p.key_held_until FROM {{}} STRAIGHT_JOIN tarry_key p {_BY_KEY} p.digest = UNHEX(v.i)"
+    " FOR UPDATE"
 )
-COME_READY = f"""{READY.removesuffix("VALUES ")} SELECT j.queue, {_LATE}, j.grade, j.due, j.id
+COME_READY = f"""{READY.removesuffix("VALUES ")} SELECT j.queue, {_LATE}, j.claim_order, j.due, j.id
     FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.id IN ({{}}) AND j.lane IS NULL"""
-COME_LANED = f"""{LANED.removesuffix("VALUES ")} SELECT j.queue, SIGN(j.grade), j.task, j.lane, j.grade, j.due, j.id,
-    {_LATE} FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.id IN ({{}}) AND j.lane IS NOT NULL"""
+COME_LANED = f"""{LANED.removesuffix("VALUES ")} SELECT j.queue, SIGN(j.claim_order), j.task, j.lane, j.claim_order,
+    j.due, j.id, {_LATE} FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.id IN ({{}}) AND j.lane IS NOT NULL"""
 COME_SCHEDULED = "INSERT INTO tarry_scheduled SELECT due, id FROM tarry_job FORCE INDEX (PRIMARY) WHERE id IN ({})"
-COME_FINISHED = f"""INSERT INTO tarry_finished SELECT until, id, queue, {SIZE.format("j")} FROM tarry_job j
+COME_FINISHED = f"""INSERT INTO tarry_finished SELECT keep_until, id, queue, {SIZE.format("j")} FROM tarry_job j
     FORCE INDEX (PRIMARY) WHERE id IN ({{}})"""
 DIFFERING = "INSERT INTO tarry_job (id, {0}) VALUES "
 ALREADY = " ON DUPLICATE KEY UPDATE "
 """DIFFERING and ALREADY together change existing rows, each to values of its own, in one statement."""
 
-_WAITING = """SELECT id, -SIGN(grade) AS band, due FROM tarry_ready FORCE INDEX (PRIMARY) WHERE queue = ?1
-    UNION ALL SELECT id, -SIGN(grade), due FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = ?1
+_WAITING = """SELECT id, -SIGN(claim_order) AS band, due FROM tarry_ready FORCE INDEX (PRIMARY) WHERE queue = ?1
+    UNION ALL SELECT id, -SIGN(claim_order), due FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = ?1
     UNION ALL SELECT s.id, 2, s.due FROM tarry_scheduled s STRAIGHT_JOIN tarry_job j FORCE INDEX (PRIMARY)
         ON j.id = s.id WHERE j.queue = ?1"""
 COUNT_WAITING = f"SELECT COUNT(*) FROM ({_WAITING} LIMIT ?2) w"
@@ -110,8 +112,8 @@ _LAPSED = "NOT IN (SELECT name FROM tarry_owner WHERE until > ?1)"
 # HEX hides its part from the planner, which would otherwise read both parts of the OR separately.
 # The nodes of a flow, kept until HELD, go with it.
 _FINISHED = f"""FROM tarry_finished f FORCE INDEX (PRIMARY)
-    WHERE f.until >= ?1 AND (f.until > ?1 OR HEX(f.id) > HEX(?2)) AND f.until < {HELD}
-    ORDER BY f.until, f.id LIMIT"""
+    WHERE f.keep_until >= ?1 AND (f.keep_until > ?1 OR HEX(f.id) > HEX(?2)) AND f.keep_until < {HELD}
+    ORDER BY f.keep_until, f.id LIMIT"""
 STATEMENTS = SqlStatements(
     tables="tarry_",
     jobs=JOBS,
@@ -121,9 +123,10 @@ STATEMENTS = SqlStatements(
     tally=f"""SELECT {_NAME.format("j.queue")}, {_NAME.format("j.task")}, j.state, COUNT(*), MIN(j.due),
         CAST(SUM({SIZE.format("j")}) AS SIGNED) FROM tarry_job j GROUP BY j.queue, j.task, j.state""",
     expiring=JOBS_OF.format(
-        "SELECT until, id FROM tarry_finished WHERE until >= ?1 AND until < ?2 ORDER BY until, id LIMIT ?3"
+        "SELECT keep_until, id FROM tarry_finished WHERE keep_until >= ?1 AND keep_until < ?2"
+        " ORDER BY keep_until, id LIMIT ?3"
     )
-    + " ORDER BY f.until, f.id",
+    + " ORDER BY f.keep_until, f.id",
     held_by=JOBS_OF.format("SELECT id FROM tarry_running WHERE owner = ?1 ORDER BY id LIMIT ?2") + " ORDER BY f.id",
     overdue=JOBS_OF.format(f"SELECT id FROM tarry_running WHERE owner {_LAPSED} ORDER BY id LIMIT ?2")
     + " ORDER BY f.id",
@@ -132,12 +135,12 @@ STATEMENTS = SqlStatements(
     due=f"""SELECT {_NAME.format("j.queue")}, d.due FROM (
         SELECT due, id FROM tarry_scheduled WHERE due <= ?1 ORDER BY due, id LIMIT ?2) d
         STRAIGHT_JOIN tarry_job j ON j.id = d.id""",
-    finished=f"""SELECT f.until, f.id, {_NAME.format("f.queue")}, f.size, j.holds <= ?3
-        FROM (SELECT f.until, f.id, f.queue, f.size {_FINISHED} ?4) f STRAIGHT_JOIN tarry_job j ON j.id = f.id
-        ORDER BY f.until, f.id""",
+    finished=f"""SELECT f.keep_until, f.id, {_NAME.format("f.queue")}, f.size, j.key_held_until <= ?3
+        FROM (SELECT f.keep_until, f.id, f.queue, f.size {_FINISHED} ?4) f STRAIGHT_JOIN tarry_job j ON j.id = f.id
+        ORDER BY f.keep_until, f.id""",
     weights=f"""SELECT {_NAME.format("queue")}, CAST(SUM(size) AS SIGNED)
         FROM (SELECT f.queue, f.size {_FINISHED} ?3) s GROUP BY queue""",
-    last_weighed=f"SELECT f.until, f.id {_FINISHED} ?3, 1",
+    last_weighed=f"SELECT f.keep_until, f.id {_FINISHED} ?3, 1",
     levels=f"""SELECT {_NAME.format("name")}, running = 0 AND next <= ?2 FROM tarry_level
         WHERE name > ?1 AND name < 'each;' ORDER BY name LIMIT ?3""",  # names of keys' levels begin with "each:"
     drop_level="DELETE FROM tarry_level WHERE name = ?1 AND running = 0 AND next <= ?2",
@@ -283,10 +286,10 @@ _names = Names()
 def job(row: Sequence[Any]) -> Job:
     """The job of a row of JOBS."""
     id, task, body, queue, numbers, key, note, lane, headers, progress, attempts, owner = row
-    priority, due, epoch, failures, losses, expires, unique, holds, since, until, state = map(int, numbers.split())
+    priority, due, epoch, failures, crashes, expires, ttl, held, since, until, state = map(int, numbers.split())
     return Job(
-        id, _names[task], body or b"", _names[queue], priority, due, state_of(state), epoch, failures, losses,
-        text_of(owner) or "", since, until, expires, text_of(key), note_of(note, state), unique, holds, text_of(lane),
+        id, _names[task], body or b"", _names[queue], priority, due, state_of(state), epoch, failures, crashes,
+        text_of(owner) or "", since, until, expires, text_of(key), note_of(note, state), ttl, held, text_of(lane),
         headers or b"", progress or b"", attempts or b"",
     )  # fmt: skip
 
@@ -300,18 +303,18 @@ def text_of(name: bytes | None) -> str | None:
 def claimed(owner: str, now: int, late: set[bytes]) -> Callable[[Sequence[Any]], Job]:
     """A function from a row of PAYLOAD to the job as it is once this owner has claimed it. late: gets the ids of late
     jobs."""
-    # After the claim `since` no longer tells which jobs were late. Local names, since this runs for each claimed job.
+    # After the claim `state_since` no longer tells which jobs were late. Local names, since this runs for each job.
     names, running, raised = _names, State.RUNNING, MOST_EPOCH - 1
 
     def job(row: Sequence[Any]) -> Job:
         id, task, body, queue, numbers, key, note, lane, headers, progress, attempts = row
-        priority, due, epoch, failures, losses, expires, unique, holds, since, _, _ = map(int, numbers.split())
+        priority, due, epoch, failures, crashes, expires, ttl, held, since, _, _ = map(int, numbers.split())
         if since > due:
             late.add(id)
         return Job(
             id, names[task], body or b"", names[queue], priority, due, running, min(epoch, raised) + 1,
-            failures, losses, owner, now, 0, expires, text_of(key), note or b"", unique,
-            held_when_claimed(unique, holds), text_of(lane), headers or b"", progress or b"", attempts or b"",
+            failures, crashes, owner, now, 0, expires, text_of(key), note or b"", ttl,
+            held_when_claimed(ttl, held), text_of(lane), headers or b"", progress or b"", attempts or b"",
         )  # fmt: skip
 
     return job

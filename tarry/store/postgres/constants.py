@@ -10,9 +10,9 @@ SEEN_WITHIN = 2_000_000
 UNTIL_AN_END = 2**62
 """The opening time of a lane that is closed until one of its attempts ends (`open_lanes`)."""
 CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-# One number, so that one look finds both lines of a band. The index cannot hold the bare condition `since > due`: where
-# it must be false the planner rewrites it, and does not use the index.
-LINE = "((rank > 0)::int - (rank < 0)::int) * 2 + (since > due)::int"
+# One number, so that one look finds both lines of a band. The index cannot hold the bare condition
+# `state_since > due`: where it must be false the planner rewrites it, and does not use the index.
+LINE = "((claim_order > 0)::int - (claim_order < 0)::int) * 2 + (state_since > due)::int"
 """The band and the line of a ready job."""
 
 _IN_SQL = {

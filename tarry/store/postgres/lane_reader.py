@@ -27,10 +27,10 @@ from tarry.store.shared.lanes import JobKey, decode_limit, lane_level
 
 
 class WaitingJob(Struct, frozen=True, gc=False):
-    """A job that may be claimed. rank: minus its priority."""
+    """A job that may be claimed. priority: minus its priority."""
 
     id: bytes
-    rank: int
+    claim_order: int
     due: int
     late: bool
     queue: str
@@ -152,4 +152,4 @@ class PostgresLaneReader(LaneReader[WaitingJob]):
 
 
 def _candidates(rows: Iterable[Row]) -> list[Candidate[WaitingJob]]:
-    return [((job.rank, job.due, job.late, job.id), job) for job in (WaitingJob(*row) for row in rows)]
+    return [((job.claim_order, job.due, job.late, job.id), job) for job in (WaitingJob(*row) for row in rows)]

@@ -37,10 +37,11 @@ _CLOSE = f"""WITH full_ AS (SELECT * FROM unnest($4, $5) AS f (lane, again)
 _REMOVE = f"""DELETE FROM {{s}}.lane WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM unnest($4) AS n (name)
     CROSS JOIN LATERAL (SELECT ctid, lane FROM {{s}}.lane WHERE {_OPEN} AND lane = n.name LIMIT 2000) AS o
     WHERE (SELECT true FROM {{s}}.job j WHERE j.state = 1 AND j.lane IS NOT NULL AND j.queue = $1
-        AND (j.rank > 0)::int - (j.rank < 0)::int = -$2::int AND j.task = $3 AND j.lane = o.lane LIMIT 1) IS NULL
+        AND (j.claim_order > 0)::int - (j.claim_order < 0)::int = -$2::int AND j.task = $3 AND j.lane = o.lane
+        LIMIT 1) IS NULL
     LIMIT 2000))"""
 _ALL_OF = """INSERT INTO {s}.lane (queue, band, task, lane)
-    SELECT DISTINCT queue, (rank < 0)::int - (rank > 0)::int, task, lane FROM {s}.job
+    SELECT DISTINCT queue, (claim_order < 0)::int - (claim_order > 0)::int, task, lane FROM {s}.job
     WHERE state = 1 AND lane IS NOT NULL AND task = $1"""
 _NONE_OF = "DELETE FROM {s}.lane WHERE task = $1"
 _OPEN_TASK = "UPDATE {s}.lane SET again = NULL WHERE again IS NOT NULL AND task = $1"

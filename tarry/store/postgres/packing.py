@@ -174,11 +174,11 @@ def unpack_claimed(rows: Iterable[Row], owner: str, now: int) -> list[Job]:
     """The jobs in rows of `exchange_v1`, in the order to run them."""
     jobs = [
         Job(
-            id, task, body, queue, priority, due, RUNNING, epoch, failures, losses, owner, now, 0, expires, key, note,
-            unique, holds, lane, headers, progress, attempts,
+            id, task, body, queue, priority, due, RUNNING, epoch, failures, crashes, owner, now, 0, expires, key, note,
+            key_ttl, key_held_until, lane, headers, progress, attempts,
         )
-        for id, task, body, queue, priority, due, epoch, failures, losses, expires, key, note, unique, holds, lane,
-            headers, progress, attempts in rows
+        for id, task, body, queue, priority, due, epoch, failures, crashes, expires, key, note, key_ttl,
+            key_held_until, lane, headers, progress, attempts in rows
     ]  # fmt: skip
     jobs.sort(key=_run_order)
     return jobs

@@ -18,46 +18,47 @@ from tarry.store.postgres.functions.stored import (
 )
 from tarry.store.postgres.url import PostgresUrl
 
-# Names in the model: rank is -priority (so that indexes run upwards), since state_since, until keep_until, unique_for
-# key_ttl, holds key_held_until, losses crashes. aside: out of order, see functions/exchange.sql. The journal grows and
+# claim_order: -priority, so that indexes run upwards. out_of_order: see functions/exchange.sql. The journal grows and
 # shrinks all the time: each record lives for a second or two.
 TABLES = with_constants("""
 CREATE TABLE {s}.job (
-    id         uuid PRIMARY KEY,
-    rank       bigint NOT NULL,
-    due        bigint NOT NULL,
-    since      bigint NOT NULL,
-    until      bigint NOT NULL,
-    expires    bigint NOT NULL,
-    unique_for bigint NOT NULL,
-    holds      bigint NOT NULL,
-    epoch      integer NOT NULL,
-    failures   integer NOT NULL,
-    losses     integer NOT NULL,
-    state      smallint NOT NULL,
-    aside      boolean NOT NULL,
-    queue      text COLLATE "C" NOT NULL,
-    task       text COLLATE "C" NOT NULL,
-    owner      text COLLATE "C",
-    key        text COLLATE "C",
-    lane       text COLLATE "C",
-    body       bytea NOT NULL,
-    note       bytea NOT NULL,
-    headers    bytea NOT NULL,
-    progress   bytea NOT NULL,
-    attempts   bytea NOT NULL
+    id             uuid PRIMARY KEY,
+    claim_order    bigint NOT NULL,
+    due            bigint NOT NULL,
+    state_since    bigint NOT NULL,
+    keep_until     bigint NOT NULL,
+    expires        bigint NOT NULL,
+    key_ttl        bigint NOT NULL,
+    key_held_until bigint NOT NULL,
+    epoch          integer NOT NULL,
+    failures       integer NOT NULL,
+    crashes        integer NOT NULL,
+    state          smallint NOT NULL,
+    out_of_order   boolean NOT NULL,
+    queue          text COLLATE "C" NOT NULL,
+    task           text COLLATE "C" NOT NULL,
+    owner          text COLLATE "C",
+    key            text COLLATE "C",
+    lane           text COLLATE "C",
+    body           bytea NOT NULL,
+    note           bytea NOT NULL,
+    headers        bytea NOT NULL,
+    progress       bytea NOT NULL,
+    attempts       bytea NOT NULL
 ) WITH (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 1,
     autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_insert_threshold = 100000, vacuum_truncate = off,
     toast.autovacuum_vacuum_scale_factor = 0.05, toast.vacuum_truncate = off
 );
-CREATE INDEX job_ready     ON {s}.job (queue, aside, ({line}), rank, due, id) WHERE state = 1 AND lane IS NULL;
-CREATE INDEX job_laned     ON {s}.job (queue, ((rank > 0)::int - (rank < 0)::int), task, lane, rank, due, id)
+CREATE INDEX job_ready     ON {s}.job (queue, out_of_order, ({line}), claim_order, due, id)
+    WHERE state = 1 AND lane IS NULL;
+CREATE INDEX job_laned     ON {s}.job
+    (queue, ((claim_order > 0)::int - (claim_order < 0)::int), task, lane, claim_order, due, id)
     WHERE state = 1 AND lane IS NOT NULL;
-CREATE INDEX job_scheduled ON {s}.job (aside, due, id) WHERE state = 0;
+CREATE INDEX job_scheduled ON {s}.job (out_of_order, due, id) WHERE state = 0;
 CREATE INDEX job_running   ON {s}.job (owner) WHERE state = 2;
-CREATE INDEX job_finished  ON {s}.job (until, id) WHERE state >= 3;
-CREATE UNIQUE INDEX job_key ON {s}.job (task, key) WHERE key IS NOT NULL AND holds > 0;
+CREATE INDEX job_finished  ON {s}.job (keep_until, id) WHERE state >= 3;
+CREATE UNIQUE INDEX job_key ON {s}.job (task, key) WHERE key IS NOT NULL AND key_held_until > 0;
 CREATE TABLE {s}.owner  (name text COLLATE "C" PRIMARY KEY, until bigint NOT NULL) WITH (fillfactor = 50);
 CREATE TABLE {s}.hold   (name text COLLATE "C" PRIMARY KEY, owner text NOT NULL, until bigint NOT NULL)
     WITH (fillfactor = 50);
@@ -80,19 +81,19 @@ CREATE TABLE {s}.history (resolution integer NOT NULL, start bigint NOT NULL, qu
 INSERT INTO {s}.history VALUES (-1, 0, '', '', '');
 CREATE TABLE {s}.flow (id uuid PRIMARY KEY, phase smallint NOT NULL, at bigint NOT NULL, size bigint NOT NULL,
     active bigint NOT NULL, blocked bigint NOT NULL, failed bigint NOT NULL, ends smallint NOT NULL,
-    undoes bigint NOT NULL, keep_done bigint NOT NULL, keep_dead bigint NOT NULL, note bytea NOT NULL)
+    undo bigint NOT NULL, keep_done bigint NOT NULL, keep_dead bigint NOT NULL, note bytea NOT NULL)
     WITH (fillfactor = 50);
 CREATE INDEX flow_at ON {s}.flow (phase, at, id);
 CREATE TABLE {s}.gate (flow uuid NOT NULL, first bigint NOT NULL, count bigint NOT NULL, waits bigint NOT NULL,
     next bigint NOT NULL, PRIMARY KEY (flow, first)) WITH (fillfactor = 50);
 CREATE INDEX gate_open ON {s}.gate (flow, first) WHERE next >= 0;
-CREATE TABLE {s}.signal (name text COLLATE "C" NOT NULL, topic text COLLATE "C" NOT NULL, n bigint NOT NULL,
+CREATE TABLE {s}.signal (name text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, n bigint NOT NULL,
     id bytea NOT NULL, value bytea NOT NULL, until bigint NOT NULL, newest bigint NOT NULL,
-    PRIMARY KEY (name, topic, n));
+    PRIMARY KEY (name, key, n));
 CREATE INDEX signal_until ON {s}.signal (until);
-CREATE TABLE {s}.awaiting (job uuid PRIMARY KEY, name text COLLATE "C" NOT NULL, topic text COLLATE "C" NOT NULL,
+CREATE TABLE {s}.awaiting (job uuid PRIMARY KEY, name text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL,
     epoch integer NOT NULL, seen bigint NOT NULL);
-CREATE INDEX awaiting_of ON {s}.awaiting (name, topic, job);
+CREATE INDEX awaiting_of ON {s}.awaiting (name, key, job);
 CREATE TABLE {s}.about  (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
 INSERT INTO {s}.about VALUES ('schema', '0'), ('identity', gen_random_uuid()::text);
 """)

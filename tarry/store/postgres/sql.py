@@ -8,7 +8,7 @@ from tarry.store.shared.columns import column_list
 from tarry.store.shared.sql_store import SqlStatements
 
 _ID = "encode({}, 'hex')::uuid"
-_COLUMNS = column_list(expressions={"id": "uuid_send(id)", "priority": "-rank", "owner": "coalesce(owner, '')"})
+_COLUMNS = column_list(expressions={"id": "uuid_send(id)", "priority": "-claim_order", "owner": "coalesce(owner, '')"})
 # Steps from owner to owner in the index of running jobs: it reads one entry for each owner, not for each job.
 _OWNERS = """WITH RECURSIVE found (owner) AS (
     (SELECT owner FROM {s}.job WHERE state = 2 ORDER BY owner LIMIT 1)
@@ -23,7 +23,7 @@ OWNED = "SELECT uuid_send(id), epoch, state, owner FROM {s}.job WHERE id = ANY (
 _SIZE = """octet_length(body) + octet_length(note) + octet_length(headers) + octet_length(progress)
     + octet_length(attempts)"""
 # The nodes of a flow, kept until HELD, go with it.
-_FINISHED = f"FROM {{s}}.job WHERE state >= 3 AND (until, id) > (?1, {_ID.format('?2')}) AND until < {HELD}"
+_FINISHED = f"FROM {{s}}.job WHERE state >= 3 AND (keep_until, id) > (?1, {_ID.format('?2')}) AND keep_until < {HELD}"
 STATEMENTS = SqlStatements(
     tables="{s}.",
     jobs=f"SELECT {_COLUMNS} FROM {{s}}.job",
@@ -31,29 +31,30 @@ STATEMENTS = SqlStatements(
     tally=f"""SELECT queue, task, state, count(*), min(due), sum({_SIZE})::bigint
         FROM {{s}}.job GROUP BY queue, task, state""",
     expiring=f"""SELECT {_COLUMNS} FROM {{s}}.job
-        WHERE state >= 3 AND until >= ?1 AND until < ?2 ORDER BY until, id LIMIT ?3""",
+        WHERE state >= 3 AND keep_until >= ?1 AND keep_until < ?2 ORDER BY keep_until, id LIMIT ?3""",
     held_by=f"SELECT {_COLUMNS} FROM {{s}}.job WHERE state = 2 AND owner = ?1 ORDER BY id LIMIT ?2",
     overdue=f"""{_OWNERS} SELECT {_COLUMNS} FROM {{s}}.job WHERE state = 2 AND owner = ANY (ARRAY(
         SELECT owner FROM found WHERE owner IS NOT NULL AND NOT EXISTS (
             SELECT FROM {{s}}.owner o WHERE o.name = found.owner AND o.until > ?1))) ORDER BY id LIMIT ?2""",
     owners=f"{_OWNERS} SELECT owner FROM found WHERE owner IS NOT NULL",
     lanes="""SELECT o.*, (SELECT true FROM {s}.job j WHERE j.state = 1 AND j.lane IS NOT NULL AND j.queue = o.queue
-            AND (j.rank > 0)::int - (j.rank < 0)::int = -o.band AND j.task = o.task AND j.lane = o.lane LIMIT 1) IS NULL
+            AND (j.claim_order > 0)::int - (j.claim_order < 0)::int = -o.band AND j.task = o.task
+            AND j.lane = o.lane LIMIT 1) IS NULL
         FROM (SELECT DISTINCT queue, band::int, task, lane FROM {s}.lane
             WHERE again IS NULL AND (queue, band, task, lane) > (?1, ?2::smallint, ?3, ?4)
             ORDER BY queue, band, task, lane LIMIT ?5) o""",
     hold="""INSERT INTO {s}.hold AS h (name, owner, until) VALUES (?1, ?2, ?3)
         ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
         WHERE h.owner = excluded.owner OR h.until <= ?4""",
-    finished=f"""SELECT until, uuid_send(id), queue, ({_SIZE})::bigint, holds <= ?3 {_FINISHED}
-        ORDER BY until, id LIMIT ?4""",
+    finished=f"""SELECT keep_until, uuid_send(id), queue, ({_SIZE})::bigint, key_held_until <= ?3 {_FINISHED}
+        ORDER BY keep_until, id LIMIT ?4""",
     weights=f"""SELECT queue, sum(size)::bigint FROM (
-        SELECT queue, {_SIZE} AS size {_FINISHED} ORDER BY until, id LIMIT ?3) AS next_ GROUP BY queue""",
-    last_weighed=f"SELECT until, uuid_send(id) {_FINISHED} ORDER BY until, id LIMIT 1 OFFSET ?3",
+        SELECT queue, {_SIZE} AS size {_FINISHED} ORDER BY keep_until, id LIMIT ?3) AS next_ GROUP BY queue""",
+    last_weighed=f"SELECT keep_until, uuid_send(id) {_FINISHED} ORDER BY keep_until, id LIMIT 1 OFFSET ?3",
 )
-ANY_FINISHED = "SELECT 1 FROM {s}.job WHERE state >= 3 ORDER BY until LIMIT 1"
-FORGET_FINISHED = """DELETE FROM {s}.job j USING unnest($1, $2) AS f (id, until)
-    WHERE j.id = f.id AND j.until = f.until AND j.state >= 3"""
+ANY_FINISHED = "SELECT 1 FROM {s}.job WHERE state >= 3 ORDER BY keep_until LIMIT 1"
+FORGET_FINISHED = """DELETE FROM {s}.job j USING unnest($1, $2) AS f (id, keep_until)
+    WHERE j.id = f.id AND j.keep_until = f.keep_until AND j.state >= 3"""
 ALL_BYTES = "SELECT pg_table_size('{s}.job')"
 # Levels of keys: their names begin with `each:`, and `;` is the character after the colon. A locked level is in use.
 DROP_LEVELS = """WITH next_ AS MATERIALIZED (
@@ -67,7 +68,7 @@ DROP_LEVELS = """WITH next_ AS MATERIALIZED (
 SAVE_PROGRESS = """UPDATE {s}.job j SET progress = m.progress FROM unnest($1, $2, $3) AS m (id, epoch, progress)
     WHERE j.id = ANY ($1) AND j.id = m.id AND j.state + 0 = 2 AND j.epoch = m.epoch AND j.owner = $4
     RETURNING j.id, j.epoch"""
-SET_ASIDE = "UPDATE {s}.job SET aside = true WHERE id = ANY ($1) AND state <= 1 AND NOT aside"
+SET_ASIDE = "UPDATE {s}.job SET out_of_order = true WHERE id = ANY ($1) AND state <= 1 AND NOT out_of_order"
 TIME = f"SELECT {CLOCK}"
 
 
@@ -81,8 +82,8 @@ _IS_LIMITED = "SELECT '' FROM {s}.limits WHERE name IN ('task:' || $2, 'each:' |
 INSERT_PLAIN = f"""WITH in_lane AS (
         INSERT INTO {{s}}.lane (queue, band, task, lane)
         SELECT $4, ($5 < 0)::int - ($5 > 0)::int, $2, '' FROM {{s}}.limits WHERE name = 'each:' || $2 AND $6 = 1),
-    new AS (INSERT INTO {{s}}.job (id, task, body, queue, rank, state, due, since, expires, headers, lane, aside, epoch,
-        failures, losses, until, key, note, unique_for, holds, progress, attempts)
+    new AS (INSERT INTO {{s}}.job (id, task, body, queue, claim_order, state, due, state_since, expires, headers, lane,
+        out_of_order, epoch, failures, crashes, keep_until, key, note, key_ttl, key_held_until, progress, attempts)
     VALUES ({_ID.format("$1")}, $2, $3, $4, $5, $6, $7, $8, $9, $10, ({_IS_LIMITED}),
         $7 < {CLOCK} - {STORED_WITHIN} OR ($6 = 1 AND abs($5) > 1), 0, 0, 0, 0, NULL, '', 0, 0, '', '')
     ON CONFLICT (id) DO NOTHING RETURNING 1)
@@ -94,19 +95,21 @@ EXCHANGE_NODES = EXCHANGE.replace("exchange_v1", "exchange_nodes_v1").replace(
     "$32)", f"$32, {', '.join(f'${number}' for number in range(33, 51))})"
 )
 # Two looks: jobs in order only from the scan start on, so that deleted entries before it are not read.
-NEXT_DUE = """SELECT (SELECT due FROM {s}.job WHERE state = 0 AND NOT aside AND due >= $1 ORDER BY due LIMIT 1),
-    (SELECT due FROM {s}.job WHERE state = 0 AND aside ORDER BY due LIMIT 1)"""
+NEXT_DUE = """SELECT (SELECT due FROM {s}.job WHERE state = 0 AND NOT out_of_order AND due >= $1 ORDER BY due LIMIT 1),
+    (SELECT due FROM {s}.job WHERE state = 0 AND out_of_order ORDER BY due LIMIT 1)"""
 QUEUES = "SELECT queue, paused FROM {s}.queues_v1($1, $2, $3, $4)"
 BACKLOG = f"""WITH open_ AS (
         SELECT queue FROM unnest($1::text[]) AS given (queue) WHERE queue NOT IN (SELECT queue FROM {{s}}.paused)),
     early AS MATERIALIZED (
-        (SELECT queue, due FROM {{s}}.job WHERE state = 0 AND NOT aside AND due <= $2 ORDER BY due LIMIT $3)
-        UNION ALL (SELECT queue, due FROM {{s}}.job WHERE state = 0 AND aside AND due <= $2 ORDER BY due LIMIT $3))
+        (SELECT queue, due FROM {{s}}.job WHERE state = 0 AND NOT out_of_order AND due <= $2 ORDER BY due LIMIT $3)
+        UNION ALL
+        (SELECT queue, due FROM {{s}}.job WHERE state = 0 AND out_of_order AND due <= $2 ORDER BY due LIMIT $3))
     SELECT count(*), min(due) FROM (
         SELECT due FROM early WHERE queue NOT IN (SELECT queue FROM {{s}}.paused)
             AND ($4::int = 1 OR queue IN (SELECT queue FROM open_))
         UNION ALL SELECT j.due FROM open_ o CROSS JOIN LATERAL (SELECT due FROM {{s}}.job
-            WHERE state = 1 AND lane IS NULL AND queue = o.queue ORDER BY aside, {LINE}, rank, due, id LIMIT $3) AS j
+            WHERE state = 1 AND lane IS NULL AND queue = o.queue
+            ORDER BY out_of_order, {LINE}, claim_order, due, id LIMIT $3) AS j
         UNION ALL SELECT j.due FROM open_ o CROSS JOIN LATERAL (SELECT due FROM {{s}}.job
             WHERE state = 1 AND lane IS NOT NULL AND queue = o.queue LIMIT $3) AS j
         LIMIT $3) AS found"""
@@ -115,9 +118,9 @@ _WAITING = """SELECT {0} FROM {{s}}.job WHERE state = 1 AND lane IS NULL AND que
     UNION ALL SELECT {0} FROM {{s}}.job WHERE state = 1 AND lane IS NOT NULL AND queue = $1
     UNION ALL SELECT {0} FROM {{s}}.job WHERE state = 0 AND queue = $1"""
 COUNT_WAITING = f"SELECT count(*) FROM ({_WAITING.format('1')} LIMIT $2) AS waiting"
-_BY_BAND = "CASE WHEN state = 0 THEN 2 ELSE (rank < 0)::int - (rank > 0)::int END, due, id"
+_BY_BAND = "CASE WHEN state = 0 THEN 2 ELSE (claim_order < 0)::int - (claim_order > 0)::int END, due, id"
 OLDEST_WAITING = f"""{STATEMENTS.jobs} WHERE id = ANY (ARRAY(
-    SELECT id FROM ({_WAITING.format("id, state, rank, due")}) AS waiting
+    SELECT id FROM ({_WAITING.format("id, state, claim_order, due")}) AS waiting
     ORDER BY {_BY_BAND} LIMIT $2)) ORDER BY {_BY_BAND}"""
 # Before the lock, since a row that is not there cannot be locked.
 CELL_THERE = "INSERT INTO {s}.cell VALUES ($1, '') ON CONFLICT DO NOTHING"
@@ -126,19 +129,19 @@ SAVE_CELL = "UPDATE {s}.cell SET value = $2 WHERE name = $1"
 
 # Lanes
 
-_CANDIDATE = "uuid_send(id), rank, due, since > due, queue, task, lane"
-_BAND = "(rank > 0)::int - (rank < 0)::int"
+_CANDIDATE = "uuid_send(id), claim_order, due, state_since > due, queue, task, lane"
+_BAND = "(claim_order > 0)::int - (claim_order < 0)::int"
 _LANED = f"FROM {{s}}.job WHERE state = 1 AND lane IS NOT NULL AND queue = $1 AND {_BAND} = $2::int"
 
 
 def _open_line(late: bool) -> str:
     # Two looks, each in the order of its part of the index, so that LIMIT ends both early.
-    columns = "SELECT id, rank, due, since, queue, task, lane FROM {s}.job"
+    columns = "SELECT id, claim_order, due, state_since, queue, task, lane FROM {s}.job"
     line = f"{columns} WHERE state = 1 AND lane IS NULL AND queue = $1 AND {LINE} = {int(late)} + 2 * $2::int"
     return f"""(SELECT {_CANDIDATE} FROM (
-        ({line} AND NOT aside AND rank = $2 ORDER BY due, id LIMIT $3)
-        UNION ALL ({line} AND aside ORDER BY rank, due, id LIMIT $3)) AS line
-        ORDER BY rank, due, id LIMIT $3)"""
+        ({line} AND NOT out_of_order AND claim_order = $2 ORDER BY due, id LIMIT $3)
+        UNION ALL ({line} AND out_of_order ORDER BY claim_order, due, id LIMIT $3)) AS line
+        ORDER BY claim_order, due, id LIMIT $3)"""
 
 
 OPEN_LINES = f"{_open_line(True)} UNION ALL {_open_line(False)}"
@@ -173,7 +176,8 @@ LANES_FROM = _LANES.replace("{first}", ">=")
 LANES_AFTER = _LANES.replace("{first}", ">")
 LINES = f"""SELECT found.* FROM unnest($4, $5) WITH ORDINALITY AS w (name, most, n)
     CROSS JOIN LATERAL (
-        SELECT {_CANDIDATE} {_LANED} AND task = $3 AND lane = w.name ORDER BY rank, due, id LIMIT w.most) AS found
+        SELECT {_CANDIDATE} {_LANED} AND task = $3 AND lane = w.name
+        ORDER BY claim_order, due, id LIMIT w.most) AS found
     ORDER BY w.n"""
 # In the order of names, as `LEVELS` locks them: transactions that meet here wait in turn and do not deadlock.
 LEVELS_THERE = (
@@ -184,11 +188,11 @@ LEVELS_SEEN = "SELECT name, running, next FROM {s}.level WHERE name = ANY ($1)"
 RAISE_LEVELS = """INSERT INTO {s}.level AS l (name, running, next) SELECT * FROM unnest($1, $2, $3)
     ON CONFLICT (name) DO UPDATE SET running = l.running + excluded.running, next = excluded.next"""
 SAVE_TURNS = "UPDATE {s}.level l SET turn = t.turn FROM unnest($1, $2) AS t (name, turn) WHERE l.name = t.name"
-TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = least(j.epoch, 2147483646) + 1, since = $3,
-    holds = CASE WHEN j.unique_for < 0 THEN 0 ELSE j.holds END
+TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = least(j.epoch, 2147483646) + 1, state_since = $3,
+    key_held_until = CASE WHEN j.key_ttl < 0 THEN 0 ELSE j.key_held_until END
     WHERE j.id = ANY (ARRAY(SELECT r.id FROM {s}.job r WHERE r.id = ANY ($1) AND r.state = 1 FOR UPDATE SKIP LOCKED))
-    RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures, j.losses, j.expires,
-    j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress, j.attempts"""
+    RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.claim_order, j.due, j.epoch, j.failures, j.crashes,
+    j.expires, j.key, j.note, j.key_ttl, j.key_held_until, j.lane, j.headers, j.progress, j.attempts"""
 # What attempts keep whose job has ended: `store/kept_places.py` says how a value is made.
 # In hex: UTF-8 without zeros. Another value would make every count an error.
 _UTF8 = (

@@ -11,7 +11,7 @@ from tarry.model.change import Change
 from tarry.store.flows.redis_effects import pack_effects, touching_flows
 from tarry.store.history.journal import record_of_changes
 from tarry.store.redis.link.base import Word
-from tarry.store.redis.record import FAILED, NOTE, SINCE, STATE_BYTE, UNTIL, rank_bytes, time_bytes
+from tarry.store.redis.record import FAILED, KEEP_UNTIL, NOTE, STATE_BYTE, STATE_SINCE, claim_order_bytes, time_bytes
 
 GONE = 6
 DUE, RANKED, EXPIRES, KEY_HOLD, QUEUE, BODY, ATTEMPTS, KEEPS_PLACES = 1, 2, 4, 8, 16, 32, 64, 128
@@ -70,12 +70,12 @@ def pack_changes(changes: Sequence[Change]) -> PackedChanges:
 
 
 def _describe(change: Change) -> bytes:
-    flags, fields = SINCE, time_bytes(change.state_since)
+    flags, fields = STATE_SINCE, time_bytes(change.state_since)
     if change.failures or change.crashes:
         flags, fields = flags | FAILED, fields + _FAILED.pack(change.failures, change.crashes)
     finished = change.to is not None and change.to.finished
     if change.keep_until and finished:
-        flags, fields = flags | UNTIL, fields + time_bytes(change.keep_until)
+        flags, fields = flags | KEEP_UNTIL, fields + time_bytes(change.keep_until)
     if change.note:
         flags, fields = flags | NOTE, fields + _LENGTH.pack(len(change.note)) + change.note
     to = GONE if change.to is None else STATE_BYTE[change.to]
@@ -91,7 +91,7 @@ def _modified_fields(change: Change) -> Iterator[tuple[int, bytes]]:
     if change.due is not None:
         yield DUE, time_bytes(change.due)
     if change.priority is not None:
-        yield RANKED, rank_bytes(change.priority)
+        yield RANKED, claim_order_bytes(change.priority)
     if change.expires is not None:
         yield EXPIRES, time_bytes(change.expires)
     if change.key_held_until is not None:

@@ -10,7 +10,8 @@ from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import STATE_BYTE, is_plain, join_names, line_entries, line_name, pack_job, size_of
 
 _WIDTH = {"h": 30, "n": 24, "l": 30, "H": 30, "N": 24, "L": 30, "d": 24}
-"""Bytes of an entry, by the first letter of its line: due 8, id 16; before them a rank of 6 where priorities differ."""
+"""Bytes of an entry, by the first letter of its line: due 8, id 16; before them `claim_order` of 6 where priorities
+differ."""
 
 
 def split_jobs(jobs: Sequence[Job], most: int, size: int) -> Iterator[Sequence[Job]]:

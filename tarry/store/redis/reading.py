@@ -11,10 +11,12 @@ from tarry.model.job import MOST_EPOCH, Job, State
 from tarry.model.outcome import record_note
 from tarry.store.redis.record import (
     ATTEMPTS,
+    CLAIM_ORDER,
     EXPIRES,
     FAILED,
     HEAD,
     HEADERS,
+    KEEP_UNTIL,
     KEY,
     KEY_TIMES,
     KEY_TIMES_FORM,
@@ -25,11 +27,9 @@ from tarry.store.redis.record import (
     NAMES,
     NOTE,
     PROGRESS,
-    RANK,
-    SINCE,
     STATE_OF_BYTE,
+    STATE_SINCE,
     TIME,
-    UNTIL,
     names_seen,
     split_names,
 )
@@ -61,11 +61,11 @@ def parse_job(id: bytes, data: bytes, running: bytes | None) -> Job:
     code, epoch, due, flags = HEAD.unpack_from(data)
     read = _Reader(data, HEAD.size)
     fields: dict[str, Any] = {"state": STATE_OF_BYTE.get(code, State.DEAD), "epoch": epoch, "due": due}
-    fields["priority"] = MIDDLE - read.number(6) if flags & RANK else 0
-    fields["state_since"] = read.number(8) if flags & SINCE else due
+    fields["priority"] = MIDDLE - read.number(6) if flags & CLAIM_ORDER else 0
+    fields["state_since"] = read.number(8) if flags & STATE_SINCE else due
     if flags & FAILED:
         fields["failures"], fields["crashes"] = read.number(4), read.number(4)
-    if flags & UNTIL:
+    if flags & KEEP_UNTIL:
         fields["keep_until"] = read.number(8)
     if flags & NOTE:
         fields["note"] = read.bytes(read.number(4))
@@ -137,7 +137,7 @@ def parse_claimed(flat: Sequence[bytes], owner: str, now: int) -> list[Job]:
     head, length, known = HEAD.unpack_from, LENGTH.pack, names_seen
     for id, data in zip(flat[::2], flat[1::2], strict=True):
         _, epoch, due, flags = head(data)
-        at = 14 if not flags else 22 if flags == SINCE else 0
+        at = 14 if not flags else 22 if flags == STATE_SINCE else 0
         if not at or data[at]:
             found.append(_read_job(id, data, length(min(epoch, raised) + 1) + entry))
             continue

@@ -15,7 +15,7 @@ STATE_BYTE = CODE | {State.BLOCKED: 7}
 """The first byte of a record."""
 STATE_OF_BYTE = dict(enumerate(STATES[:-1])) | {7: State.BLOCKED}
 BANDS = {1: "h", 0: "n", -1: "l"}
-RANK, SINCE, FAILED, UNTIL, NOTE = 1, 2, 4, 8, 16
+CLAIM_ORDER, STATE_SINCE, FAILED, KEEP_UNTIL, NOTE = 1, 2, 4, 8, 16
 EXPIRES, KEY_TIMES, LANE, HEADERS, PROGRESS, KEY, ATTEMPTS = 1, 2, 4, 8, 16, 32, 64
 LONG = 255
 """The first byte of names if one of them is too long for a length of one byte."""
@@ -23,7 +23,7 @@ LONG = 255
 HEAD = Form(">BIQB")
 TIME, _FAILED, LENGTH, _SHORT, NAMES = Form(">Q"), Form(">II"), Form(">I"), Form(">H"), Form(">BHH")
 KEY_TIMES_FORM = Form(">qQ")
-# The middle of what six bytes hold, so that ranks of negative priorities fit too.
+# The middle of what six bytes hold, so that those of negative priorities fit too.
 MIDDLE = 2**47
 _names: dict[tuple[str, str], bytes] = {}
 names_seen: dict[bytes, tuple[str, str]] = {}
@@ -31,7 +31,7 @@ names_seen: dict[bytes, tuple[str, str]] = {}
 _REMEMBERED = 10_000
 
 
-def rank_bytes(priority: int) -> bytes:
+def claim_order_bytes(priority: int) -> bytes:
     """Six bytes that sort a higher priority first."""
     return (MIDDLE - priority).to_bytes(6, "big")
 
@@ -84,18 +84,18 @@ def pack_job(job: Job) -> bytes:
     """The record; it has neither the id nor an owner."""
     # Most jobs have none of the other fields: this way is quicker.
     if _is_usual(job):
-        flags, since = (0, b"") if job.state_since == job.due else (SINCE, TIME.pack(job.state_since))
+        flags, since = (0, b"") if job.state_since == job.due else (STATE_SINCE, TIME.pack(job.state_since))
         head = HEAD.pack(STATE_BYTE[job.state], job.epoch, job.due, flags)
         return b"%b%b\0%b%b" % (head, since, join_names(job.queue, job.task), job.body)
     flags, middle = 0, b""
     if job.priority:
-        flags, middle = RANK, rank_bytes(job.priority)
+        flags, middle = CLAIM_ORDER, claim_order_bytes(job.priority)
     if job.state_since != job.due:
-        flags, middle = flags | SINCE, middle + TIME.pack(job.state_since)
+        flags, middle = flags | STATE_SINCE, middle + TIME.pack(job.state_since)
     if job.failures or job.crashes:
         flags, middle = flags | FAILED, middle + _FAILED.pack(job.failures, job.crashes)
     if job.keep_until:
-        flags, middle = flags | UNTIL, middle + TIME.pack(job.keep_until)
+        flags, middle = flags | KEEP_UNTIL, middle + TIME.pack(job.keep_until)
     if job.note:
         flags, middle = flags | NOTE, middle + LENGTH.pack(len(job.note)) + job.note
     return b"".join((HEAD.pack(STATE_BYTE[job.state], job.epoch, job.due, flags), middle, *_tail(job)))
@@ -143,7 +143,7 @@ def _unusual(job: Job) -> Iterator[tuple[int, bytes]]:
         yield ATTEMPTS, LENGTH.pack(len(job.attempts)) + job.attempts
 
 
-def claim_order(job: Job) -> tuple[int, int, bytes]:
+def place_in_line(job: Job) -> tuple[int, int, bytes]:
     """The order of the ready jobs in one line, and of the jobs that a claim answers."""
     return -job.priority, job.due, job.id
 
@@ -160,9 +160,9 @@ def line_entries(jobs: Sequence[Job]) -> list[bytes]:
     """The entries of jobs of one state and priority in their line."""
     # In the normal band all ready jobs have priority 0, and scheduled jobs are in the order of their due time alone.
     ranked_first = jobs[0].priority and jobs[0].state is State.READY
-    rank = rank_bytes(jobs[0].priority) if ranked_first else b""
+    claim_order = claim_order_bytes(jobs[0].priority) if ranked_first else b""
     packed = TIME.pack
-    return [rank + packed(job.due) + job.id for job in jobs]
+    return [claim_order + packed(job.due) + job.id for job in jobs]
 
 
 def size_of(job: Job) -> int:

@@ -28,7 +28,7 @@ from tarry.store.redis.line_wakeup import LineWakeup
 from tarry.store.redis.link.base import RedisLink, Script, ScriptCall, Word
 from tarry.store.redis.pruning import RedisPruner
 from tarry.store.redis.reading import parse_jobs
-from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, claim_order, epoch_bytes, lua_pattern, split_names
+from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, epoch_bytes, lua_pattern, place_in_line, split_names
 from tarry.store.redis.rights import require_rights, rights
 from tarry.store.redis.wakeup import channel
 from tarry.store.shards.merge import unmet
@@ -133,7 +133,7 @@ class RedisStore(Store):
             except StoreError as error:
                 # No error may leave this: changes are made and jobs are claimed. It may have given more.
                 unheard = not isinstance(error, NOT_DONE)
-        found.sort(key=claim_order)
+        found.sort(key=place_in_line)
         tend = any(answer[5] for answer in answers if answer[5:])
         return Exchange(valid, found, earliest(due, again), unheard=unheard, tend=tend)
 
@@ -160,7 +160,7 @@ class RedisStore(Store):
         if answer is None:
             return None
         _, flat, due, again, at = answer
-        found = sorted(request.jobs(flat, at), key=claim_order)
+        found = sorted(request.jobs(flat, at), key=place_in_line)
         return Exchange([], found, earliest(due, again), claimed_at=int(at))
 
     def next_due(self) -> int | None:

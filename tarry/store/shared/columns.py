@@ -1,11 +1,7 @@
-"""Which column keeps which field of a job, for the stores in SQL databases.
+"""The columns of a job in SQL databases: each has the name of its field.
 
-Some columns have other names than their fields. A priority is kept as its negative, `rank`. In MySQL, where `key` and
-`rank` are reserved words, the columns are `job_key` and `grade`.
+But for the priority: indexes run upwards, and a higher priority is claimed first, so `claim_order` is its negative.
 """
-
-# The other names are those of the first schema: a renamed column would make every older process fail during a rolling
-# upgrade. The priority is negative so that indexes run upwards.
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,14 +14,7 @@ STORED = tuple(field for field in FIELDS if field != "owner")
 """What an insert writes. A new job has no owner."""
 CLAIMED = tuple(field for field in STORED if field not in ("state", "state_since", "keep_until"))
 """What a claim reads. It knows the other fields, since it sets them."""
-COLUMN_OF = {field: field for field in FIELDS} | {
-    "priority": "rank",
-    "crashes": "losses",
-    "state_since": "since",
-    "keep_until": "until",
-    "key_ttl": "unique_for",
-    "key_held_until": "holds",
-}
+COLUMN_OF = {field: field for field in FIELDS} | {"priority": "claim_order"}
 RUNNING = State.RUNNING
 
 

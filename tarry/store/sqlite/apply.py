@@ -116,10 +116,10 @@ def _change_if_times(db: Database, change: Change, times: tuple[int, int]) -> li
 def new_values(change: Change) -> tuple[Any, ...]:
     """The values of `sql.SET`."""
     assert change.to is not None
-    rank = None if change.priority is None else -change.priority
+    claim_order = None if change.priority is None else -change.priority
     return (
         CODE[change.to], change.state_since, change.due, change.failures, change.crashes, change.keep_until,
-        change.note, change.queue, rank, change.expires, change.key_held_until, change.body, change.attempts,
+        change.note, change.queue, claim_order, change.expires, change.key_held_until, change.body, change.attempts,
     )  # fmt: skip
 
 

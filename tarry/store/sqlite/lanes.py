@@ -136,7 +136,7 @@ class SqliteLanes:
             self._db.execute(sql.PROMOTE, (now, PROMOTED_AT_ONCE))
             return
         rows = self._rows(sql.PROMOTED, (now, PROMOTED_AT_ONCE))
-        self._open.add((queue, band(-rank), task, lane) for queue, rank, task, lane in rows if lane is not None)
+        self._open.add((queue, band(-order), task, lane) for queue, order, task, lane in rows if lane is not None)
 
     def open_lanes_of(self, ids: Sequence[bytes]) -> None:
         """Adds the lanes of these jobs, which are ready after a change."""

@@ -16,7 +16,7 @@ LanePlace = tuple[str, int, str, str]
 """Where a lane waits: queue, band, task, lane. band: as in `store.base`."""
 # A time that never comes, instead of NULL: NULL in `again` says that the lane is open.
 UNTIL_AN_END = 2**62
-_PLACE = "queue, -((rank > 0) - (rank < 0)), task, lane"
+_PLACE = "queue, -((claim_order > 0) - (claim_order < 0)), task, lane"
 _LIMITED = "EXISTS (SELECT 1 FROM tarry_limit WHERE name = 'each:' || {})"
 _ADD = f"""INSERT INTO tarry_lane (queue, band, task, lane) SELECT ?, ?, ?, ? WHERE {_LIMITED.format("?")}
     ON CONFLICT DO NOTHING"""
@@ -27,7 +27,7 @@ _ADD_TASK = f"""INSERT INTO tarry_lane (queue, band, task, lane) SELECT DISTINCT
     WHERE state = 1 AND lane IS NOT NULL AND task = ? ON CONFLICT DO NOTHING"""
 # The same expression as in the index `tarry_laned`, or SQLite would not use it.
 _HAS_JOBS = """EXISTS (SELECT 1 FROM tarry_job j INDEXED BY tarry_laned WHERE j.state = 1 AND j.lane IS NOT NULL
-    AND j.queue = ?1 AND (j.rank > 0) - (j.rank < 0) = -?2 AND j.task = ?3 AND j.lane = o.lane)"""
+    AND j.queue = ?1 AND (j.claim_order > 0) - (j.claim_order < 0) = -?2 AND j.task = ?3 AND j.lane = o.lane)"""
 # `x''`: a blob sorts after every text, so a missing last lane is no bound.
 _READ = f"""SELECT o.lane, {_HAS_JOBS} FROM tarry_lane o INDEXED BY tarry_open
     WHERE o.again IS NULL AND o.queue = ?1 AND o.band = ?2 AND o.task = ?3

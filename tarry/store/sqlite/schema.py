@@ -13,41 +13,43 @@ from tarry.store.sqlite.database import Database
 # "tary": by it `file` and the store tell tarry's databases from others.
 APPLICATION_ID = 0x74617279
 
-# The indexes are partial: scheduled and finished jobs, however many, cost a claim nothing. `since > due` splits late
-# jobs from jobs on time, so that a claim finds the first of both.
+# The indexes are partial: scheduled and finished jobs, however many, cost a claim nothing. `state_since > due` splits
+# late jobs from jobs on time, so that a claim finds the first of both.
 SCHEMA = """
 CREATE TABLE tarry_job (
-    n          INTEGER PRIMARY KEY,
-    id         BLOB NOT NULL UNIQUE,
-    state      INTEGER NOT NULL,
-    queue      TEXT NOT NULL,
-    rank       INTEGER NOT NULL,
-    due        INTEGER NOT NULL,
-    epoch      INTEGER NOT NULL,
-    failures   INTEGER NOT NULL,
-    losses     INTEGER NOT NULL,
-    owner      TEXT,
-    since      INTEGER NOT NULL,
-    until      INTEGER NOT NULL,
-    expires    INTEGER NOT NULL,
-    key        TEXT,
-    unique_for INTEGER NOT NULL,
-    holds      INTEGER NOT NULL,
-    lane       TEXT,
-    task       TEXT NOT NULL,
-    body       BLOB NOT NULL,
-    note       BLOB NOT NULL,
-    headers    BLOB NOT NULL,
-    progress   BLOB NOT NULL,
-    attempts   BLOB NOT NULL
+    n              INTEGER PRIMARY KEY,
+    id             BLOB NOT NULL UNIQUE,
+    state          INTEGER NOT NULL,
+    queue          TEXT NOT NULL,
+    claim_order    INTEGER NOT NULL,
+    due            INTEGER NOT NULL,
+    epoch          INTEGER NOT NULL,
+    failures       INTEGER NOT NULL,
+    crashes        INTEGER NOT NULL,
+    owner          TEXT,
+    state_since    INTEGER NOT NULL,
+    keep_until     INTEGER NOT NULL,
+    expires        INTEGER NOT NULL,
+    key            TEXT,
+    key_ttl        INTEGER NOT NULL,
+    key_held_until INTEGER NOT NULL,
+    lane           TEXT,
+    task           TEXT NOT NULL,
+    body           BLOB NOT NULL,
+    note           BLOB NOT NULL,
+    headers        BLOB NOT NULL,
+    progress       BLOB NOT NULL,
+    attempts       BLOB NOT NULL
 ) STRICT;
-CREATE INDEX tarry_ready     ON tarry_job (queue, (since > due), rank, due, id) WHERE state = 1 AND lane IS NULL;
-CREATE INDEX tarry_laned     ON tarry_job (queue, (rank > 0) - (rank < 0), task, lane, rank, due, id)
+CREATE INDEX tarry_ready     ON tarry_job (queue, (state_since > due), claim_order, due, id)
+    WHERE state = 1 AND lane IS NULL;
+CREATE INDEX tarry_laned     ON tarry_job
+    (queue, (claim_order > 0) - (claim_order < 0), task, lane, claim_order, due, id)
     WHERE state = 1 AND lane IS NOT NULL;
 CREATE INDEX tarry_scheduled ON tarry_job (due, id)              WHERE state = 0;
 CREATE INDEX tarry_running   ON tarry_job (owner)                WHERE state = 2;
-CREATE INDEX tarry_finished  ON tarry_job (until, id)            WHERE state >= 3;
-CREATE UNIQUE INDEX tarry_key ON tarry_job (task, key)           WHERE key IS NOT NULL AND holds > 0;
+CREATE INDEX tarry_finished  ON tarry_job (keep_until, id)            WHERE state >= 3;
+CREATE UNIQUE INDEX tarry_key ON tarry_job (task, key)           WHERE key IS NOT NULL AND key_held_until > 0;
 CREATE TABLE tarry_owner  (name TEXT PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE tarry_hold   (name TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE tarry_paused (queue TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
@@ -66,19 +68,19 @@ CREATE TABLE tarry_history (resolution INTEGER NOT NULL, start INTEGER NOT NULL,
 INSERT OR IGNORE INTO tarry_history VALUES (-1, 0, '', '', x'');
 CREATE TABLE tarry_flow   (id BLOB PRIMARY KEY, phase INTEGER NOT NULL, at INTEGER NOT NULL, size INTEGER NOT NULL,
     active INTEGER NOT NULL, blocked INTEGER NOT NULL, failed INTEGER NOT NULL, ends INTEGER NOT NULL,
-    undoes INTEGER NOT NULL, keep_done INTEGER NOT NULL, keep_dead INTEGER NOT NULL, note BLOB NOT NULL)
+    undo INTEGER NOT NULL, keep_done INTEGER NOT NULL, keep_dead INTEGER NOT NULL, note BLOB NOT NULL)
     STRICT, WITHOUT ROWID;
 CREATE INDEX tarry_flow_at ON tarry_flow (phase, at, id, size);
 CREATE TABLE tarry_gate   (flow BLOB NOT NULL, first INTEGER NOT NULL, count INTEGER NOT NULL, waits INTEGER NOT NULL,
     next INTEGER NOT NULL, PRIMARY KEY (flow, first)) STRICT, WITHOUT ROWID;
 CREATE INDEX tarry_gate_open ON tarry_gate (flow, first)          WHERE next >= 0;
-CREATE TABLE tarry_signal (name TEXT NOT NULL, topic TEXT NOT NULL, n INTEGER NOT NULL, id BLOB NOT NULL,
-    value BLOB NOT NULL, until INTEGER NOT NULL, newest INTEGER NOT NULL, PRIMARY KEY (name, topic, n))
+CREATE TABLE tarry_signal (name TEXT NOT NULL, key TEXT NOT NULL, n INTEGER NOT NULL, id BLOB NOT NULL,
+    value BLOB NOT NULL, until INTEGER NOT NULL, newest INTEGER NOT NULL, PRIMARY KEY (name, key, n))
     STRICT, WITHOUT ROWID;
 CREATE INDEX tarry_signal_until ON tarry_signal (until);
-CREATE TABLE tarry_awaiting (job BLOB PRIMARY KEY, name TEXT NOT NULL, topic TEXT NOT NULL, epoch INTEGER NOT NULL,
+CREATE TABLE tarry_awaiting (job BLOB PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, epoch INTEGER NOT NULL,
     seen INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE INDEX tarry_awaited ON tarry_awaiting (name, topic, job);
+CREATE INDEX tarry_awaited ON tarry_awaiting (name, key, job);
 """
 ABOUT = "CREATE TABLE tarry_about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID"
 """Only in shared files."""

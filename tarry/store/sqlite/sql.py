@@ -1,4 +1,4 @@
-"""The embedded store's statements. The column `rank` is the negative priority, so that indexes run upwards."""
+"""The embedded store's statements."""
 # INDEXED BY makes a statement fail if its index cannot serve it; otherwise SQLite would silently read the whole table.
 
 import re
@@ -10,7 +10,7 @@ from tarry.store.name_pattern import translate
 from tarry.store.shared.columns import CLAIMED, COLUMN_OF, STORED, column_list
 from tarry.store.shared.sql_store import SqlStatements
 
-_COLUMNS = column_list(expressions={"priority": "-rank", "owner": "ifnull(owner, '')"})
+_COLUMNS = column_list(expressions={"priority": "-claim_order", "owner": "ifnull(owner, '')"})
 _PLACES = ", ".join("?" * len(STORED))
 INSERT = f"INSERT INTO tarry_job ({column_list(STORED)}) VALUES ({_PLACES}) ON CONFLICT (id) DO NOTHING"
 TO_JOURNAL = "INSERT INTO tarry_journal (record) VALUES (?)"
@@ -28,26 +28,28 @@ PUT_VIEW = (
     INSERT INTO tarry_journal (record) SELECT new.record WHERE changes() = 1; END""",
 )
 _NEXT_EPOCH = f"min(epoch, {MOST_EPOCH - 1}) + 1"
-_RUNNING = {"priority": "-rank", "epoch": _NEXT_EPOCH, "key_held_until": "iif(unique_for < 0, 0, holds)"}
+_RUNNING = {"priority": "-claim_order", "epoch": _NEXT_EPOCH, "key_held_until": "iif(key_ttl < 0, 0, key_held_until)"}
 CLAIM_COLUMNS = f"n, {column_list(CLAIMED, _RUNNING)}"
 """The columns of a job as it is after its claim: its number, then CLAIMED."""
 ID, KEY = 1 + CLAIMED.index("id"), 1 + CLAIMED.index("key")
 """The places of id and key in such a row."""
 _LINE = """FROM tarry_job INDEXED BY tarry_ready
-    WHERE state = 1 AND lane IS NULL AND queue = ? AND (since > due) = ? AND rank {} 0"""
-# One statement for each band: with a bound for the rank SQLite reads one range of the index, in its order.
+    WHERE state = 1 AND lane IS NULL AND queue = ? AND (state_since > due) = ? AND claim_order {} 0"""
+# One statement for each band: with a bound for the priority SQLite reads one range of the index, in its order.
 _BANDS = {HIGH: _LINE.format("<"), NORMAL: _LINE.format("="), LOW: _LINE.format(">")}
 READY = {
-    band: f"SELECT {CLAIM_COLUMNS} {line} ORDER BY rank, due, id LIMIT ? OFFSET ?" for band, line in _BANDS.items()
+    band: f"SELECT {CLAIM_COLUMNS} {line} ORDER BY claim_order, due, id LIMIT ? OFFSET ?"
+    for band, line in _BANDS.items()
 }
 ANY_READY = {band: f"SELECT 1 {line} LIMIT 1" for band, line in _BANDS.items()}
 _LANED = "FROM tarry_job INDEXED BY tarry_laned WHERE state = 1 AND lane IS NOT NULL"
-_IN_BAND = f"{_LANED} AND queue = ? AND (rank > 0) - (rank < 0) = ?"
+_IN_BAND = f"{_LANED} AND queue = ? AND (claim_order > 0) - (claim_order < 0) = ?"
 ANY_LANED = f"SELECT 1 {_LANED} LIMIT 1"
 NEXT_TASK = f"SELECT task {_IN_BAND} AND task > ? ORDER BY task LIMIT 1"
 FIRST_LANE = f"SELECT lane {_IN_BAND} AND task = ? ORDER BY lane LIMIT 1"
 NEXT_LANE = f"SELECT lane {_IN_BAND} AND task = ? AND lane > ? ORDER BY lane LIMIT 1"
-LANE = f"SELECT {CLAIM_COLUMNS}, since > due {_IN_BAND} AND task = ? AND lane = ? ORDER BY rank, due, id LIMIT ?"
+LANE = f"""SELECT {CLAIM_COLUMNS}, state_since > due {_IN_BAND} AND task = ? AND lane = ?
+    ORDER BY claim_order, due, id LIMIT ?"""
 INTO_LANES = """UPDATE tarry_job SET lane = '' WHERE id IN (SELECT value FROM carray(?)) AND lane IS NULL AND state < 2
     AND EXISTS (SELECT 1 FROM tarry_limit WHERE name IN ('task:' || task, 'each:' || task))"""
 # One for each state, by its index: whoever sets a limit reads no finished jobs, of which there may be a million.
@@ -65,9 +67,9 @@ RUNNING_BY = {True: _RUNNING_BY.format("queue"), False: _RUNNING_BY.format("task
 ALL_RUNNING = "SELECT queue, task, lane FROM tarry_job INDEXED BY tarry_running WHERE state = 2"
 RUNNING_NOW = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, 0)
     ON CONFLICT (name) DO UPDATE SET running = ?2"""
-PROMOTE = """UPDATE tarry_job SET state = 1, since = ?1 WHERE n IN
+PROMOTE = """UPDATE tarry_job SET state = 1, state_since = ?1 WHERE n IN
     (SELECT n FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0 AND due <= ?1 ORDER BY due, id LIMIT ?2)"""
-PROMOTED = f"{PROMOTE} RETURNING queue, rank, task, lane"
+PROMOTED = f"{PROMOTE} RETURNING queue, claim_order, task, lane"
 # Each step looks up the next queue in the index: DISTINCT would read all ready jobs.
 _READY_QUEUES = """WITH RECURSIVE found (queue) AS (
     SELECT min(queue) FROM tarry_job INDEXED BY {0} WHERE state = 1 AND lane IS {1}
@@ -78,7 +80,7 @@ _READY_QUEUES = """WITH RECURSIVE found (queue) AS (
 READY_QUEUES = _READY_QUEUES.format("tarry_ready", "NULL")
 LANED_QUEUES = _READY_QUEUES.format("tarry_laned", "NOT NULL")
 _FIRST_READY = """SELECT due FROM tarry_job INDEXED BY tarry_ready
-    WHERE state = 1 AND lane IS NULL AND queue = ? AND (since > due) = {} ORDER BY rank, due, id LIMIT ?"""
+    WHERE state = 1 AND lane IS NULL AND queue = ? AND (state_since > due) = {} ORDER BY claim_order, due, id LIMIT ?"""
 _FIRST_LANED = """SELECT due FROM tarry_job INDEXED BY tarry_laned
     WHERE state = 1 AND lane IS NOT NULL AND queue = ? LIMIT ?"""
 FIRST_READY = (_FIRST_READY.format(1), _FIRST_READY.format(0), _FIRST_LANED)
@@ -87,23 +89,23 @@ _WAITING = """SELECT {0} FROM tarry_job INDEXED BY tarry_ready WHERE state = 1 A
     UNION ALL SELECT {0} FROM tarry_job INDEXED BY tarry_laned WHERE state = 1 AND lane IS NOT NULL AND queue = ?{1}
     UNION ALL SELECT {0} FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0 AND queue = ?{1}"""
 COUNT_WAITING = f"SELECT count(*) FROM ({_WAITING.format('1', '')} LIMIT ?)"
-_BY_BAND = "iif(state = 0, 2, (rank < 0) - (rank > 0)), due, id"
+_BY_BAND = "iif(state = 0, 2, (claim_order < 0) - (claim_order > 0)), due, id"
 OLDEST_WAITING = f"""SELECT {_COLUMNS} FROM tarry_job WHERE n IN (SELECT n FROM (
-    {_WAITING.format("n, state, rank, due, id", "1")}) ORDER BY {_BY_BAND} LIMIT ?2) ORDER BY {_BY_BAND}"""
+    {_WAITING.format("n, state, claim_order, due, id", "1")}) ORDER BY {_BY_BAND} LIMIT ?2) ORDER BY {_BY_BAND}"""
 SET_CELL = "INSERT INTO tarry_cell VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 CELLS_BETWEEN = "SELECT value FROM tarry_cell WHERE name >= ? AND name < ?"
 REMOVE_CELLS = "DELETE FROM tarry_cell WHERE name IN (SELECT value FROM json_each(?)) RETURNING value"
 LEASED_UNTIL = "SELECT until FROM tarry_owner WHERE name = ?"
 NEXT_DUE = "SELECT min(due) FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0"
-CLAIM = f"""UPDATE tarry_job SET state = 2, owner = ?, epoch = {_NEXT_EPOCH}, since = ?
+CLAIM = f"""UPDATE tarry_job SET state = 2, owner = ?, epoch = {_NEXT_EPOCH}, state_since = ?
     WHERE n IN (SELECT value FROM carray(?))"""
-LET_GO = "UPDATE tarry_job SET holds = 0 WHERE n IN (SELECT value FROM carray(?)) AND unique_for < 0"
+LET_GO = "UPDATE tarry_job SET key_held_until = 0 WHERE n IN (SELECT value FROM carray(?)) AND key_ttl < 0"
 # The last condition saves the write where the lease still runs for long enough.
 LEASE = """INSERT INTO tarry_owner (name, until) VALUES (?1, ?2)
     ON CONFLICT (name) DO UPDATE SET until = ?2 WHERE until < ?3"""
-SET = """SET state = ?, owner = NULL, since = ?, due = ifnull(?, due), failures = ?, losses = ?, until = ?, note = ?,
-    queue = ifnull(?, queue), rank = ifnull(?, rank), expires = ifnull(?, expires), holds = ifnull(?, holds),
-    body = ifnull(?, body), attempts = ifnull(?, attempts)"""
+SET = """SET state = ?, owner = NULL, state_since = ?, due = ifnull(?, due), failures = ?, crashes = ?, keep_until = ?,
+    note = ?, queue = ifnull(?, queue), claim_order = ifnull(?, claim_order), expires = ifnull(?, expires),
+    key_held_until = ifnull(?, key_held_until), body = ifnull(?, body), attempts = ifnull(?, attempts)"""
 # OR IGNORE: where another job holds the key, the unique index makes the change invalid, and the others still happen.
 CHANGE = f"UPDATE OR IGNORE tarry_job {SET} WHERE id = ? AND state = ? AND epoch = ? AND owner IS ? RETURNING id"
 CHANGE_GROUP = f"""UPDATE OR IGNORE tarry_job {SET}
@@ -120,13 +122,13 @@ LIMITS_AND_LEVELS = """SELECT name, value, ifnull(running, 0), ifnull(next, 0)
     FROM tarry_limit LEFT JOIN tarry_level USING (name) ORDER BY name"""
 # Changes nothing, but takes the write lock, so that the following statements read the latest state.
 TAKE_LOCK = "DELETE FROM tarry_cell WHERE 0"
-HOLDER = "SELECT id FROM tarry_job INDEXED BY tarry_key WHERE task = ? AND key = ? AND holds > 0"
-# SQLite uses the partial index only if the statement repeats its condition word by word: "holds > 0".
-OUTLIVED = """UPDATE tarry_job INDEXED BY tarry_key SET holds = 0
-    WHERE task = ?2 AND key = ?3 AND holds > 0 AND holds <= ?1"""
-OUTLIVED_BY = """UPDATE tarry_job INDEXED BY tarry_key SET holds = 0
+HOLDER = "SELECT id FROM tarry_job INDEXED BY tarry_key WHERE task = ? AND key = ? AND key_held_until > 0"
+# SQLite uses the partial index only if the statement repeats its condition word by word: "key_held_until > 0".
+OUTLIVED = """UPDATE tarry_job INDEXED BY tarry_key SET key_held_until = 0
+    WHERE task = ?2 AND key = ?3 AND key_held_until > 0 AND key_held_until <= ?1"""
+OUTLIVED_BY = """UPDATE tarry_job INDEXED BY tarry_key SET key_held_until = 0
     WHERE (task, key) = (SELECT task, key FROM tarry_job WHERE id = ?2 AND state = ?3 AND epoch = ?4)
-    AND key IS NOT NULL AND holds > 0 AND holds <= ?1"""
+    AND key IS NOT NULL AND key_held_until > 0 AND key_held_until <= ?1"""
 MARK = "UPDATE tarry_job SET progress = ? WHERE id = ? AND state = 2 AND epoch = ? AND owner = ? RETURNING 1"
 # Each step looks up the next owner in the index: DISTINCT would read all running jobs.
 _OWNERS = """WITH RECURSIVE found (owner) AS (
@@ -137,9 +139,9 @@ _OWNERS = """WITH RECURSIVE found (owner) AS (
 _SIZE = "length(body) + length(note) + length(headers) + length(progress) + length(attempts)"
 # The nodes of a flow, kept until HELD, go with it.
 _FINISHED = f"""FROM tarry_job INDEXED BY tarry_finished
-    WHERE state >= 3 AND (until, id) > (?1, ?2) AND until < {model.HELD}"""
+    WHERE state >= 3 AND (keep_until, id) > (?1, ?2) AND keep_until < {model.HELD}"""
 ANY_FINISHED = "SELECT 1 FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 LIMIT 1"
-FORGET_FINISHED = "DELETE FROM tarry_job WHERE id = ?1 AND until = ?2 AND state >= 3"
+FORGET_FINISHED = "DELETE FROM tarry_job WHERE id = ?1 AND keep_until = ?2 AND state >= 3"
 HELD = "SELECT id, epoch FROM tarry_job INDEXED BY tarry_running WHERE state = 2 AND owner = ?"
 
 
@@ -149,7 +151,8 @@ def _glob_pattern(pattern: str) -> str:
 
 # The same expression as in the index `tarry_laned`, or SQLite would not use it.
 _LANE_HAS_JOBS = """EXISTS (SELECT 1 FROM tarry_job j INDEXED BY tarry_laned WHERE j.state = 1 AND j.lane IS NOT NULL
-    AND j.queue = o.queue AND (j.rank > 0) - (j.rank < 0) = -o.band AND j.task = o.task AND j.lane = o.lane)"""
+    AND j.queue = o.queue AND (j.claim_order > 0) - (j.claim_order < 0) = -o.band AND j.task = o.task
+    AND j.lane = o.lane)"""
 STATEMENTS = SqlStatements(
     tables="tarry_",
     # Its LIKE takes capitals for small letters.
@@ -158,7 +161,7 @@ STATEMENTS = SqlStatements(
     jobs=f"SELECT {_COLUMNS} FROM tarry_job",
     tally=f"SELECT queue, task, state, count(*), min(due), sum({_SIZE}) FROM tarry_job GROUP BY queue, task, state",
     expiring=f"""SELECT {_COLUMNS} FROM tarry_job INDEXED BY tarry_finished
-        WHERE state >= 3 AND until >= ?1 AND until < ?2 ORDER BY until, id LIMIT ?3""",
+        WHERE state >= 3 AND keep_until >= ?1 AND keep_until < ?2 ORDER BY keep_until, id LIMIT ?3""",
     held_by=f"""SELECT {_COLUMNS} FROM tarry_job INDEXED BY tarry_running
         WHERE state = 2 AND owner = ?1 ORDER BY id LIMIT ?2""",
     overdue=f"""{_OWNERS} SELECT {_COLUMNS} FROM tarry_job INDEXED BY tarry_running WHERE state = 2
@@ -170,10 +173,11 @@ STATEMENTS = SqlStatements(
     next_due=NEXT_DUE,
     due="""SELECT queue, due FROM tarry_job INDEXED BY tarry_scheduled
         WHERE state = 0 AND due <= ?1 ORDER BY due, id LIMIT ?2""",
-    finished=f"SELECT until, id, queue, {_SIZE}, holds <= ?3 {_FINISHED} ORDER BY until, id LIMIT ?4",
-    weights=f"""SELECT queue, sum(size) FROM (SELECT queue, {_SIZE} AS size {_FINISHED} ORDER BY until, id LIMIT ?3)
-        GROUP BY queue""",
-    last_weighed=f"SELECT until, id {_FINISHED} ORDER BY until, id LIMIT 1 OFFSET ?3",
+    finished=f"""SELECT keep_until, id, queue, {_SIZE}, key_held_until <= ?3 {_FINISHED}
+        ORDER BY keep_until, id LIMIT ?4""",
+    weights=f"""SELECT queue, sum(size) FROM (
+        SELECT queue, {_SIZE} AS size {_FINISHED} ORDER BY keep_until, id LIMIT ?3) GROUP BY queue""",
+    last_weighed=f"SELECT keep_until, id {_FINISHED} ORDER BY keep_until, id LIMIT 1 OFFSET ?3",
     levels="""SELECT name, running = 0 AND next <= ?2 FROM tarry_level
         WHERE name > ?1 AND name < 'each;' ORDER BY name LIMIT ?3""",  # names of keys' levels begin with "each:"
     drop_level="DELETE FROM tarry_level WHERE name = ?1 AND running = 0 AND next <= ?2",

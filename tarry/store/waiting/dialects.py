@@ -9,7 +9,7 @@ from tarry.store.postgres.constants import LINE
 
 
 class WaitingDialect(Struct, frozen=True, kw_only=True):
-    """The parts of one store's statements. In {} stand: {late}: 0 or 1; {sign}: of the negative priority; {line}: both
+    """The parts of one store's statements. In {} stand: {late}: 0 or 1; {sign}: of `claim_order`; {line}: both
     as one number; {range}: that sign as a comparison."""
 
     ready: tuple[str, ...]
@@ -22,8 +22,6 @@ class WaitingDialect(Struct, frozen=True, kw_only=True):
     """The same where `{queue}` can be read."""
     queue: str = "queue"
     """The column of the queue there, as text."""
-    rank: str = "rank"
-    """The column of the negative priority."""
     id: str = "?4"
     """An id as a value of a statement."""
 
@@ -32,29 +30,29 @@ _SQLITE_DUE = "tarry_job INDEXED BY tarry_scheduled WHERE state = 0"
 SQLITE = WaitingDialect(
     ready=(
         """tarry_job INDEXED BY tarry_ready
-            WHERE state = 1 AND lane IS NULL AND queue = ?1 AND (since > due) = {late} AND rank {range}""",
+            WHERE state = 1 AND lane IS NULL AND queue = ?1 AND (state_since > due) = {late} AND claim_order {range}""",
     ),
     laned="""tarry_job INDEXED BY tarry_laned
-        WHERE state = 1 AND lane IS NOT NULL AND queue = ?1 AND (rank > 0) - (rank < 0) = {sign}""",
+        WHERE state = 1 AND lane IS NOT NULL AND queue = ?1 AND (claim_order > 0) - (claim_order < 0) = {sign}""",
     scheduled=(_SQLITE_DUE,),
     scheduled_with_queue=(_SQLITE_DUE,),
 )
-# `aside` comes early in the indexes: jobs that are out of order are read apart.
-_ASIDE = ("NOT aside", "aside")
-_POSTGRES_DUE = tuple(f"{{s}}.job WHERE state = 0 AND {aside}" for aside in _ASIDE)
+# `out_of_order` comes early in the indexes: jobs that are out of order are read apart.
+_ORDERS = ("NOT out_of_order", "out_of_order")
+_POSTGRES_DUE = tuple(f"{{s}}.job WHERE state = 0 AND {order}" for order in _ORDERS)
 POSTGRES = WaitingDialect(
     ready=tuple(
-        f"{{{{s}}}}.job WHERE state = 1 AND lane IS NULL AND queue = $1 AND {aside} AND {LINE} = {{line}}"
-        for aside in _ASIDE
+        f"{{{{s}}}}.job WHERE state = 1 AND lane IS NULL AND queue = $1 AND {order} AND {LINE} = {{line}}"
+        for order in _ORDERS
     ),
     laned="""{{s}}.job WHERE state = 1 AND lane IS NOT NULL AND queue = $1
-        AND (rank > 0)::int - (rank < 0)::int = {sign}""",
+        AND (claim_order > 0)::int - (claim_order < 0)::int = {sign}""",
     scheduled=_POSTGRES_DUE,
     scheduled_with_queue=_POSTGRES_DUE,
     id="encode(?4, 'hex')::uuid",
 )
 MYSQL = WaitingDialect(
-    ready=("tarry_ready FORCE INDEX (PRIMARY) WHERE queue = ?1 AND late = {late} AND grade {range}",),
+    ready=("tarry_ready FORCE INDEX (PRIMARY) WHERE queue = ?1 AND late = {late} AND claim_order {range}",),
     laned="tarry_laned FORCE INDEX (PRIMARY) WHERE queue = ?1 AND band = {sign}",
     scheduled=("tarry_scheduled FORCE INDEX (PRIMARY) WHERE 1 = 1",),
     scheduled_with_queue=(
@@ -62,5 +60,4 @@ MYSQL = WaitingDialect(
             ON j.id = s.id) d WHERE 1 = 1""",
     ),
     queue="CONVERT(queue USING utf8mb4)",
-    rank="grade",
 )

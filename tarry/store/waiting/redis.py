@@ -8,7 +8,7 @@ from tarry.model.job import Job
 from tarry.store.base import HIGH, LOW, NORMAL, band
 from tarry.store.redis import scripts
 from tarry.store.redis.link.base import Word
-from tarry.store.redis.record import TIME, rank_bytes
+from tarry.store.redis.record import TIME, claim_order_bytes
 from tarry.store.waiting.counts import CappedCount, ReadyBefore, WaitingCounts, capped
 
 _LETTERS = {HIGH: "h", NORMAL: "n", LOW: "l"}
@@ -33,9 +33,12 @@ class RedisWaiting(WaitingCounts):
 
     def _before(self, job: Job, most: int) -> ReadyBefore:
         own = band(job.priority)
-        rank, following = (rank_bytes(job.priority), rank_bytes(job.priority - 1)) if own else (b"", b"")
+        claim_order = claim_order_bytes(job.priority) if own else b""
+        following = claim_order_bytes(job.priority - 1) if own else b""
         place = TIME.pack(job.due) + job.id
         higher = [letter for which, letter in _LETTERS.items() if which > own]
-        found = self._run(scripts.WAITING_BEFORE, job.queue, most, _LETTERS[own], rank, following, place, *higher)
+        found = self._run(
+            scripts.WAITING_BEFORE, job.queue, most, _LETTERS[own], claim_order, following, place, *higher
+        )
         numbers = [min(most, int(number)) for number in found]
         return ReadyBefore(numbers[0], (numbers[1], numbers[2]), (numbers[3], numbers[4]), numbers[5], numbers[6])

@@ -35,25 +35,25 @@ class SqlWaiting(WaitingCounts):
         return [CappedCount(min(count, most), all_of_it >= most) for count, all_of_it in zip(counts, seen, strict=True)]
 
     def bands(self, queue: str, most: int) -> dict[int, CappedCount]:
-        # The column has the negative priority.
+        # The sign of `claim_order` is that of the negative priority.
         counts = [[*self._ready(-one, (0, 1)), _laned(self._sql, -one)] for one in BANDS]
         statement = _sums([[_limited(table, 2) for table in tables] for tables in counts])
         ((*found,),) = self._rows(statement, (queue, most))
         return {one: capped(count, most) for one, count in zip(BANDS, found, strict=True)}
 
     def _before(self, job: Job, most: int) -> ReadyBefore:
-        rank, sign = self._sql.rank, -band(job.priority)
+        sign = -band(job.priority)
         signs = [one for one in _RANGES if one <= sign]
-        higher = [f"{table} AND {rank} < ?2" for one in signs for table in self._ready(one, (0, 1))]
-        same = [[f"{table} AND {rank} = ?2" for table in self._ready(sign, (late,))] for late in (0, 1)]
+        higher = [f"{table} AND claim_order < ?2" for one in signs for table in self._ready(one, (0, 1))]
+        same = [[f"{table} AND claim_order = ?2" for table in self._ready(sign, (late,))] for late in (0, 1)]
         earlier = [
             [f"{table} AND {then}" for table in tables for then in ("due < ?3", f"due = ?3 AND id < {self._sql.id}")]
             for tables in same
         ]
         lanes = [_laned(self._sql, one) for one in signs]
         open_lines = [[_limited(table, 5) for table in tables] for tables in (higher, *earlier, *same)]
-        before = f"{rank} < ?2 OR ({rank} = ?2 AND (due < ?3 OR (due = ?3 AND id < {self._sql.id})))"
-        first = [f"(SELECT {rank}, due, id FROM {lane} LIMIT ?5)" for lane in lanes]
+        before = f"claim_order < ?2 OR (claim_order = ?2 AND (due < ?3 OR (due = ?3 AND id < {self._sql.id})))"
+        first = [f"(SELECT claim_order, due, id FROM {lane} LIMIT ?5)" for lane in lanes]
         laned = [f"(SELECT count(*) FROM {lane} p WHERE {before})" for lane in first]
         examined = [f"(SELECT count(*) FROM {lane} p)" for lane in first]
         values = job.queue, -job.priority, job.due, job.id, most

@@ -12,8 +12,9 @@
 --            Singly: one or two statements a change. With limits also ended_v1, and one look at the changed jobs for
 --            each of: jobs that come back from their end, jobs that become ready.
 CREATE OR REPLACE FUNCTION {s}.apply_v1(c_id uuid[], c_kind int[], c_note bytea[], k_was smallint[], k_epoch int[],
-    k_to smallint[], k_since bigint[], k_due bigint[], k_failures int[], k_losses int[], k_until bigint[],
-    k_queue text[], k_rank bigint[], k_expires bigint[], k_holds bigint[], k_body bytea[], k_owner text[],
+    k_to smallint[], k_state_since bigint[], k_due bigint[], k_failures int[], k_crashes int[], k_keep_until bigint[],
+    k_queue text[], k_claim_order bigint[], k_expires bigint[], k_key_held_until bigint[], k_body bytea[],
+        k_owner text[],
     k_attempts bytea[], singly boolean, now_ bigint)
 RETURNS int[] LANGUAGE plpgsql
     -- A plan that was made for a few changes must not compare each of a thousand with each.
@@ -44,31 +45,35 @@ BEGIN
     END IF;
     IF NOT singly AND cardinality(c_id) = 1 AND k_to[1] IS NOT NULL THEN
         -- The usual case while jobs come one by one: nothing to join, so half the cost of the next statement.
-        UPDATE {s}.job j SET state = k_to[1], owner = NULL, since = k_since[1], due = coalesce(k_due[1], j.due),
-            failures = k_failures[1], losses = k_losses[1], until = k_until[1], note = c_note[1],
-            queue = coalesce(k_queue[1], j.queue), rank = coalesce(k_rank[1], j.rank),
-            expires = coalesce(k_expires[1], j.expires), holds = coalesce(k_holds[1], j.holds),
+        UPDATE {s}.job j SET state = k_to[1], owner = NULL, state_since = k_state_since[1], due = coalesce(k_due[1], j.due),
+            failures = k_failures[1], crashes = k_crashes[1], keep_until = k_keep_until[1], note = c_note[1],
+            queue = coalesce(k_queue[1], j.queue), claim_order = coalesce(k_claim_order[1], j.claim_order),
+            expires = coalesce(k_expires[1], j.expires), key_held_until = coalesce(k_key_held_until[1],
+                j.key_held_until),
             body = coalesce(k_body[1], j.body), attempts = coalesce(k_attempts[1], j.attempts),
-            aside = k_to[1] <= 1 AND (coalesce(k_due[1], j.due) < in_order_from
-                OR (k_to[1] = 1 AND abs(coalesce(k_rank[1], j.rank)) > 1))
+            out_of_order = k_to[1] <= 1 AND (coalesce(k_due[1], j.due) < in_order_from
+                OR (k_to[1] = 1 AND abs(coalesce(k_claim_order[1], j.claim_order)) > 1))
         WHERE j.id = c_id[1] AND j.state = k_was[1] AND j.epoch = k_epoch[1]
             AND j.owner IS NOT DISTINCT FROM k_owner[1];
         made := CASE WHEN FOUND THEN ARRAY[1] ELSE made END;
     ELSIF NOT singly THEN
         -- By ANY as well: with the join alone, a plan made while the table was small reads the whole table later on.
         WITH updated AS (
-            UPDATE {s}.job j SET state = c.become, owner = NULL, since = c.since, due = coalesce(c.due, j.due),
-                failures = c.failures, losses = c.losses, until = c.until, note = c.note,
-                queue = coalesce(c.queue, j.queue), rank = coalesce(c.rank, j.rank),
-                expires = coalesce(c.expires, j.expires), holds = coalesce(c.holds, j.holds),
+            UPDATE {s}.job j SET state = c.become, owner = NULL, state_since = c.state_since, due = coalesce(c.due,
+                j.due),
+                failures = c.failures, crashes = c.crashes, keep_until = c.keep_until, note = c.note,
+                queue = coalesce(c.queue, j.queue), claim_order = coalesce(c.claim_order, j.claim_order),
+                expires = coalesce(c.expires, j.expires), key_held_until = coalesce(c.key_held_until, j.key_held_until),
                 body = coalesce(c.body, j.body), attempts = coalesce(c.attempts, j.attempts),
-                aside = c.become <= 1 AND (coalesce(c.due, j.due) < in_order_from
-                    OR (c.become = 1 AND abs(coalesce(c.rank, j.rank)) > 1))
+                out_of_order = c.become <= 1 AND (coalesce(c.due, j.due) < in_order_from
+                    OR (c.become = 1 AND abs(coalesce(c.claim_order, j.claim_order)) > 1))
             FROM (
                 SELECT p.id, p.note, p.n, k.* FROM unnest(c_id, c_kind, c_note) WITH ORDINALITY AS p (id, kind, note, n)
-                JOIN unnest(k_was, k_epoch, k_to, k_since, k_due, k_failures, k_losses, k_until, k_queue, k_rank,
-                    k_expires, k_holds, k_body, k_owner, k_attempts) WITH ORDINALITY
-                    AS k (was, epoch, become, since, due, failures, losses, until, queue, rank, expires, holds, body,
+                JOIN unnest(k_was, k_epoch, k_to, k_state_since, k_due, k_failures, k_crashes, k_keep_until, k_queue,
+                    k_claim_order,
+                    k_expires, k_key_held_until, k_body, k_owner, k_attempts) WITH ORDINALITY
+                    AS k (was, epoch, become, state_since, due, failures, crashes, keep_until, queue, claim_order,
+                        expires, key_held_until, body,
                     owner, attempts, kind)
                 ON k.kind = p.kind) AS c
             WHERE j.id = ANY (c_id) AND j.id = c.id AND j.state = c.was AND j.epoch = c.epoch
@@ -90,9 +95,11 @@ BEGIN
     ELSE
         FOR c IN
             SELECT p.id, p.note, p.n, k.* FROM unnest(c_id, c_kind, c_note) WITH ORDINALITY AS p (id, kind, note, n)
-            JOIN unnest(k_was, k_epoch, k_to, k_since, k_due, k_failures, k_losses, k_until, k_queue, k_rank,
-                k_expires, k_holds, k_body, k_owner, k_attempts) WITH ORDINALITY
-                AS k (was, epoch, become, since, due, failures, losses, until, queue, rank, expires, holds, body, owner,
+            JOIN unnest(k_was, k_epoch, k_to, k_state_since, k_due, k_failures, k_crashes, k_keep_until, k_queue,
+                k_claim_order,
+                k_expires, k_key_held_until, k_body, k_owner, k_attempts) WITH ORDINALITY
+                AS k (was, epoch, become, state_since, due, failures, crashes, keep_until, queue, claim_order, expires,
+                    key_held_until, body, owner,
                 attempts, kind)
             ON k.kind = p.kind ORDER BY p.n
         LOOP
@@ -102,19 +109,21 @@ BEGIN
                 made := CASE WHEN FOUND THEN made || c.n::int ELSE made END;
                 CONTINUE;
             END IF;
-            IF c.holds > 0 THEN
+            IF c.key_held_until > 0 THEN
                 -- Whoever held the key loses it if its time is over.
-                UPDATE {s}.job j SET holds = 0 WHERE j.holds BETWEEN 1 AND now_ AND (j.task, j.key) =
+                UPDATE {s}.job j SET key_held_until = 0 WHERE j.key_held_until BETWEEN 1 AND now_ AND (j.task, j.key) =
                     (SELECT o.task, o.key FROM {s}.job o WHERE o.id = c.id AND o.state = c.was AND o.epoch = c.epoch);
             END IF;
             BEGIN
-                UPDATE {s}.job j SET state = c.become, owner = NULL, since = c.since, due = coalesce(c.due, j.due),
-                    failures = c.failures, losses = c.losses, until = c.until, note = c.note,
-                    queue = coalesce(c.queue, j.queue), rank = coalesce(c.rank, j.rank),
-                    expires = coalesce(c.expires, j.expires), holds = coalesce(c.holds, j.holds),
+                UPDATE {s}.job j SET state = c.become, owner = NULL, state_since = c.state_since, due = coalesce(c.due,
+                    j.due),
+                    failures = c.failures, crashes = c.crashes, keep_until = c.keep_until, note = c.note,
+                    queue = coalesce(c.queue, j.queue), claim_order = coalesce(c.claim_order, j.claim_order),
+                    expires = coalesce(c.expires, j.expires), key_held_until = coalesce(c.key_held_until,
+                        j.key_held_until),
                     body = coalesce(c.body, j.body), attempts = coalesce(c.attempts, j.attempts),
-                    aside = c.become <= 1 AND (coalesce(c.due, j.due) < in_order_from
-                        OR (c.become = 1 AND abs(coalesce(c.rank, j.rank)) > 1))
+                    out_of_order = c.become <= 1 AND (coalesce(c.due, j.due) < in_order_from
+                        OR (c.become = 1 AND abs(coalesce(c.claim_order, j.claim_order)) > 1))
                 WHERE j.id = c.id AND j.state = c.was AND j.epoch = c.epoch AND j.owner IS NOT DISTINCT FROM c.owner;
                 made := CASE WHEN FOUND THEN made || c.n::int ELSE made END;
             EXCEPTION WHEN unique_violation THEN
@@ -132,7 +141,7 @@ BEGIN
         END IF;
         IF 1 = ANY (k_to) THEN
             INSERT INTO {s}.lane (queue, band, task, lane)
-            SELECT DISTINCT j.queue, (j.rank < 0)::int - (j.rank > 0)::int, j.task, coalesce(j.lane, '')
+            SELECT DISTINCT j.queue, (j.claim_order < 0)::int - (j.claim_order > 0)::int, j.task, coalesce(j.lane, '')
             FROM {s}.job j WHERE j.id = ANY (c_id) AND j.state = 1 AND j.lane IS NOT NULL
                 AND EXISTS (SELECT FROM {s}.limits e WHERE e.name = 'each:' || j.task);
         END IF;

@@ -6,7 +6,8 @@
 --   now_     microseconds
 -- Cost       locks one row of level for each limit of these attempts; writes these and their closed rows of lane.
 --            Nothing else if no limit concerns them.
-CREATE OR REPLACE FUNCTION {s}.ended_v1(e_id uuid[], e_queue text[], e_task text[], e_lane text[], made uuid[], now_ bigint)
+CREATE OR REPLACE FUNCTION {s}.ended_v1(e_id uuid[], e_queue text[], e_task text[], e_lane text[], made uuid[],
+    now_ bigint)
 RETURNS void LANGUAGE plpgsql
     SET enable_nestloop = on  -- apply_v1 has it off
 AS $function$

@@ -8,9 +8,9 @@
 -- Within a line most jobs are in order: what becomes ready is due later than what was claimed lately. So a claim begins
 -- where the last claim of its process saw the first job (the scan start), and does not read the index entries of
 -- deleted rows before it, which pile up while somebody holds a snapshot open. The other jobs are out of order (column
--- aside), and have a part of the index too: jobs stored over {stored_within} microseconds after they were due, and jobs
--- with a rank of their own. A scan start stays {seen_within} microseconds behind the clock, so a job in order cannot
--- come before it, unless storing it took longer than their difference: then the client sets aside afterwards.
+-- out_of_order), and have a part of the index too: jobs stored over {stored_within} microseconds after they were due,
+-- and jobs with a priority of their own. A scan start stays {seen_within} microseconds behind the clock, so a job in
+-- order cannot come before it, unless storing it took longer than their difference: then the client sets aside afterwards.
 --
 -- Arguments
 --   lazy     commit without waiting for the disk
@@ -31,13 +31,14 @@
 --            for each want (two more if jobs are out of order), then one statement for each want that has jobs. Where
 --            there are limits, also one row of lane and of limits for each want.
 CREATE OR REPLACE FUNCTION {s}.exchange_v1(lazy boolean, c_id uuid[], c_kind int[], c_note bytea[], k_was smallint[],
-    k_epoch int[], k_to smallint[], k_since bigint[], k_due bigint[], k_failures int[], k_losses int[],
-    k_until bigint[], k_queue text[], k_rank bigint[], k_expires bigint[], k_holds bigint[], k_body bytea[],
+    k_epoch int[], k_to smallint[], k_state_since bigint[], k_due bigint[], k_failures int[], k_crashes int[],
+    k_keep_until bigint[], k_queue text[], k_claim_order bigint[], k_expires bigint[], k_key_held_until bigint[],
+        k_body bytea[],
     k_owner text[], k_attempts bytea[], singly boolean, now_ bigint, w_queue text[], w_band smallint[],
     w_count int[], w_start bigint[], w_late_start bigint[], scheduled_from bigint,
     most int, promoted int, me text, lease bigint, counted bytea)
 RETURNS TABLE (id bytea, task text, body bytea, queue text, priority bigint, due bigint, epoch int, failures int,
-    losses int, expires bigint, key text, note bytea, unique_for bigint, holds bigint, lane text, headers bytea,
+    crashes int, expires bigint, key text, note bytea, key_ttl bigint, key_held_until bigint, lane text, headers bytea,
     progress bytea, attempts bytea, made int[], starts bigint[], late_starts bigint[], scheduled_start bigint,
     next_due bigint, limited boolean, in_lanes boolean) LANGUAGE plpgsql
     -- Plans must not depend on when the tables were last analysed: each statement has its index.
@@ -70,8 +71,9 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     IF cardinality(c_id) > 0 THEN
-        made := {s}.apply_v1(c_id, c_kind, c_note, k_was, k_epoch, k_to, k_since, k_due, k_failures, k_losses,
-            k_until, k_queue, k_rank, k_expires, k_holds, k_body, k_owner, k_attempts, singly, now_);
+        made := {s}.apply_v1(c_id, c_kind, c_note, k_was, k_epoch, k_to, k_state_since, k_due, k_failures, k_crashes,
+            k_keep_until, k_queue, k_claim_order, k_expires, k_key_held_until, k_body, k_owner, k_attempts, singly,
+                now_);
         IF cardinality(made) < cardinality(c_id) THEN
             digits := convert_to(repeat('0', cardinality(c_id)), 'UTF8');
             FOREACH more IN ARRAY made LOOP
@@ -84,9 +86,9 @@ BEGIN
     END IF;
     SELECT EXISTS (SELECT FROM {s}.limits l), EXISTS (SELECT FROM {s}.paused),
         EXISTS (SELECT FROM {s}.job r WHERE r.state = 1 AND r.lane IS NOT NULL),
-        (SELECT j.due FROM {s}.job j WHERE j.state = 0 AND NOT j.aside AND j.due >= scheduled_from
+        (SELECT j.due FROM {s}.job j WHERE j.state = 0 AND NOT j.out_of_order AND j.due >= scheduled_from
             ORDER BY j.due LIMIT 1),
-        (SELECT j.due FROM {s}.job j WHERE j.state = 0 AND j.aside ORDER BY j.due LIMIT 1)
+        (SELECT j.due FROM {s}.job j WHERE j.state = 0 AND j.out_of_order ORDER BY j.due LIMIT 1)
     INTO limited, any_paused, any_laned, scheduled_start, unordered_due;
     next_due := least(scheduled_start, unordered_due);
     scheduled_start := least(scheduled_start, latest_start);
@@ -121,10 +123,10 @@ BEGIN
             OR EXISTS (
                 WITH RECURSIVE found (task) AS (
                     (SELECT r.task FROM {s}.job r WHERE r.state = 1 AND r.lane IS NOT NULL AND r.queue = w.queue
-                        AND (r.rank > 0)::int - (r.rank < 0)::int = -w.band ORDER BY r.task LIMIT 1)
+                        AND (r.claim_order > 0)::int - (r.claim_order < 0)::int = -w.band ORDER BY r.task LIMIT 1)
                     UNION ALL
                     SELECT (SELECT r.task FROM {s}.job r WHERE r.state = 1 AND r.lane IS NOT NULL AND r.queue = w.queue
-                        AND (r.rank > 0)::int - (r.rank < 0)::int = -w.band AND r.task > found.task
+                        AND (r.claim_order > 0)::int - (r.claim_order < 0)::int = -w.band AND r.task > found.task
                         ORDER BY r.task LIMIT 1)
                     FROM found WHERE found.task IS NOT NULL)
                 SELECT FROM found WHERE found.task IS NOT NULL
@@ -141,13 +143,14 @@ BEGIN
         FROM (
             SELECT w.n,
                 (SELECT r.due FROM {s}.job r WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w.queue
-                    AND NOT r.aside AND {line} = -2 * w.band AND r.rank = -w.band AND r.due >= w.start
+                    AND NOT r.out_of_order AND {line} = -2 * w.band AND r.claim_order = -w.band AND r.due >= w.start
                     ORDER BY r.due, r.id LIMIT 1) AS first,
                 (SELECT r.due FROM {s}.job r WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w.queue
-                    AND NOT r.aside AND {line} = 1 - 2 * w.band AND r.rank = -w.band AND r.due >= w.late_start
+                    AND NOT r.out_of_order AND {line} = 1 - 2 * w.band AND r.claim_order = -w.band
+                        AND r.due >= w.late_start
                     ORDER BY r.due, r.id LIMIT 1) AS late_first,
                 (SELECT true FROM {s}.job r WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w.queue
-                    AND r.aside AND {line} BETWEEN -2 * w.band AND 1 - 2 * w.band LIMIT 1) AS unordered
+                    AND r.out_of_order AND {line} BETWEEN -2 * w.band AND 1 - 2 * w.band LIMIT 1) AS unordered
             FROM unnest(w_queue, w_band, w_start, w_late_start)
                 WITH ORDINALITY AS w (queue, band, start, late_start, n)
             ORDER BY w.n) AS p;  -- sorted once here, not once for each array
@@ -160,9 +163,9 @@ BEGIN
             FROM (
                 SELECT w.n,
                     (SELECT true FROM {s}.job r WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w.queue
-                        AND r.aside AND {line} = -2 * w.band LIMIT 1) IS NOT NULL AS unordered,
+                        AND r.out_of_order AND {line} = -2 * w.band LIMIT 1) IS NOT NULL AS unordered,
                     (SELECT true FROM {s}.job r WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w.queue
-                        AND r.aside AND {line} = 1 - 2 * w.band LIMIT 1) IS NOT NULL AS late_unordered
+                        AND r.out_of_order AND {line} = 1 - 2 * w.band LIMIT 1) IS NOT NULL AS late_unordered
                 FROM unnest(w_queue, w_band) WITH ORDINALITY AS w (queue, band, n)
                 ORDER BY w.n) AS p;
         END IF;
@@ -178,51 +181,54 @@ BEGIN
                 CONTINUE WHEN room <= 0 OR NOT open[w];
                 taken := 0;
                 IF late[w] THEN
-                    -- Jobs of the middle band have one rank: half of the room from each line is enough, and what is
+                    -- Jobs of the middle band have one priority: half of the room from each line is enough, and what is
                     -- not locked stays free for other claimers.
                     share := CASE WHEN on_time[w] AND w_band[w] = 0 THEN (room + 1) / 2 ELSE room END;
                     LOOP
-                        -- As `merged` in store/shared/lanes.py: of each rank the first of both lines, then the second
+                        -- As `merged` in store/shared/lanes.py: of each priority the first of both lines, then the second
                         -- of both, and so on. The late line begins (late_begins) if just one of the last bits of the
-                        -- two first ids is set; where a rank has one line only, it does not matter.
+                        -- two first ids is set; where a priority has one line only, it does not matter.
                         RETURN QUERY
                         WITH in_order AS (
-                            SELECT r.ctid AS at, r.rank, r.due, r.id FROM {s}.job r
-                            WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND NOT r.aside
-                                AND {line} = -2 * w_band[w] AND r.rank = -w_band[w] AND r.due >= w_start[w]
+                            SELECT r.ctid AS at, r.claim_order, r.due, r.id FROM {s}.job r
+                            WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND NOT r.out_of_order
+                                AND {line} = -2 * w_band[w] AND r.claim_order = -w_band[w] AND r.due >= w_start[w]
                             ORDER BY r.due, r.id LIMIT share FOR UPDATE SKIP LOCKED),
                         unordered AS (
-                            SELECT r.ctid AS at, r.rank, r.due, r.id FROM {s}.job r
-                            WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND r.aside
+                            SELECT r.ctid AS at, r.claim_order, r.due, r.id FROM {s}.job r
+                            WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND r.out_of_order
                                 AND {line} = -2 * w_band[w]
-                            ORDER BY r.rank, r.due, r.id LIMIT share FOR UPDATE SKIP LOCKED),
+                            ORDER BY r.claim_order, r.due, r.id LIMIT share FOR UPDATE SKIP LOCKED),
                         late_in_order AS (
-                            SELECT r.ctid AS at, r.rank, r.due, r.id FROM {s}.job r
-                            WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND NOT r.aside
-                                AND {line} = 1 - 2 * w_band[w] AND r.rank = -w_band[w] AND r.due >= w_late_start[w]
+                            SELECT r.ctid AS at, r.claim_order, r.due, r.id FROM {s}.job r
+                            WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND NOT r.out_of_order
+                                AND {line} = 1 - 2 * w_band[w] AND r.claim_order = -w_band[w]
+                                    AND r.due >= w_late_start[w]
                             ORDER BY r.due, r.id LIMIT share FOR UPDATE SKIP LOCKED),
                         late_unordered AS (
-                            SELECT r.ctid AS at, r.rank, r.due, r.id FROM {s}.job r
-                            WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND r.aside
+                            SELECT r.ctid AS at, r.claim_order, r.due, r.id FROM {s}.job r
+                            WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND r.out_of_order
                                 AND {line} = 1 - 2 * w_band[w]
-                            ORDER BY r.rank, r.due, r.id LIMIT share FOR UPDATE SKIP LOCKED),
+                            ORDER BY r.claim_order, r.due, r.id LIMIT share FOR UPDATE SKIP LOCKED),
                         candidates AS (
                             SELECT *, false AS late FROM in_order UNION ALL SELECT *, false FROM unordered
                             UNION ALL SELECT *, true FROM late_in_order UNION ALL SELECT *, true FROM late_unordered),
                         numbered AS (
-                            SELECT *, row_number() OVER (PARTITION BY b.rank, b.late ORDER BY b.due, b.id) AS n
+                            SELECT *, row_number() OVER (PARTITION BY b.claim_order, b.late ORDER BY b.due, b.id) AS n
                             FROM candidates b),
                         paired AS (
                             SELECT *, 1 = sum(CASE WHEN p.n = 1 THEN get_byte(uuid_send(p.id), 15) & 1 END)
-                                OVER (PARTITION BY p.rank) AS late_begins
+                                OVER (PARTITION BY p.claim_order) AS late_begins
                             FROM numbered p)
-                        UPDATE {s}.job j SET state = 2, owner = me, epoch = least(j.epoch, 2147483646) + 1, since = now_,
-                            holds = CASE WHEN j.unique_for < 0 THEN 0 ELSE j.holds END
+                        UPDATE {s}.job j SET state = 2, owner = me, epoch = least(j.epoch, 2147483646) + 1,
+                            state_since = now_,
+                            key_held_until = CASE WHEN j.key_ttl < 0 THEN 0 ELSE j.key_held_until END
                         WHERE j.ctid = ANY (ARRAY(
-                            SELECT d.at FROM paired d ORDER BY d.rank, d.n, d.late <> d.late_begins
+                            SELECT d.at FROM paired d ORDER BY d.claim_order, d.n, d.late <> d.late_begins
                             LIMIT room - taken))
-                        RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures,
-                            j.losses, j.expires, j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress,
+                        RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.claim_order, j.due, j.epoch, j.failures,
+                            j.crashes, j.expires, j.key, j.note, j.key_ttl, j.key_held_until, j.lane, j.headers,
+                                j.progress,
                             j.attempts, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
                             NULL::boolean, NULL::boolean;
                         GET DIAGNOSTICS more = ROW_COUNT;
@@ -233,36 +239,38 @@ BEGIN
                 ELSIF unordered[w] THEN
                     RETURN QUERY
                     WITH in_order AS (
-                        SELECT r.ctid AS at, r.rank, r.due, r.id FROM {s}.job r
-                        WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND NOT r.aside
-                            AND {line} = -2 * w_band[w] AND r.rank = -w_band[w] AND r.due >= w_start[w]
+                        SELECT r.ctid AS at, r.claim_order, r.due, r.id FROM {s}.job r
+                        WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND NOT r.out_of_order
+                            AND {line} = -2 * w_band[w] AND r.claim_order = -w_band[w] AND r.due >= w_start[w]
                         ORDER BY r.due, r.id LIMIT room FOR UPDATE SKIP LOCKED),
                     unordered AS (
-                        SELECT r.ctid AS at, r.rank, r.due, r.id FROM {s}.job r
-                        WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND r.aside
+                        SELECT r.ctid AS at, r.claim_order, r.due, r.id FROM {s}.job r
+                        WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND r.out_of_order
                             AND {line} = -2 * w_band[w]
-                        ORDER BY r.rank, r.due, r.id LIMIT room FOR UPDATE SKIP LOCKED)
-                    UPDATE {s}.job j SET state = 2, owner = me, epoch = least(j.epoch, 2147483646) + 1, since = now_,
-                        holds = CASE WHEN j.unique_for < 0 THEN 0 ELSE j.holds END
+                        ORDER BY r.claim_order, r.due, r.id LIMIT room FOR UPDATE SKIP LOCKED)
+                    UPDATE {s}.job j SET state = 2, owner = me, epoch = least(j.epoch, 2147483646) + 1,
+                        state_since = now_,
+                        key_held_until = CASE WHEN j.key_ttl < 0 THEN 0 ELSE j.key_held_until END
                     WHERE j.ctid = ANY (ARRAY(
                         SELECT b.at FROM (SELECT * FROM in_order UNION ALL SELECT * FROM unordered) AS b
-                        ORDER BY b.rank, b.due, b.id LIMIT room))
-                    RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures,
-                        j.losses, j.expires, j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress,
+                        ORDER BY b.claim_order, b.due, b.id LIMIT room))
+                    RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.claim_order, j.due, j.epoch, j.failures,
+                        j.crashes, j.expires, j.key, j.note, j.key_ttl, j.key_held_until, j.lane, j.headers, j.progress,
                         j.attempts, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
                         NULL::boolean, NULL::boolean;
                     GET DIAGNOSTICS taken = ROW_COUNT;
                 ELSE
                     RETURN QUERY
-                    UPDATE {s}.job j SET state = 2, owner = me, epoch = least(j.epoch, 2147483646) + 1, since = now_,
-                        holds = CASE WHEN j.unique_for < 0 THEN 0 ELSE j.holds END
+                    UPDATE {s}.job j SET state = 2, owner = me, epoch = least(j.epoch, 2147483646) + 1,
+                        state_since = now_,
+                        key_held_until = CASE WHEN j.key_ttl < 0 THEN 0 ELSE j.key_held_until END
                     WHERE j.ctid = ANY (ARRAY(
                         SELECT r.ctid FROM {s}.job r
-                        WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND NOT r.aside
-                            AND {line} = -2 * w_band[w] AND r.rank = -w_band[w] AND r.due >= w_start[w]
+                        WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND NOT r.out_of_order
+                            AND {line} = -2 * w_band[w] AND r.claim_order = -w_band[w] AND r.due >= w_start[w]
                         ORDER BY r.due, r.id LIMIT room FOR UPDATE SKIP LOCKED))
-                    RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures,
-                        j.losses, j.expires, j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress,
+                    RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.claim_order, j.due, j.epoch, j.failures,
+                        j.crashes, j.expires, j.key, j.note, j.key_ttl, j.key_held_until, j.lane, j.headers, j.progress,
                         j.attempts, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
                         NULL::boolean, NULL::boolean;
                     GET DIAGNOSTICS taken = ROW_COUNT;

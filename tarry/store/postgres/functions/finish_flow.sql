@@ -37,7 +37,7 @@ BEGIN
         f.ends := CASE WHEN f.failed = 0 THEN 3 ELSE 4 END;
         -- What a failure that is mended asked for is asked for no more.
         f.note := CASE WHEN f.failed = 0 THEN '' ELSE f.note END;
-        f.undoes := CASE WHEN f.failed = 0 THEN -abs(f.undoes) ELSE f.undoes END;
+        f.undo := CASE WHEN f.failed = 0 THEN -abs(f.undo) ELSE f.undo END;
     END IF;
     FOREACH g IN ARRAY opened LOOP
         n := least(g.first + g.count - g.next, most - released);
@@ -69,10 +69,10 @@ BEGIN
             END IF;
         END IF;
     END IF;
-    IF f.active <= 0 AND f.phase = 1 AND f.failed > 0 AND f.undoes > 0 THEN
+    IF f.active <= 0 AND f.phase = 1 AND f.failed > 0 AND f.undo > 0 THEN
         -- The node that undoes the others. If it is gone, the flow ends below.
         f.phase := 3;
-        undoing := {s}.release_v1(f.id, ARRAY[f.undoes], ARRAY[1::bigint], now_);
+        undoing := {s}.release_v1(f.id, ARRAY[f.undo], ARRAY[1::bigint], now_);
         f.active := length(undoing) / 16;
         released := released + f.active;
         awake := awake || undoing;
@@ -87,11 +87,11 @@ BEGIN
         END IF;
         f.phase := 4;
         f.at := now_ + CASE WHEN f.ends = 4 THEN f.keep_dead ELSE f.keep_done END;
-        UPDATE {s}.job SET state = f.ends, note = f.note, since = now_, until = {held}, holds = 0
+        UPDATE {s}.job SET state = f.ends, note = f.note, state_since = now_, keep_until = {held}, key_held_until = 0
         WHERE id = f.id AND state = -1;
     END IF;
     UPDATE {s}.flow SET phase = f.phase, at = f.at, size = f.size, active = f.active, blocked = f.blocked,
-        failed = f.failed, ends = f.ends, undoes = f.undoes, note = f.note
+        failed = f.failed, ends = f.ends, undo = f.undo, note = f.note
     WHERE id = f.id;
 END
 $function$

@@ -12,9 +12,12 @@
 -- Answer     one row for each job whose key is held: its place in the batch (1 is the first), and the id of the holder
 -- Cost       without keys one statement for all jobs. With keys, or if some are stored already, each job looks up
 --            job_pkey once and job_key twice. One row is read of limits, and one is written to journal.
-CREATE OR REPLACE FUNCTION {s}.insert_v1(p_id uuid[], p_kind int[], p_due bigint[], p_since bigint[], p_body bytea[],
-    k_task text[], k_queue text[], k_rank bigint[], k_state smallint[], k_epoch int[], k_failures int[], k_losses int[],
-    k_until bigint[], k_expires bigint[], k_key text[], k_note bytea[], k_unique bigint[], k_holds bigint[],
+CREATE OR REPLACE FUNCTION {s}.insert_v1(p_id uuid[], p_kind int[], p_due bigint[], p_state_since bigint[],
+    p_body bytea[],
+    k_task text[], k_queue text[], k_claim_order bigint[], k_state smallint[], k_epoch int[], k_failures int[],
+        k_crashes int[],
+    k_keep_until bigint[], k_expires bigint[], k_key text[], k_note bytea[], k_key_ttl bigint[],
+        k_key_held_until bigint[],
     k_lane text[], k_headers bytea[], k_progress bytea[], k_attempts bytea[], keyed boolean,
     unordered boolean, channel text, token text, counted bytea)
 RETURNS TABLE (place bigint, lives bytea) LANGUAGE plpgsql
@@ -36,19 +39,23 @@ DECLARE
 BEGIN
     IF NOT keyed THEN
         BEGIN
-            INSERT INTO {s}.job (id, task, body, queue, rank, due, state, epoch, failures, losses, since, until,
-                expires, key, note, unique_for, holds, lane, headers, progress, attempts, aside)
-            SELECT p.id, k.task, p.body, k.queue, k.rank, p.due, k.state, k.epoch, k.failures, k.losses, p.since,
-                k.until, k.expires, k.key, k.note, k.unique_for, k.holds,
+            INSERT INTO {s}.job (id, task, body, queue, claim_order, due, state, epoch, failures, crashes, state_since,
+                keep_until,
+                expires, key, note, key_ttl, key_held_until, lane, headers, progress, attempts, out_of_order)
+            SELECT p.id, k.task, p.body, k.queue, k.claim_order, p.due, k.state, k.epoch, k.failures, k.crashes,
+                p.state_since,
+                k.keep_until, k.expires, k.key, k.note, k.key_ttl, k.key_held_until,
                 CASE WHEN limited AND k.lane IS NULL AND EXISTS (
                     SELECT FROM {s}.limits l WHERE l.name IN ('task:' || k.task, 'each:' || k.task))
                     THEN '' ELSE k.lane END,
                 k.headers, k.progress, k.attempts,
-                unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.rank) > 1)
-            FROM unnest(p_id, p_kind, p_due, p_since, p_body) AS p (id, kind, due, since, body)
-            JOIN unnest(k_task, k_queue, k_rank, k_state, k_epoch, k_failures, k_losses, k_until, k_expires, k_key,
-                k_note, k_unique, k_holds, k_lane, k_headers, k_progress, k_attempts) WITH ORDINALITY
-                AS k (task, queue, rank, state, epoch, failures, losses, until, expires, key, note, unique_for, holds,
+                unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.claim_order) > 1)
+            FROM unnest(p_id, p_kind, p_due, p_state_since, p_body) AS p (id, kind, due, state_since, body)
+            JOIN unnest(k_task, k_queue, k_claim_order, k_state, k_epoch, k_failures, k_crashes, k_keep_until,
+                k_expires, k_key,
+                k_note, k_key_ttl, k_key_held_until, k_lane, k_headers, k_progress, k_attempts) WITH ORDINALITY
+                AS k (task, queue, claim_order, state, epoch, failures, crashes, keep_until, expires, key, note,
+                    key_ttl, key_held_until,
                 lane, headers, progress, attempts, kind)
             ON k.kind = p.kind;
         EXCEPTION WHEN unique_violation THEN
@@ -58,31 +65,39 @@ BEGIN
     IF one_by_one THEN
         -- Ordered by key: two batches with the same keys wait for each other, but never in a circle.
         FOR new IN
-            SELECT p.id, k.task, p.body, k.queue, k.rank, p.due, k.state, k.epoch, k.failures, k.losses, p.since,
-                k.until, k.expires, k.key, k.note, k.unique_for, k.holds,
+            SELECT p.id, k.task, p.body, k.queue, k.claim_order, p.due, k.state, k.epoch, k.failures, k.crashes,
+                p.state_since,
+                k.keep_until, k.expires, k.key, k.note, k.key_ttl, k.key_held_until,
                 CASE WHEN limited AND k.lane IS NULL AND EXISTS (
                     SELECT FROM {s}.limits l WHERE l.name IN ('task:' || k.task, 'each:' || k.task))
                     THEN '' ELSE k.lane END AS lane,
                 k.headers, k.progress, k.attempts,
-                unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.rank) > 1) AS aside,
+                unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.claim_order) > 1) AS out_of_order,
                 p.n
-            FROM unnest(p_id, p_kind, p_due, p_since, p_body) WITH ORDINALITY AS p (id, kind, due, since, body, n)
-            JOIN unnest(k_task, k_queue, k_rank, k_state, k_epoch, k_failures, k_losses, k_until, k_expires, k_key,
-                k_note, k_unique, k_holds, k_lane, k_headers, k_progress, k_attempts) WITH ORDINALITY
-                AS k (task, queue, rank, state, epoch, failures, losses, until, expires, key, note, unique_for, holds,
+            FROM unnest(p_id, p_kind, p_due, p_state_since, p_body) WITH ORDINALITY AS p (id, kind, due, state_since,
+                body, n)
+            JOIN unnest(k_task, k_queue, k_claim_order, k_state, k_epoch, k_failures, k_crashes, k_keep_until,
+                k_expires, k_key,
+                k_note, k_key_ttl, k_key_held_until, k_lane, k_headers, k_progress, k_attempts) WITH ORDINALITY
+                AS k (task, queue, claim_order, state, epoch, failures, crashes, keep_until, expires, key, note,
+                    key_ttl, key_held_until,
                 lane, headers, progress, attempts, kind)
             ON k.kind = p.kind
             ORDER BY k.task, k.key, CASE WHEN k.key IS NULL THEN p.id END, p.n
         LOOP
             CONTINUE WHEN EXISTS (SELECT FROM {s}.job j WHERE j.id = new.id);
             FOR attempt IN 1..20 LOOP
-                UPDATE {s}.job j SET holds = 0
-                WHERE j.task = new.task AND j.key = new.key AND j.holds > 0 AND j.holds <= new.since;
-                INSERT INTO {s}.job (id, task, body, queue, rank, due, state, epoch, failures, losses, since, until,
-                    expires, key, note, unique_for, holds, lane, headers, progress, attempts, aside)
-                VALUES (new.id, new.task, new.body, new.queue, new.rank, new.due, new.state, new.epoch, new.failures,
-                    new.losses, new.since, new.until, new.expires, new.key, new.note, new.unique_for, new.holds,
-                    new.lane, new.headers, new.progress, new.attempts, new.aside)
+                UPDATE {s}.job j SET key_held_until = 0
+                WHERE j.task = new.task AND j.key = new.key AND j.key_held_until > 0
+                    AND j.key_held_until <= new.state_since;
+                INSERT INTO {s}.job (id, task, body, queue, claim_order, due, state, epoch, failures, crashes,
+                    state_since, keep_until,
+                    expires, key, note, key_ttl, key_held_until, lane, headers, progress, attempts, out_of_order)
+                VALUES (new.id, new.task, new.body, new.queue, new.claim_order, new.due, new.state, new.epoch,
+                    new.failures,
+                    new.crashes, new.state_since, new.keep_until, new.expires, new.key, new.note, new.key_ttl,
+                        new.key_held_until,
+                    new.lane, new.headers, new.progress, new.attempts, new.out_of_order)
                 ON CONFLICT DO NOTHING;
                 IF FOUND THEN
                     digits := set_byte(digits, new.n::int - 1, ascii('1'));
@@ -90,7 +105,8 @@ BEGIN
                 END IF;
                 EXIT WHEN EXISTS (SELECT FROM {s}.job j WHERE j.id = new.id);
                 SELECT j.id INTO holder FROM {s}.job j
-                WHERE j.task = new.task AND j.key = new.key AND j.holds > 0 AND j.holds > new.since;
+                WHERE j.task = new.task AND j.key = new.key AND j.key_held_until > 0
+                    AND j.key_held_until > new.state_since;
                 IF FOUND THEN
                     place := new.n; lives := uuid_send(holder);
                     RETURN NEXT;
@@ -101,8 +117,8 @@ BEGIN
     END IF;
     IF limited THEN
         INSERT INTO {s}.lane (queue, band, task, lane)
-        SELECT DISTINCT k.queue, (k.rank < 0)::int - (k.rank > 0)::int, k.task, coalesce(k.lane, '')
-        FROM unnest(k_task, k_queue, k_rank, k_state, k_lane) AS k (task, queue, rank, state, lane)
+        SELECT DISTINCT k.queue, (k.claim_order < 0)::int - (k.claim_order > 0)::int, k.task, coalesce(k.lane, '')
+        FROM unnest(k_task, k_queue, k_claim_order, k_state, k_lane) AS k (task, queue, claim_order, state, lane)
         WHERE k.state = 1 AND EXISTS (SELECT FROM {s}.limits e WHERE e.name = 'each:' || k.task);
     END IF;
     IF length(counted) > 0 AND NOT one_by_one THEN

@@ -24,12 +24,13 @@ BEGIN
     FOR w IN 1..coalesce(cardinality(w_queue), 0) LOOP
         IF NOT w_queue[w] = ANY (ready) AND (
                 EXISTS (SELECT FROM {s}.job r WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w]
-                    AND NOT r.aside AND {line} = -2 * w_band[w] AND r.rank = -w_band[w] AND r.due >= w_start[w])
+                    AND NOT r.out_of_order AND {line} = -2 * w_band[w] AND r.claim_order = -w_band[w]
+                        AND r.due >= w_start[w])
                 OR EXISTS (SELECT FROM {s}.job r WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w]
-                    AND NOT r.aside AND {line} = 1 - 2 * w_band[w] AND r.rank = -w_band[w]
+                    AND NOT r.out_of_order AND {line} = 1 - 2 * w_band[w] AND r.claim_order = -w_band[w]
                     AND r.due >= w_late_start[w])
                 OR EXISTS (SELECT FROM {s}.job r WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w]
-                    AND r.aside AND {line} BETWEEN -2 * w_band[w] AND 1 - 2 * w_band[w])) THEN
+                    AND r.out_of_order AND {line} BETWEEN -2 * w_band[w] AND 1 - 2 * w_band[w])) THEN
             ready := ready || w_queue[w];
         END IF;
     END LOOP;

@@ -22,7 +22,7 @@ BEGIN
             FROM unnest(firsts, counts) AS r (first, n) CROSS JOIN generate_series(r.first, r.first + r.n - 1) AS i);
     END IF;
     WITH released AS (
-        UPDATE {s}.job j SET since = now_,
+        UPDATE {s}.job j SET state_since = now_,
             state = CASE WHEN j.due > now_ OR (j.due > 0 AND j.due < {relative}) THEN 0 ELSE 1 END,
             due = CASE WHEN j.due < {relative} THEN now_ + j.due ELSE greatest(now_, j.due) END,
             expires = CASE WHEN j.expires > 0 AND j.expires < {relative}
@@ -31,14 +31,14 @@ BEGIN
             lane = CASE WHEN limited AND j.lane IS NULL AND EXISTS (
                 SELECT FROM {s}.limits l WHERE l.name IN ('task:' || j.task, 'each:' || j.task))
                 THEN '' ELSE j.lane END,
-            aside = CASE WHEN j.due < {relative} THEN now_ + j.due ELSE greatest(now_, j.due) END < in_order_from
-                OR (abs(j.rank) > 1 AND j.due <= CASE WHEN j.due < {relative} THEN 0 ELSE now_ END)
+            out_of_order = CASE WHEN j.due < {relative} THEN now_ + j.due ELSE greatest(now_, j.due) END < in_order_from
+                OR (abs(j.claim_order) > 1 AND j.due <= CASE WHEN j.due < {relative} THEN 0 ELSE now_ END)
         WHERE j.id = ANY (ids) AND j.state = -1
         RETURNING j.id)
     SELECT string_agg(uuid_send(r.id), '') INTO answer FROM released r;
     IF limited THEN
         INSERT INTO {s}.lane (queue, band, task, lane)
-        SELECT DISTINCT j.queue, (j.rank < 0)::int - (j.rank > 0)::int, j.task, j.lane FROM {s}.job j
+        SELECT DISTINCT j.queue, (j.claim_order < 0)::int - (j.claim_order > 0)::int, j.task, j.lane FROM {s}.job j
         WHERE j.id = ANY (ids) AND j.state = 1 AND j.lane IS NOT NULL
             AND EXISTS (SELECT FROM {s}.limits e WHERE e.name = 'each:' || j.task);
     END IF;

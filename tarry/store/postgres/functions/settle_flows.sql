@@ -41,7 +41,7 @@ BEGIN
         -- The first failure is the one to show: those behind it may be its consequence.
         f.note := CASE WHEN f.note = '' THEN f_note[n] ELSE f.note END;
         IF f_flags[n] & 1 > 0 THEN
-            f.undoes := abs(f.undoes);
+            f.undo := abs(f.undo);
         END IF;
         IF f_flags[n] & 2 > 0 THEN
             f.phase := 1;

@@ -19,7 +19,7 @@ function lib.parse_change(text)
   local at = 22 + length
   local change = {
     was = was, to = to, epoch = epoch, keep_until = keep_until, modified = modified, fields = lib.sub(text, 22, at - 1),
-    start = string.char(to) .. epoch, flags = string.char(flags), ranked = string.char(flags + 1), note = 0,
+    start = string.char(to) .. epoch, flags = string.char(flags), with_order = string.char(flags + 1), note = 0,
     quick = was == lib.RUNNING and to >= lib.DONE and modified == 0, endings = {}, seen = {},
   }
   change.outcome = change.start .. change.flags .. change.fields
@@ -30,8 +30,8 @@ function lib.parse_change(text)
   end
   if lib.has_flag(modified, lib.CHANGES_DUE) then change.due = take(8) end
   if lib.has_flag(modified, lib.CHANGES_RANK) then
-    change.rank = take(6)
-    if change.rank == '\128\0\0\0\0\0' then change.rank = '' end
+    change.claim_order = take(6)
+    if change.claim_order == '\128\0\0\0\0\0' then change.claim_order = '' end
   end
   if lib.has_flag(modified, lib.CHANGES_EXPIRES) then change.expires = take(8) end
   if lib.has_flag(modified, lib.CHANGES_HOLD) then change.key_held_until = take(8) end
@@ -49,9 +49,9 @@ function lib.stop_running(id, entry)
 end
 
 -- The record as the change makes it; its tail is given.
-function lib.build_record(change, due, rank, tail)
-  if rank == '' then return change.start .. due .. change.flags .. change.fields .. tail end
-  return change.start .. due .. change.ranked .. rank .. change.fields .. tail
+function lib.build_record(change, due, claim_order, tail)
+  if claim_order == '' then return change.start .. due .. change.flags .. change.fields .. tail end
+  return change.start .. due .. change.with_order .. claim_order .. change.fields .. tail
 end
 
 function lib.forget(id)
@@ -135,11 +135,11 @@ function lib.leave_state(state, id, record, tail, entry)
   lib.remove_from_line(lib.line_and_entry(id, record, tail))
 end
 
-function lib.enter_state(change, id, due, rank, tail)
+function lib.enter_state(change, id, due, claim_order, tail)
   local size = lib.tail_size(tail, change.note)
   lib.tally(change.to, tail.names, 1, size)
   if change.to >= lib.DONE and change.to ~= lib.BLOCKED then lib.add_weight(tail.queue, change.keep_until, size) end
-  local record = lib.build_record(change, due, rank, lib.format_tail(tail))
+  local record = lib.build_record(change, due, claim_order, lib.format_tail(tail))
   lib.add_to_line(lib.line_and_entry(id, record, tail))
   lib.call('HSET', lib.JOBS, id, record)
 end
@@ -159,7 +159,8 @@ function lib.make_change(change, id, record, entry, limits, now)
     lib.forget(id)
   else
     lib.hold_key(tail, id)
-    lib.enter_state(change, id, change.due or lib.due_of(record), change.rank or lib.rank_of(record), tail)
+    local claim_order = change.claim_order or lib.claim_order_of(record)
+    lib.enter_state(change, id, change.due or lib.due_of(record), claim_order, tail)
   end
   return true, old
 end

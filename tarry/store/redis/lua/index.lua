@@ -37,14 +37,14 @@ lib.SEPARATOR = '\31'
 -- At most so many jobs at a time: Lua's stack is bounded.
 lib.BATCH = 1000
 
-function lib.band_of(rank)
-  if rank == '' then return 'n' end
-  return lib.byte(rank) < 128 and 'h' or 'l'
+function lib.band_of(claim_order)
+  if claim_order == '' then return 'n' end
+  return lib.byte(claim_order) < 128 and 'h' or 'l'
 end
 
--- Bytes of an entry by the band: [rank 6], due 8, id 16. In lanes one byte more says whether the job is late: a lane is
--- one line, in which no job overtakes another for that. Jobs without a lane have two lines, that of late ones with a
--- capital letter: however many these are, they are not in the way of what is on time.
+-- Bytes of an entry by the band: [claim_order 6], due 8, id 16. In lanes one byte more says whether the job is late: a
+-- lane is one line, in which no job overtakes another for that. Jobs without a lane have two lines, that of late ones
+-- with a capital letter: however many these are, they are not in the way of what is on time.
 lib.WIDTHS = {h = 30, n = 24, l = 30}
 function lib.open_line(queue, band, late)
   return lib.P .. (late and string.upper(band) or band) .. ':' .. queue
@@ -77,8 +77,8 @@ function lib.line_and_entry(id, record, tail)
   if state == lib.SCHEDULED then return lib.DUE, due .. id end
   if state == lib.BLOCKED then return nil end
   if state ~= lib.READY then return lib.finished_line(tail.queue), lib.keep_until_of(record) .. id end
-  local rank, late = lib.rank_of(record), lib.is_late(record)
-  local band, entry = lib.band_of(rank), rank .. due .. id
+  local claim_order, late = lib.claim_order_of(record), lib.is_late(record)
+  local band, entry = lib.band_of(claim_order), claim_order .. due .. id
   if not tail.lane then return lib.open_line(tail.queue, band, late), entry end
   local key = lib.lane_line(tail.queue, band, tail.task, tail.lane)
   lib.touched_lanes[key] = {tail.queue, band, tail.task, tail.lane}

@@ -30,7 +30,7 @@ end
 
 -- Reads what a head is compared by from the entry that ends there in the text.
 function lib.read_head(head, text, last, band)
-  head.rank = band == 'n' and 0 or lib.parse('>I6', text, last - 29)
+  head.claim_order = band == 'n' and 0 or lib.parse('>I6', text, last - 29)
   head.due = lib.parse('>I8', text, last - 23)
   head.odd = lib.byte(text, last) % 2 == 1
 end
@@ -46,9 +46,9 @@ function lib.advance(head, band)
   if line.lane then head.late = lib.byte(entry, width + 1) == 1 end
 end
 
--- Whether the one stands before the other: by rank and due alone.
+-- Whether the one stands before the other: by priority and due alone.
 function lib.is_ahead(a, b)
-  if a.rank ~= b.rank then return a.rank < b.rank end
+  if a.claim_order ~= b.claim_order then return a.claim_order < b.claim_order end
   return a.due < b.due
 end
 
@@ -61,12 +61,13 @@ function lib.first_of_kind(heads, late)
   return first
 end
 
--- The head whose turn it is: of one rank, late and on time alternate. Who begins is drawn anew for each rank.
+-- The head whose turn it is: of one priority, late and on time alternate. Who begins is drawn anew for each priority.
 function lib.whose_turn(turns, late, on_time)
   if not late or not on_time then return late or on_time end
-  if late.rank ~= on_time.rank then return late.rank < on_time.rank and late or on_time end
-  if turns.rank == late.rank then turns.late = not turns.late else turns.late = late.odd ~= on_time.odd end
-  turns.rank = late.rank
+  if late.claim_order ~= on_time.claim_order then return late.claim_order < on_time.claim_order and late or on_time end
+  local goes_on = turns.claim_order == late.claim_order
+  if goes_on then turns.late = not turns.late else turns.late = late.odd ~= on_time.odd end
+  turns.claim_order = late.claim_order
   return turns.late and late or on_time
 end
 

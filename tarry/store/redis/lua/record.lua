@@ -1,7 +1,8 @@
--- A job's record: state 1, epoch 4, due 8, flags 1, [rank 6] [state_since 8] [failures 4, crashes 4]
+-- A job's record: state 1, epoch 4, due 8, flags 1, [claim_order 6] [state_since 8] [failures 4, crashes 4]
 -- [keep_until 8] [length 4, note], then the tail, which seldom changes: flags 1, [expires 8] [key_ttl 8,
 -- key_held_until 8] [length 2, key] [length 2, lane] [length 4, headers] [length 4, progress] [length 4, attempts],
--- names, body. Numbers are big-endian, so that they sort as bytes do. `tarry.store.redis.record` writes records.
+-- names, body. `claim_order` is 2^47 less the priority. Numbers are big-endian, so that they sort as bytes do.
+-- `tarry.store.redis.record` writes records.
 --
 -- Lua is slow with long texts, so most changes of a job leave its record alone. A running job has an entry in `run`:
 -- epoch 4, state_since 8, size 4, names, owner; of an unusual job, six zero bytes stand for size and names. A finished
@@ -19,7 +20,7 @@ end
 
 function lib.due_of(record) return lib.sub(record, 6, 13) end
 
-function lib.rank_of(record) return lib.byte(record, 14) % 2 == 1 and lib.sub(record, 15, 20) or '' end
+function lib.claim_order_of(record) return lib.byte(record, 14) % 2 == 1 and lib.sub(record, 15, 20) or '' end
 
 -- Where the tail begins, and how long the note is.
 function lib.tail_position(record)
@@ -43,9 +44,9 @@ end
 -- The record with the outcome that `ends` has for it, if it has one.
 function lib.merge_outcome(record, outcome)
   if not record or not outcome then return record end
-  local rank = lib.rank_of(record)
-  local flags = string.char(lib.byte(outcome, 6) + (rank == '' and 0 or 1))
-  return lib.sub(outcome, 1, 5) .. lib.due_of(record) .. flags .. rank .. lib.sub(outcome, 7)
+  local claim_order = lib.claim_order_of(record)
+  local flags = string.char(lib.byte(outcome, 6) + (claim_order == '' and 0 or 1))
+  return lib.sub(outcome, 1, 5) .. lib.due_of(record) .. flags .. claim_order .. lib.sub(outcome, 7)
     .. lib.sub(record, (lib.tail_position(record)))
 end
 

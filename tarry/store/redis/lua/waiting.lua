@@ -77,22 +77,22 @@ end
 
 -- waiting_before: how many ready jobs of a queue have which place to one of them.
 -- Keys: reads lines and lanes.
--- Arguments: queue, how many to count at most of each kind, the letter of its band, its rank and the next one (nothing
--- in the normal band), its due and id, the letters of higher bands.
+-- Arguments: queue, how many to count at most of each kind, the letter of its band, its claim order and the next one
+-- (nothing in the normal band), its due and id, the letters of higher bands.
 -- Answer: of a higher priority; of its own and earlier, on time and late; all of its own, on time and late; in lanes of
 -- a higher priority or earlier; how many in lanes were looked at.
 -- Cost: reads what it counts.
 function lib.waiting_before()
-  local queue, most, band, rank, following, place = ARGV[1], ARGV[2] + 0, ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+  local queue, most, band, claim_order, following, place = ARGV[1], ARGV[2] + 0, ARGV[3], ARGV[4], ARGV[5], ARGV[6]
   local width, zeros, found = lib.WIDTHS[band], ('\0'):rep(24), {0, 0, 0, 0, 0, 0, 0}
-  local first, last = rank ~= '' and rank .. zeros or nil, following ~= '' and following .. zeros or nil
+  local first, last = claim_order ~= '' and claim_order .. zeros or nil, following ~= '' and following .. zeros or nil
   if first then found[1] = lib.count_open(queue, band, nil, first, most) end
   for kind = 0, 1 do
     local key = lib.open_line(queue, band, kind == 1)
-    found[2 + kind] = lib.count_between(key, width, first, rank .. place, most)
+    found[2 + kind] = lib.count_between(key, width, first, claim_order .. place, most)
     found[4 + kind] = lib.count_between(key, width, first, last, most)
   end
-  lib.add_lanes_before(found, queue, band, most, rank .. place .. '\0')
+  lib.add_lanes_before(found, queue, band, most, claim_order .. place .. '\0')
   for number = 7, #ARGV do
     found[1] = found[1] + lib.count_open(queue, ARGV[number], nil, nil, most)
     lib.add_lanes_before(found, queue, ARGV[number], most, nil)

@@ -18,7 +18,7 @@ _JOBS, _NUMBERED = "tarry_job", ("tarry_job", "tarry_journal")
 _CLASSES = {"INTEGER": int, "TEXT": str, "BLOB": bytes}
 # Each lane of jobs that wait has a row, or its jobs are not found.
 _OPEN_LANES = """INSERT OR IGNORE INTO tarry_lane (queue, band, task, lane)
-    SELECT DISTINCT queue, (rank < 0) - (rank > 0), task, lane FROM tarry_job
+    SELECT DISTINCT queue, (claim_order < 0) - (claim_order > 0), task, lane FROM tarry_job
     WHERE state = 1 AND lane IS NOT NULL AND 'each:' || task IN (SELECT name FROM tarry_limit)"""
 # By the index of ids, which is a tree of its own.
 _IDS = "SELECT id FROM tarry_job INDEXED BY sqlite_autoindex_tarry_job_1"
@@ -125,7 +125,7 @@ class Salvage:
             self._fresh.execute(insert, tuple(row.values()))
         except apsw.ConstraintError:
             # Another job holds its key.
-            self._fresh.execute(insert, tuple((row | {"holds": 0}).values()))
+            self._fresh.execute(insert, tuple((row | {"key_held_until": 0}).values()))
 
 
 def _fitted(row: Row, columns: Sequence[_Column], is_numbered: bool) -> Values | None:
