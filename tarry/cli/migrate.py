@@ -24,7 +24,9 @@ def run_migrate(args: argparse.Namespace) -> int:
     if not args.json:
         _say(plans)
     if wanted and not args.dry_run:
-        if not confirm("Workers of the version before may go on meanwhile. Do it now?", args.yes):
+        if not confirm(
+            "Workers of the version before may go on meanwhile, unless a step says otherwise. Do it now?", args.yes
+        ):
             return 1
         for url in wanted:
             done = migrating.migrate(url)

@@ -18,17 +18,21 @@ from tarry import files
 from tarry.errors import ConfigError, StoreForeign, StoreFull
 from tarry.model.job import Job
 from tarry.store.entry import Content, Entry
+from tarry.store.shared.schema_steps import SchemaStep
 from tarry.store.sqlite import forked
 from tarry.store.sqlite.file import FIRST_LIMIT, PRODUCERS, TakeTurn, to_wal, transaction, translate_errors
+from tarry.store.sqlite.schema import make_steps, noted_version
 
 MOST_BYTES = 64_000_000
 _OURS = 0x7A4F7574  # `application_id` of the file.
 _TABLES = (
+    "CREATE TABLE about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
     "CREATE TABLE entry (n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL, entry BLOB NOT NULL) STRICT",
     "CREATE TABLE total (jobs INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT",
     "INSERT INTO total VALUES (0, 0)",
     f"PRAGMA application_id = {_OURS}",
 )
+STEPS = (SchemaStep("makes the tables", _TABLES),)
 _ADD = "INSERT OR IGNORE INTO entry (id, entry) VALUES (?, ?)"
 
 
@@ -166,10 +170,10 @@ class Outbox:
         return database
 
     def _bring_up(self, database: apsw.Connection) -> None:
+        found = 0
         if database.pragma("application_id") == _OURS:
-            return
+            found = noted_version(database, "about", STEPS, self.path)  # type: ignore[arg-type]
         # Never write into a file that is not ours.
-        if database.execute("SELECT count(*) FROM sqlite_schema").get:
+        elif database.execute("SELECT count(*) FROM sqlite_schema").get:
             raise StoreForeign(f"{self.path} is a database of another program; give the outbox a file of its own")
-        for statement in _TABLES:
-            database.execute(statement)
+        make_steps(database, "about", STEPS, found)  # type: ignore[arg-type]

@@ -160,10 +160,13 @@ def test_check_of_a_damaged_database(project: Project) -> None:
 def test_check_of_a_newer_schema(project: Project) -> None:
     project.enqueue("app.add", "1")
     with sqlite3.connect(project.database) as newer:
-        newer.execute("PRAGMA user_version = 99")
+        newer.execute("UPDATE tarry_about SET value = 99")
     newer.close()
     (advice,) = troubles(project).values()
-    assert advice == f"{project.database} has schema 99, this tarry knows {len(STEPS)}: upgrade tarry on this host"
+    assert advice == (
+        f"{project.database} has schema 99, for programs that know 99 or later; this tarry knows {len(STEPS)}: upgrade"
+        " tarry on this host"
+    )
 
 
 def test_check_of_a_directory_that_is_not_there(project: Project) -> None:

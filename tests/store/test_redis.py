@@ -216,8 +216,8 @@ def test_an_eviction_policy_is_refused(redis_server: RedisServer) -> None:
 
 def test_a_newer_schema_is_refused_and_left_alone(redis_server: RedisServer) -> None:
     redis_server.empty()
-    redis_server.call("SET", "{tarry}:schema", "7")
-    with pytest.raises(StoreNewer, match="has schema 7, this tarry knows 1: upgrade tarry here"):
+    redis_server.call("HSET", "{tarry}:schema", "version", "7", "oldest", "6")
+    with pytest.raises(StoreNewer, match="has schema 7, for programs that know 6 or later; this tarry knows 1:"):
         open_store(redis_server.url)
     assert redis_server.call("KEYS", "*") == "{tarry}:schema"
     redis_server.empty()

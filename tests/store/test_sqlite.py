@@ -72,7 +72,7 @@ def test_another_programs_database(tmp_path: Path) -> None:
 def test_a_newer_schema(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "x.db").close()
     newer = apsw.Connection(str(tmp_path / "x.db"))
-    newer.execute(f"PRAGMA user_version={len(sqlite_schema.STEPS) + 1}")
+    newer.execute(f"UPDATE tarry_about SET value = {len(sqlite_schema.STEPS) + 1}")
     newer.close()
     with pytest.raises(errors.StoreNewer, match="upgrade tarry on this host"):
         SqliteStore(tmp_path / "x.db")

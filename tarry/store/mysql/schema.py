@@ -8,7 +8,7 @@ first of both, however many there are of the other.
 from tarry import errors
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.errors import Conflict
-from tarry.store.shared.schema_steps import SchemaStep, ServerSchema, refuse_newer
+from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, ServerSchema, oldest_allowed, refuse_newer
 
 _TABLE = "CREATE TABLE IF NOT EXISTS tarry_{} ({}) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4"
 # Names are bytes (VARBINARY), which compare as the memory store compares text: exactly, by code point, with trailing
@@ -95,9 +95,10 @@ class MysqlSchema(ServerSchema):
             if tables:
                 raise errors.StoreForeign(f"{self.where} has a tarry_job that is not ours: use another database")
             return 0
-        rows = self._link.rows("SELECT value FROM tarry_about WHERE name = 'schema'")
-        found = int(rows[0][0]) if rows else 0
-        refuse_newer(found, len(self.steps), self.where)
+        rows = self._link.rows("SELECT name, value FROM tarry_about WHERE name IN ('schema', 'oldest')")
+        facts = {bytes(name): int(value) for name, value in rows}
+        found = facts.get(b"schema", 0)
+        refuse_newer(SchemaVersion(found, facts.get(b"oldest", 1)), len(self.steps), self.where)
         return found
 
     def create(self) -> None:
@@ -117,7 +118,8 @@ class MysqlSchema(ServerSchema):
             self._link.run(*self.steps[number - 1].statements)
         # The version comes last: if a process dies before it, the next one makes all of it again.
         last = numbers[-1]
-        self._link.run(f"INSERT INTO tarry_about VALUES ('schema', {last}) ON DUPLICATE KEY UPDATE value = {last}")
+        facts = f"('oldest', {oldest_allowed(self.steps[:last])}), ('schema', {last})"
+        self._link.run(f"INSERT INTO tarry_about VALUES {facts} ON DUPLICATE KEY UPDATE value = VALUES(value)")
 
 
 class _alone:  # noqa: N801 -- used as a function is

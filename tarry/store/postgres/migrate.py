@@ -13,12 +13,12 @@ from tarry.store.postgres.functions.stored import FUNCTIONS, FunctionSet, is_out
 from tarry.store.postgres.pool import PostgresPool
 from tarry.store.postgres.schema import (
     MIGRATIONS,
-    PostgresMigration,
     apply_migration,
     read_version,
     update_functions,
 )
 from tarry.store.postgres.url import PostgresUrl, parse_url
+from tarry.store.shared.schema_steps import SchemaStep, describe
 
 # While a migration waits for a lock, every later transaction on that table waits behind it.
 LOCK_WITHIN = 2
@@ -27,7 +27,7 @@ TRIES = 30
 # A migration may build an index over all jobs.
 UNBOUNDED = 86400.0
 """Seconds."""
-Migrations = tuple[PostgresMigration, ...]
+Migrations = tuple[SchemaStep, ...]
 _UPDATES = "functions: makes them anew, as this tarry has them"
 
 
@@ -43,13 +43,11 @@ def create_or_check(
     if not version:
         check_creation(pool.url.shown)
         # As one step: who starts meanwhile would take the tables of an earlier version for old ones.
-        whole = PostgresMigration("makes all", tuple(one for each in migrations for one in each.statements))
+        statements = tuple(one for each in migrations for one in each.statements)
+        whole = SchemaStep("makes all", statements, migrations[-1].older_go_on)
         _apply_all(pool, range(newest, newest + 1), (*migrations[:-1], whole))
     elif version < newest:
-        raise StoreError(
-            f"{pool.url.shown} has schema {version}, and this tarry needs {newest}: run `tarry migrate`, which older"
-            " workers survive"
-        )
+        raise StoreError(f"{pool.url.shown} has schema {version}, and this tarry needs {newest}: run `tarry migrate`")
     pool.call(lambda connection: _update_if_allowed(connection, pool.url, functions))
 
 
@@ -77,7 +75,7 @@ def _open_pool(url: str) -> Iterator[PostgresPool]:
 
 
 def _describe(number: int, migrations: Migrations) -> str:
-    return f"schema {number}: {migrations[number - 1].summary}"
+    return f"schema {number}: {describe(migrations[number - 1])}"
 
 
 def _version(pool: PostgresPool, newest: int) -> int:

@@ -1,10 +1,7 @@
 """Makes the PostgreSQL store's tables in a schema of their own, reads their version, and brings them up to date.
 
-Versions only go forward. Each of the `MIGRATIONS` may be made while workers of the version before it run: it adds what
-they do not know and takes away nothing that they use.
+Versions only go forward. A migration may be made while workers of the version before it run, unless it says otherwise.
 """
-
-from msgspec import Struct
 
 from tarry import errors
 from tarry.store.postgres.connection import PostgresConnection
@@ -17,6 +14,7 @@ from tarry.store.postgres.functions.stored import (
     replace_functions,
 )
 from tarry.store.postgres.url import PostgresUrl
+from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, oldest_allowed, refuse_newer
 
 # claim_order: -priority, so that indexes run upwards. out_of_order: see functions/exchange.sql. The journal grows and
 # shrinks all the time: each record lives for a second or two.
@@ -95,24 +93,16 @@ CREATE TABLE {s}.awaiting (job uuid PRIMARY KEY, name text COLLATE "C" NOT NULL,
     epoch integer NOT NULL, seen bigint NOT NULL);
 CREATE INDEX awaiting_of ON {s}.awaiting (name, key, job);
 CREATE TABLE {s}.about  (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
-INSERT INTO {s}.about VALUES ('schema', '0'), ('identity', gen_random_uuid()::text);
+INSERT INTO {s}.about VALUES ('schema', '0'), ('oldest', '1'), ('identity', gen_random_uuid()::text);
 """)
 
-
-class PostgresMigration(Struct, frozen=True):
-    """From one version to the next: what it does, for people, and its statements. `{s}` is the schema."""
-
-    summary: str
-    statements: tuple[str, ...]
-
-
-MIGRATIONS: tuple[PostgresMigration, ...] = (
-    PostgresMigration(
+MIGRATIONS: tuple[SchemaStep, ...] = (
+    SchemaStep(
         "makes the tables, indexes and functions",
         (*(part for part in TABLES.split(";\n") if part.strip()), *creating()),
     ),
 )
-"""The n-th migration makes version n."""
+"""The n-th makes version n. In its statements `{s}` is the schema."""
 SCHEMA_VERSION = len(MIGRATIONS)
 
 # Two processes that make the schema at once take turns; the second sees that it is there.
@@ -121,14 +111,16 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tarry'), hashtext($1))"
 _TABLES = """SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = $1 AND c.relname IN ('about', 'job')"""
 _IS_FREE = "SELECT pg_try_advisory_xact_lock(hashtext('tarry'), hashtext($1))"
-_VERSION = "SELECT value FROM {s}.about WHERE name = 'schema'"
-_SET_VERSION = "UPDATE {s}.about SET value = $1 WHERE name = 'schema'"
+_VERSION = """SELECT s.value, o.value FROM {s}.about s JOIN {s}.about o ON o.name = 'oldest'
+    WHERE s.name = 'schema' AND s.value ~ '^[0-9]+$' AND o.value ~ '^[0-9]+$'"""
+_SET_VERSION = """UPDATE {s}.about SET value = CASE name WHEN 'schema' THEN $1 ELSE $2 END
+    WHERE name IN ('schema', 'oldest')"""
 _SCHEMA = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
 
 
 def read_version(connection: PostgresConnection, url: PostgresUrl, newest: int = SCHEMA_VERSION) -> int:
     """The version of the schema; 0: there is none, and it may be created. StoreForeign: the tables are not tarry's.
-    StoreNewer: the version is above `newest`."""
+    StoreNewer: who knows only `newest` must not use it."""
     tables = {name for (name,) in connection.rows(_TABLES, (url.schema,))}
     if "about" not in tables:
         # Somebody else's table: ours always come with `about`.
@@ -136,14 +128,11 @@ def read_version(connection: PostgresConnection, url: PostgresUrl, newest: int =
             raise _foreign("job", url)
         return 0
     rows = connection.rows(in_schema(_VERSION, url.schema))
-    if not rows or not rows[0][0].isdigit():
+    if not rows:
         raise _foreign("about", url)
-    found = int(rows[0][0])
-    if found > newest:
-        raise errors.StoreNewer(
-            f"{url.shown} has schema {found}, this tarry knows {newest}: upgrade tarry on this host"
-        )
-    return found
+    version, oldest = map(int, rows[0])
+    refuse_newer(SchemaVersion(version, oldest), newest, url.shown)
+    return version
 
 
 def _foreign(table: str, url: PostgresUrl) -> errors.StoreForeign:
@@ -153,7 +142,7 @@ def _foreign(table: str, url: PostgresUrl) -> errors.StoreForeign:
 
 
 def apply_migration(
-    connection: PostgresConnection, url: PostgresUrl, number: int, migrations: tuple[PostgresMigration, ...]
+    connection: PostgresConnection, url: PostgresUrl, number: int, migrations: tuple[SchemaStep, ...]
 ) -> bool:
     """Makes version `number` of the one before it; False if it is there already. To be called in a transaction."""
     connection.rows(_LOCK, (url.schema,))
@@ -166,7 +155,8 @@ def apply_migration(
         connection.run(in_schema("CREATE SCHEMA {s}", url.schema))
     for statement in migrations[number - 1].statements:
         connection.run(in_schema(statement, url.schema))
-    connection.run(in_schema(_SET_VERSION, url.schema), (str(number),))
+    oldest = oldest_allowed(migrations[:number])
+    connection.run(in_schema(_SET_VERSION, url.schema), (str(number), str(oldest)))
     return True
 
 

@@ -16,7 +16,7 @@ Run = Callable[..., list[bytes]]
 
 NEEDED = (
     *("EVAL", "EVALSHA", "INFO", "PING", "TIME"),
-    *("DECRBY", "DEL", "EXISTS", "GET", "INCR", "INCRBY", "LRANGE", "LTRIM", "RPUSH", "SET", "UNLINK"),
+    *("DECRBY", "DEL", "EXISTS", "GET", "INCR", "INCRBY", "LRANGE", "LTRIM", "RPUSH", "UNLINK"),
     *("HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HKEYS", "HLEN", "HMGET", "HRANDFIELD", "HSCAN", "HSET"),
     *("HSETNX", "SADD", "SISMEMBER", "SMEMBERS", "SREM"),
     *("ZADD", "ZPOPMIN", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREM", "ZREMRANGEBYLEX"),

@@ -32,6 +32,7 @@ _SCRIPTS = make_scripts(
         Verb("kv_list", _READS),
         Verb("pause"),
         Verb("get_schema"),
+        Verb("make_step"),
         Verb("refused", _READS),
         Verb("take_journal", _READS),
         # Not repeatable: a second run finds that the journal was summed up.
@@ -84,6 +85,7 @@ KV_CAS = _SCRIPTS["kv_cas"]
 KV_LIST = _SCRIPTS["kv_list"]
 PAUSE = _SCRIPTS["pause"]
 GET_SCHEMA = _SCRIPTS["get_schema"]
+MAKE_STEP = _SCRIPTS["make_step"]
 REFUSED = _SCRIPTS["refused"]
 TAKE_JOURNAL = _SCRIPTS["take_journal"]
 FOLD_JOURNAL = _SCRIPTS["fold_journal"]

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
-from tarry.errors import QueueFull, StoreError, StoreNewer
+from tarry.errors import QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
@@ -30,6 +30,7 @@ from tarry.store.redis.pruning import RedisPruner
 from tarry.store.redis.reading import parse_jobs
 from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, epoch_bytes, lua_pattern, place_in_line, split_names
 from tarry.store.redis.rights import require_rights, rights
+from tarry.store.redis.schema import RedisSchema
 from tarry.store.redis.wakeup import channel
 from tarry.store.shards.merge import unmet
 from tarry.store.shared.transport import Transport
@@ -40,7 +41,6 @@ from tarry.store.waiting.redis import RedisWaiting
 # The server does nothing else while a script runs.
 AT_ONCE = 1000
 """The most jobs of one script."""
-SCHEMA = 1
 SAFER = "rediss:// with ssl_ca_certs=FILE in the URL"
 """The advice of `tarry check` where the server is not reached through verified TLS."""
 CONFIRMED_WITHIN = 5.0
@@ -72,9 +72,8 @@ class RedisStore(Store):
         require_rights(self._run, self.url)
         # Before anything is stored: a server that evicts keys throws jobs away.
         refuse_eviction(link)
-        there = int(self._run(scripts.GET_SCHEMA, SCHEMA))
-        if there > SCHEMA:
-            raise StoreNewer(f"{self.url} has schema {there}, this tarry knows {SCHEMA}: upgrade tarry here")
+        self._schema = RedisSchema(link, prefix)
+        self._schema.ensure()
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         if len(jobs) == 1:
@@ -317,7 +316,7 @@ class RedisStore(Store):
     def diagnostics(self) -> list[Diagnostic]:
         way = [self._transport.fact(SAFER)] if self._transport else []
         facts = diagnostics(self._link, *self._keys)
-        return [*facts, rights(self._run), Diagnostic("schema", str(SCHEMA)), *way]
+        return [*facts, rights(self._run), Diagnostic("schema", str(self._schema.version())), *way]
 
     def close(self) -> None:
         self._link.close()

@@ -1,6 +1,6 @@
 """Migrates the schemas of stores on servers, when an operator asks for it.
 
-An embedded store migrates itself when it is opened, and Redis has no schema.
+An embedded store migrates itself when it is opened.
 """
 # Not at the opening: workers of several versions share these stores.
 
@@ -14,6 +14,7 @@ _MODULES = {
     "postgres": "tarry.store.postgres.migrate",
     "mysql": "tarry.store.mysql.migrate",
     "mariadb": "tarry.store.mysql.migrate",
+    **dict.fromkeys(("redis", "rediss"), "tarry.store.redis.migrate"),
 }
 
 
@@ -30,9 +31,9 @@ def migrate(url: str) -> list[str]:
 
 
 def _module(url: str) -> Any:
-    name = _MODULES.get(url.partition(":")[0])
+    name = _MODULES.get(url.partition(":")[0].partition("+")[0])
     try:
         return importlib.import_module(name) if name else None
     except ImportError as error:
-        extra = "postgres" if name == _MODULES["postgres"] else "mysql"
+        extra = str(name).split(".")[2]
         raise ConfigError(f'this store needs its driver: pip install "tarry[{extra}]" ({error})') from None

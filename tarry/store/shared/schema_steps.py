@@ -12,16 +12,37 @@ from tarry.store.creation import check_creation
 class SchemaStep(Struct, frozen=True):
     """One step of a migration. says: what it does, for people."""
 
-    # An older tarry must still work with the tables after the step: workers of both versions run side by side.
-
     says: str
     statements: Sequence[str]
+    older_go_on: bool = True
+    """Whether programs that know only the versions before may use the store after it. They do as long as a step only
+    adds what they need not know. Where it is False, stop them first."""
 
 
-def refuse_newer(found: int, newest: int, where: str) -> None:
-    """StoreNewer if only a newer tarry knows this version of the tables."""
-    if found > newest:
-        raise StoreNewer(f"{where} has schema {found}, this tarry knows {newest}: upgrade tarry on this host")
+class SchemaVersion(Struct, frozen=True):
+    """Of the tables of a store. oldest: programs that know at least this version may use them."""
+
+    version: int
+    oldest: int
+
+
+def describe(step: SchemaStep) -> str:
+    """The step in a line, for whoever is to say yes."""
+    return step.says if step.older_go_on else f"{step.says} (first stop what runs with the version before)"
+
+
+def oldest_allowed(steps: Sequence[SchemaStep]) -> int:
+    """The oldest version whose programs may use what these steps made."""
+    return max((number for number, step in enumerate(steps, 1) if not step.older_go_on), default=1)
+
+
+def refuse_newer(found: SchemaVersion, newest: int, where: str) -> None:
+    """StoreNewer if programs that know `newest`, and nothing later, must not use these tables."""
+    if found.oldest > newest:
+        raise StoreNewer(
+            f"{where} has schema {found.version}, for programs that know {found.oldest} or later; this tarry knows"
+            f" {newest}: upgrade tarry on this host"
+        )
 
 
 class ServerSchema(ABC):
@@ -32,7 +53,8 @@ class ServerSchema(ABC):
 
     @abstractmethod
     def version(self) -> int:
-        """The version of the tables; 0: there are none, and they may be created. An error if they may not be."""
+        """The version of the tables, which may be newer than the last step; 0: there are none, and they may be
+        created. An error if they may not be used, or not be created."""
 
     @abstractmethod
     def make(self, number: int) -> bool:
@@ -61,8 +83,8 @@ class ServerSchema(ABC):
 
     def pending(self) -> list[str]:
         """What `migrate` would do, one line for each step."""
-        return [self.steps[number - 1].says for number in self.missing()]
+        return [describe(self.steps[number - 1]) for number in self.missing()]
 
     def migrate(self) -> list[str]:
         """Migrates the tables; returns the lines of the steps that this call did."""
-        return [self.steps[number - 1].says for number in self.missing() if self.make(number)]
+        return [describe(self.steps[number - 1]) for number in self.missing() if self.make(number)]

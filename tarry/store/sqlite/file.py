@@ -93,7 +93,7 @@ def _prepare(database: Database, path: Path, shared: bool, limit: float) -> None
     database.execute(f"PRAGMA wal_autocheckpoint={pages}")
     database.execute("PRAGMA journal_size_limit=67108864")
     # A write lock only if there is something to do: the caller may hold it already, in another connection.
-    if found != len(schema.STEPS):
+    if found < len(schema.STEPS):
         with transaction(database):
             # Read again: another process may have made the schema before this one had the lock.
             bring_up(database, version(database, path, shared), shared)

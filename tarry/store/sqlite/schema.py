@@ -1,13 +1,15 @@
 """The embedded store's tables: makes them, tells their version, and brings older ones up to date.
 
-In a file of tarry's own the header names tarry and the version. In a file that another program shares, the header
-belongs to that program, and a table of ours has the version.
+A table says the version, and which versions may use the file. In a file of tarry's own the header names tarry and the
+version too, for whoever repairs a damaged one; a header of another program is left alone.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tarry import errors
-from tarry.store.shared.schema_steps import SchemaStep, refuse_newer
+from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, oldest_allowed, refuse_newer
 from tarry.store.sqlite.database import Database
 
 # "tary": by it `file` and the store tell tarry's databases from others.
@@ -81,9 +83,8 @@ CREATE INDEX tarry_signal_until ON tarry_signal (until);
 CREATE TABLE tarry_awaiting (job BLOB PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, epoch INTEGER NOT NULL,
     seen INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE INDEX tarry_awaited ON tarry_awaiting (name, key, job);
+CREATE TABLE tarry_about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 """
-ABOUT = "CREATE TABLE tarry_about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID"
-"""Only in shared files."""
 
 STEPS = (SchemaStep("makes the tables and indexes", SCHEMA.split(";")),)
 """Step n leads from version n - 1 to version n."""
@@ -92,38 +93,44 @@ STEPS = (SchemaStep("makes the tables and indexes", SCHEMA.split(";")),)
 def version(database: Database, path: Path, shared: bool) -> int:
     """The version of the tables; 0 if there are none, and they may be made. StoreForeign for another program's file."""
     application = database.pragma("application_id")
-    if application == APPLICATION_ID:
-        found = int(database.pragma("user_version"))
-    elif _has(database, "tarry_about"):
+    if application != APPLICATION_ID:
+        if not _has(database, "tarry_about"):
+            if shared or not (application or database.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get):
+                return 0
+            raise errors.StoreForeign(
+                f"{path} is a database of another program; give tarry a file of its own, or share this one:"
+                f" sqlite:///{path}?shared=yes"
+            )
         if not shared:
             raise errors.StoreForeign(f"{path} is shared with another program: open it as sqlite:///{path}?shared=yes")
-        found = int(database.execute("SELECT value FROM tarry_about WHERE name = 'schema'").get)
-    elif shared or not (application or database.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get):
-        return 0
-    else:
-        raise errors.StoreForeign(
-            f"{path} is a database of another program; give tarry a file of its own, or share this one:"
-            f" sqlite:///{path}?shared=yes"
-        )
-    refuse_newer(found, len(STEPS), str(path))
-    return found
+    return noted_version(database, "tarry_about", STEPS, path)
 
 
 def bring_up(database: Database, found: int, shared: bool) -> None:
     """Makes the tables, or brings those of version `found` up to date; within a transaction of the caller."""
-    if found == len(STEPS):
+    make_steps(database, "tarry_about", STEPS, found)
+    if not shared or database.pragma("application_id") == APPLICATION_ID:
+        database.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        database.execute(f"PRAGMA user_version={max(found, len(STEPS))}")
+
+
+def noted_version(database: Database, about: str, steps: Sequence[SchemaStep], path: Path) -> int:
+    """The version that the table `about` says. StoreNewer: who knows only these steps must not use the file."""
+    rows: list[Any] = database.execute(f"SELECT name, value FROM {about}").fetchall()
+    facts = dict(rows)
+    refuse_newer(SchemaVersion(facts["schema"], facts["oldest"]), len(steps), str(path))
+    return int(facts["schema"])
+
+
+def make_steps(database: Database, about: str, steps: Sequence[SchemaStep], found: int) -> None:
+    """Makes the steps after version `found`, and notes it; within a transaction of the caller."""
+    if found >= len(steps):
         return
-    for step in STEPS[found:]:
+    for step in steps[found:]:
         for statement in filter(str.strip, step.statements):
             database.execute(statement)
-    # A shared file that already was tarry's own keeps its version in the header.
-    if shared and database.pragma("application_id") != APPLICATION_ID:
-        if not found:
-            database.execute(ABOUT)
-        database.execute("INSERT OR REPLACE INTO tarry_about VALUES ('schema', ?)", (len(STEPS),))
-    else:
-        database.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        database.execute(f"PRAGMA user_version={len(STEPS)}")
+    for name, value in (("schema", len(steps)), ("oldest", oldest_allowed(steps))):
+        database.execute(f"INSERT OR REPLACE INTO {about} VALUES (?, ?)", (name, value))
 
 
 def has_statistics(database: Database) -> bool:

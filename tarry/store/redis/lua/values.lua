@@ -46,18 +46,33 @@ function lib.pause()
   lib.wake('w')
 end
 
+-- Hash: the schema's version, and the oldest one whose programs may use the store.
+lib.SCHEMA = lib.P .. 'schema'
+
 -- get_schema: the schema's version; a new store gets ours.
 -- Keys: schema.
--- Arguments: our version.
--- Answer: the version that is there.
--- Cost: one read, one write.
+-- Arguments: our version, and the oldest that may use it.
+-- Answer: both as they are there.
+-- Cost: one read, two writes.
 function lib.get_schema()
-  local there = lib.call('GET', lib.P .. 'schema')
-  if not there then
-    lib.call('SET', lib.P .. 'schema', ARGV[1])
-    there = ARGV[1]
+  if lib.call('HSETNX', lib.SCHEMA, 'version', ARGV[1]) == 1 then lib.call('HSET', lib.SCHEMA, 'oldest', ARGV[2]) end
+  return lib.call('HMGET', lib.SCHEMA, 'version', 'oldest')
+end
+
+-- make_step: makes a version of the one before it.
+-- Keys: schema, and those of the commands.
+-- Arguments: the version, the oldest that may use it then, commands with words between spaces.
+-- Answer: 1, or 0 if the version is there.
+-- Cost: that of the commands.
+function lib.make_step()
+  if tonumber(lib.call('HGET', lib.SCHEMA, 'version')) >= tonumber(ARGV[1]) then return 0 end
+  for number = 3, #ARGV do
+    local words = {}
+    for word in string.gmatch(ARGV[number], '%S+') do words[#words + 1] = word end
+    lib.call(unpack(words))
   end
-  return there
+  lib.call('HSET', lib.SCHEMA, 'version', ARGV[1], 'oldest', ARGV[2])
+  return 1
 end
 
 -- refused: which of these commands the account may not run, on keys and channels of the store.

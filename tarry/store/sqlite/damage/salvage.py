@@ -50,7 +50,8 @@ class Salvage:
     def save(self) -> list[SavedTable]:
         """Copies what can be read, within a transaction of the caller."""
         tables: list[Any] = self._fresh.execute(
-            "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
+            # Not what says the version: the new one has its own.
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'tarry_about' ORDER BY name"
         ).fetchall()
         saved = [self._save(name) for (name,) in tables]
         self._fresh.execute(_OPEN_LANES)
