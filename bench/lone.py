@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from bench.app import app
-from tarry.config import load
+from tarry.config.config import load
 from tarry.keeper.chores import Keeper
 from tarry.worker.worker import Worker, WorkerSettings
 

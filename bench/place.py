@@ -12,7 +12,7 @@ from bench.app import app
 from bench.board import BOARD
 from bench.crew import Crew, ask, crew, started
 from tarry import App
-from tarry.config import load
+from tarry.config.config import load
 from tarry.errors import ConfigError
 from tarry.model import lifecycle
 from tarry.model.flow.flow import FlowChange, Phase

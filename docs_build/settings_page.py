@@ -1,10 +1,10 @@
-"""The reference of the settings, written from their types and from the comments of tarry/template.toml."""
+"""The reference of the settings, written from their types and from the comments of tarry/config/template.toml."""
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tarry.config import template
+from tarry.config.config import template
 
 _TOP = """\
 # Settings

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tarry.client.follow import Event
     from tarry.client.handle import Handle as Job
     from tarry.client.task import Task
+    from tarry.config.server import ConsoleMode
     from tarry.door.http.application import HttpDoor
     from tarry.errors import (
         AppError,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from tarry.model.schedule import Cron
     from tarry.model.verdict import Cancel, Fail, Snooze
     from tarry.remote.client import RemoteClient as Client
-    from tarry.server_settings import ConsoleMode
     from tarry.tasks.call import Call, Then
     from tarry.tasks.durable.step import astep, step
     from tarry.tasks.durable.waiting import Approval, approve, sleep, wait_for

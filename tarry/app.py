@@ -18,7 +18,7 @@ from tarry.client.handle import Handle
 from tarry.client.operations.collection import JobFinder
 from tarry.client.task import Task
 from tarry.client.task_decorator import TaskDecoratorMixin
-from tarry.config import Config, current_config
+from tarry.config.config import Config, current_config
 from tarry.embedded import mixin
 from tarry.errors import ConfigError, UnknownTask
 from tarry.keeper import limits

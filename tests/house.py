@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ def figures(package: Path = PACKAGE) -> dict[str, int | float]:
     comments = sum(map(_comments, files))
     return {
         "largest circle of imports": max((len(one) for one in circles(package)), default=1),
+        "largest circle of folders": max((len(one) for one in circles(package, folder_of)), default=1),
         "biggest folder, in modules": max(Counter(file.parent for _, file in modules(package)).values()) - 1,
         "file, median": median(lengths),
         "file, p95": _p95(lengths),
@@ -30,7 +32,7 @@ def figures(package: Path = PACKAGE) -> dict[str, int | float]:
         "function, p95": _p95(functions),
         "function, longest": max(functions),
         f"modules with one importer and under {SMALL} lines": len(fragments(package)),
-        "class names that mean two things": len(homonyms(package)),
+        "names of types that mean two things": len(homonyms(package)),
         "lines": sum(lengths),
         "comments, in percent of lines": round(100 * comments / sum(lengths), 1),
     }
@@ -49,14 +51,40 @@ def fragments(package: Path = PACKAGE) -> list[str]:
     return sorted(module for module in small if len(importers.get(module, ())) == 1)
 
 
+def folder_of(module: str) -> str:
+    """The folder of a module; a module of the root counts for itself."""
+    folder = module.rpartition(".")[0]
+    return folder if "." in folder else module
+
+
 def homonyms(package: Path = PACKAGE) -> dict[str, list[str]]:
-    """Names of public classes that stand for one thing here and another there, with the modules."""
+    """Names of types that stand for one thing here and another there, with the modules: classes, aliases and type
+    variables of more than a letter, also those of one module."""
     homes: dict[str, list[str]] = {}
     for module, file in modules(package):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, []).append(module)
+        for name in _types(ast.parse(file.read_text(encoding="utf-8"))):
+            homes.setdefault(name.lstrip("_"), []).append(module)
     return {name: where for name, where in sorted(homes.items()) if len(where) > 1}
+
+
+def _types(module: ast.Module) -> Iterator[str]:
+    for node in module.body:
+        match node:
+            case ast.ClassDef(name=name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_type(name, value):
+                yield name
+
+
+def _is_type(name: str, value: ast.expr) -> bool:
+    """Is it an alias, or a type variable?"""
+    if not name.lstrip("_")[:1].isupper() or name.isupper() or re.fullmatch(r"[A-Z]_(co|contra)", name):
+        return False
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in ("TypeVar", "ParamSpec", "NewType")
+    return isinstance(value, ast.Subscript | ast.BinOp)
 
 
 def _functions(text: str) -> Iterator[int]:

@@ -16,7 +16,7 @@ TESTS = (
     "tests/tasks",
     "tests/testing",
     "tests/demo",
-    "tests/test_config.py",
+    "tests/config/test_config.py",
     "tests/store/test_sqlite.py",
 )
 

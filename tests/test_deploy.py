@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tarry.cli.main import parser
-from tarry.config import Config, load
+from tarry.config.config import Config, load
 from tests.deployed import DEPLOY, container, documents, image, pod, unit, words
 
 ROOT = DEPLOY.parent

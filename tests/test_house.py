@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import SMALL, figures, fragments, homonyms
-from tests.test_layers import MADE_UP, PACKAGE, build
+from tests.house import SMALL, figures, folder_of, fragments, homonyms
+from tests.test_layers import MADE_UP, PACKAGE, build, circles
 
 BOUNDS = {
     "largest circle of imports": 1,
+    "largest circle of folders": 17,
     "biggest folder, in modules": 20,
     "file, median": 112,
     "file, p95": 300,
@@ -19,7 +20,7 @@ BOUNDS = {
     "function, p95": 18,
     "function, longest": 40,
     f"modules with one importer and under {SMALL} lines": 4,
-    "class names that mean two things": 0,
+    "names of types that mean two things": 0,
 }
 
 
@@ -43,6 +44,13 @@ def test_the_files_that_contributing_names_are_there() -> None:
 
 
 def test_what_is_counted(tmp_path: Path) -> None:
-    package = build(tmp_path, MADE_UP | {"store/one.py": "class Link: ...\n", "model/two.py": "class Link: ...\n"})
-    assert homonyms(package) == {"Link": ["tarry.model.two", "tarry.store.one"]}
+    texts = {
+        "store/one.py": "class Link: ...\nT = TypeVar('T')\nReader = Callable[[], int]\nA_co = TypeVar('A_co')\n",
+        "model/two.py": "class _Link: ...\nT = TypeVar('T')\nReader: TypeAlias = Callable[[], str]\nLIMIT = 2 * 3\n",
+        "model/three.py": "LIMIT = 2 * 3\nfrom tarry.store import one\nA_co = TypeVar('A_co')\n",
+    }
+    package = build(tmp_path, MADE_UP | texts)
+    both = ["tarry.model.two", "tarry.store.one"]
+    assert homonyms(package) == {"Link": both, "Reader": both}
     assert "tarry.store.base" in fragments(package)
+    assert circles(package, folder_of) == [{"tarry.model", "tarry.store"}]

@@ -16,7 +16,7 @@ import tarry
 from tarry.alert.probe import Probe
 from tarry.client import waiting
 from tarry.client.waiting import Waiter, Waiting
-from tarry.door.ring import PutRing
+from tarry.door.ring import PutBatcher
 from tarry.embedded.service import EmbeddedService
 from tarry.errors import StoreError
 from tarry.model.job import Job
@@ -67,7 +67,7 @@ OTHERS = {
     "embedded/service.py:_run": "the main loop of a worker: its error is raised where the block ends",
     "metrics/listener.py:_serve": "one request",
     "metrics/store_figures.py:_run": "one look",
-    "metrics/store_look.py:call": "one look",
+    "metrics/store_overview.py:call": "one look",
     "process/remote_control.py:_scale": "one request",
     "process/server.py:_run": "if it ends, so does its process",
     "push/http/daemon_thread.py:work": "one call",
@@ -199,7 +199,7 @@ def _keeper(faulty: Faulty) -> Stop:
 
 
 def _ring(faulty: Faulty) -> Stop:
-    ring = object.__new__(PutRing)
+    ring = object.__new__(PutBatcher)
     signals: SimpleQueue[bool] = SimpleQueue()
     ring._signal, ring._take, faulty.answer = signals, faulty, []  # type: ignore[method-assign]
     threading.Thread(target=ring._run, daemon=True).start()

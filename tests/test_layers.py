@@ -5,7 +5,7 @@ Imports inside functions and those that only type checkers follow count too.
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tarry"
 ROOT = "tarry"
 """The layer of tarry/__init__.py."""
 
-_BELOW = "errors files forks terminal tracebacks model settings config store tasks client"
-_SETTINGS = "defaults kinds server_settings calendar_settings metrics_settings"
-_ALL = f"{_BELOW} worker keeper embedded push app metrics operate alert door remote runtime {_SETTINGS}"
+_BELOW = "errors files forks terminal tracebacks model config store tasks client"
+_ALL = f"{_BELOW} worker keeper embedded push app metrics operate alert door remote runtime"
 
 ROOMS: Mapping[str, tuple[str, str]] = {
     "errors": ("what may go wrong, by name", ""),
@@ -26,16 +25,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "terminal": ("text that is harmless on a terminal", ""),
     "tracebacks": ("tracebacks that begin in the code of the app", ""),
     "model": ("what a job is and becomes", ""),
-    "settings": ("how settings are read and checked", "errors model"),
-    "kinds": ("the kinds of values that settings have", "errors model settings"),
-    "defaults": ("the settings that tasks have where nothing is said", "errors model settings kinds"),
-    "server_settings": ("the settings of the doors", "errors model settings kinds"),
-    "calendar_settings": ("the settings of calendars", "errors model settings kinds"),
-    "metrics_settings": ("the settings of the figures for Prometheus", "errors model settings kinds server_settings"),
-    "config": (
-        "tarry.toml and the environment",
-        "errors model settings kinds defaults server_settings calendar_settings metrics_settings",
-    ),
+    "config": ("all settings: tarry.toml and the environment", "errors model"),
     "store": ("the verbs, on each engine", "errors files model config"),
     "tasks": ("what a task is, its arguments, its hooks", "errors model config store"),
     "client": ("enqueue, look, wait", "errors model config store tasks"),
@@ -43,7 +33,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "keeper": ("a host's chores", "errors model config store tasks client worker"),
     "embedded": ("workers without a master", "errors forks model config store tasks client worker keeper"),
     "push": ("HTTP tasks: endpoints, their rules, deliveries", f"{_BELOW} worker keeper embedded"),
-    "app": ("App: all of the above, as users have it", f"{_BELOW} worker keeper embedded push defaults"),
+    "app": ("App: all of the above, as users have it", f"{_BELOW} worker keeper embedded push"),
     "compat": (
         "the names of other libraries on top of tarry",
         "errors model tracebacks config store tasks client keeper app",
@@ -56,7 +46,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "alert": ("messages to people when something is wrong", f"{_BELOW} worker keeper push"),
     "door": (
         "ways in for other programs",
-        f"files kinds {_BELOW} worker keeper embedded push app metrics operate server_settings",
+        f"files {_BELOW} worker keeper embedded push app metrics operate server_settings",
     ),
     "remote": ("a client of the HTTP API", "errors model config store tasks operate"),
     "instrument": ("what observers add to an app", f"{_BELOW} worker app metrics"),
@@ -228,11 +218,15 @@ def test_a_made_up_violation_is_caught(tmp_path: Path, name: str, text: str, lin
     assert violations(build(tmp_path, MADE_UP | {name: text})) == [f"tarry/{name}:{line}: {told}"]
 
 
-def circles(package: Path) -> list[set[str]]:
-    """Modules that import each other, directly or by way of others; those that only type checkers follow count too."""
+def circles(package: Path, unit: Callable[[str], str] = str) -> list[set[str]]:
+    """Modules that import each other, directly or by way of others; those that only type checkers follow count too.
+    unit: what a module counts for, as its folder."""
     found = list(modules(package))
     names = {module for module, _ in found}
-    after = {module: {to for to, _ in imports(module, file, names) if to in names} for module, file in found}
+    after: dict[str, set[str]] = {}
+    for module, file in found:
+        arrows = {unit(to) for to, _ in imports(module, file, names) if to in names}
+        after.setdefault(unit(module), set()).update(arrows - {unit(module)})
     reached = {module: _reached(module, after) for module in after}
     grown = [{module} | {other for other in reached[module] if module in reached[other]} for module in after]
     return [one for at, one in enumerate(grown) if len(one) > 1 and one not in grown[:at]]

@@ -18,7 +18,7 @@ from examples.shop.app import app
 from examples.shop.master import Master
 from examples.shop.server import Server
 from examples.shop.stage import Stage
-from tarry.config import load
+from tarry.config.config import load
 from tarry.model.duration import SECOND, microseconds
 
 SETTINGS = Path(__file__).with_name("tarry.toml")

@@ -48,7 +48,7 @@ class _RetryState(Struct):
 
 
 class Dispatcher:
-    """group, every: microseconds, see `tarry.config.Alerts`. host: the name of this host, for the messages."""
+    """group, every: microseconds, see `tarry.config.config.Alerts`. host: the name of this host, for the messages."""
 
     def __init__(self, send: Send, group: int, every: int, host: str) -> None:
         self._send = send

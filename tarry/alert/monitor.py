@@ -66,7 +66,7 @@ class Monitor:
         self._name = owner.new_name()
         self._dispatcher = Dispatcher(send, settings.alerts.group, settings.alerts.every, socket.gethostname())
         self._local_alarms = Alarms(storage)
-        self._session: _Session | None = None
+        self._session: _WatchSession | None = None
         self._is_leader = self._is_loaded = False
         self._errors = 0
         self._last_time = _host_time(), time.monotonic()
@@ -107,7 +107,7 @@ class Monitor:
             self._check_shared(session, now)
         self._dispatch(self._now(session))
 
-    def _now(self, session: "_Session") -> int:
+    def _now(self, session: "_WatchSession") -> int:
         """The time by the store's clock, in microseconds since the epoch."""
         # While no store is available, its clock is not asked: that could take long.
         if not session.stores.is_unreachable or self._clock is not None:
@@ -124,7 +124,7 @@ class Monitor:
         endpoint = self._app.endpoints().get(task)
         return [] if endpoint is None else [Recipient.parse(text) for text in endpoint.alert]
 
-    def _open_session(self) -> "_Session":
+    def _open_session(self) -> "_WatchSession":
         store, own = self._app.connect()
         try:
             clock = self._clock or Clock(store.time)
@@ -134,7 +134,7 @@ class Monitor:
             if own:
                 store.close()
             raise
-        return _Session(store, own, clock, self._settings, self._app)
+        return _WatchSession(store, own, clock, self._settings, self._app)
 
     def _report_unreachable(self, conditions: Sequence[Condition]) -> None:
         """Reports while the store cannot be opened; times are by this host's clock."""
@@ -142,7 +142,7 @@ class Monitor:
         self._local_alarms.update(conditions, now, self)
         self._dispatch(now)
 
-    def _check_shared(self, session: "_Session", now: int) -> None:
+    def _check_shared(self, session: "_WatchSession", now: int) -> None:
         """Checks what is in the store, if this host is the leader."""
         # First, so that no error below leaves a leader without a lease.
         self._is_leader = False
@@ -161,7 +161,7 @@ class Monitor:
         self._is_leader = True
         self._save(now)
 
-    def _take_lease(self, session: "_Session", now: int) -> bool:
+    def _take_lease(self, session: "_WatchSession", now: int) -> bool:
         """Takes or renews the lease of the leader; False if another host holds it."""
         # Once another host has led, our copy of the state is out of date.
         held = session.store.hold(LEASE_NAME, self._name, now + LEASE_FOR, now)
@@ -222,7 +222,7 @@ class Monitor:
         self._session = None
 
 
-class _Session:
+class _WatchSession:
     """The checks over an open store."""
 
     def __init__(self, store: Store, own: bool, clock: Clock, settings: AlertSettings, app: MonitoredApp) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tarry.alert.errors import SendError
 from tarry.alert.message import Message
 from tarry.alert.settings import NO_SMTP, AlertSettings
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.errors import ConfigError, TarryError
 from tarry.push.certificates import load_certificates
 from tarry.push.endpoint.recipient import Recipient, RecipientKind

@@ -1,11 +1,11 @@
-"""Parses the part of [alerts] that `tarry.config` leaves sealed because it may hold secrets."""
+"""Parses the part of [alerts] that `tarry.config.config` leaves sealed because it may hold secrets."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from tarry.config import Alerts, Config
+from tarry.config.config import Alerts, Config
 from tarry.errors import ConfigError
 from tarry.push.endpoint.fields import MOST_ALERTS, secret, secrets
 from tarry.push.endpoint.recipient import Recipient, RecipientKind
@@ -17,7 +17,7 @@ NO_SMTP = 'for mails write smtp = "smtp://user:password@host:587", or "env:NAME"
 
 
 class AlertSettings(Struct, frozen=True):
-    """The settings of [alerts], parsed; see `tarry.config.Alerts`."""
+    """The settings of [alerts], parsed; see `tarry.config.config.Alerts`."""
 
     alerts: Alerts
     to: tuple[Recipient, ...] = ()

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tarry.alert.condition import Condition, clean_line
 from tarry.alert.probe import Probe
-from tarry.config import Alerts
+from tarry.config.config import Alerts
 from tarry.errors import StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.duration import SECOND, format_duration
 from tarry.store.base import Diagnostic, Store

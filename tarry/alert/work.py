@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tarry.alert.condition import MOST_DETAILS, Condition
 from tarry.alert.deaths import Deaths
-from tarry.config import Alerts
+from tarry.config.config import Alerts
 from tarry.model.duration import MINUTE, SECOND, format_duration
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job, State

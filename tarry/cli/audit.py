@@ -14,7 +14,7 @@ from tarry.client.audit.acting import command_actor
 from tarry.client.audit.log import Act, ActFilter, ActLog, cut
 from tarry.errors import TarryError, UsageError
 from tarry.model.duration import SECOND
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.store import ids
 from tarry.terminal import harmless, say
 
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     job = ids.text(ids.parse(args.job)) if args.job else ""
     since = round(parse_since(args.since) * SECOND) if args.since else 0
     wanted = ActFilter(job, args.who or "", args.act or "", args.queue or "", since)
-    acts = _read(Setup.of(args).client.store, wanted, args.limit)
+    acts = _read(CommandContext.of(args).client.store, wanted, args.limit)
     if args.json:
         print_json(acts)
         return 0
@@ -125,10 +125,10 @@ def record(args: argparse.Namespace, outcome: str) -> None:
         queue if isinstance(queue, str) else _only_queue(args),
         _jobs(args),
     )
-    write_acts(Setup.of(args), [act])
+    write_acts(CommandContext.of(args), [act])
 
 
-def write_acts(setup: Setup, acts: Sequence[Act]) -> None:
+def write_acts(setup: CommandContext, acts: Sequence[Act]) -> None:
     """Writes acts, which are now, to the store's log of acts. The command stays as it ended if that fails: then a line
     on stderr says so."""
     now = time.time_ns() // 1000

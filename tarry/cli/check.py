@@ -14,7 +14,8 @@ from tarry.alert.stores import shards_of
 from tarry.cli.operate.queues import unknown_tasks
 from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
 from tarry.cli.printing import partial_answer, print_json, print_table
-from tarry.config import Pool
+from tarry.config.config import Pool
+from tarry.config.server import ServerConfig
 from tarry.errors import StoreError, TarryError
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import SECOND, format_duration
@@ -22,10 +23,9 @@ from tarry.model.flow.idle import FREE_CALLS, idle_calls
 from tarry.model.job import State
 from tarry.model.listen_address import ListenAddress
 from tarry.model.quantity import jobs_wait, quantity
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.process.metrics import check_metrics
 from tarry.process.server import check_server
-from tarry.server_settings import ServerConfig
 from tarry.store import creation
 from tarry.store.base import Diagnostic, Query, Store
 from tarry.store.hosts import list_hosts
@@ -52,7 +52,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run_check(args: argparse.Namespace) -> int:
     """Status 1 if something has to be changed."""
-    facts = check_facts(Setup.of(args))
+    facts = check_facts(CommandContext.of(args))
     troubles = [fact for fact in facts if fact.advice]
     if args.json:
         print_json({"facts": facts, "ok": not troubles})
@@ -62,7 +62,7 @@ def run_check(args: argparse.Namespace) -> int:
     return 1 if troubles else 0
 
 
-def check_facts(setup: Setup) -> list[Diagnostic]:
+def check_facts(setup: CommandContext) -> list[Diagnostic]:
     """The facts of each part, or why a part cannot be checked; an error that affects many parts is given once."""
     facts: list[Diagnostic] = []
     checks = {
@@ -88,7 +88,7 @@ def check_facts(setup: Setup) -> list[Diagnostic]:
     return facts
 
 
-def _history(setup: Setup) -> list[Diagnostic]:
+def _history(setup: CommandContext) -> list[Diagnostic]:
     waiting = len(setup.client.store.history.unsummed(UNSUMMED + 1))
     if waiting <= UNSUMMED:
         return [Diagnostic("history", f"{waiting:,} records to be summed up", number=waiting)]
@@ -96,7 +96,7 @@ def _history(setup: Setup) -> list[Diagnostic]:
     return [Diagnostic("history", f"over {UNSUMMED:,} records to be summed up", advice, waiting)]
 
 
-def _configuration(setup: Setup) -> list[Diagnostic]:
+def _configuration(setup: CommandContext) -> list[Diagnostic]:
     file = setup.config.file
     pools = ", ".join(f"{pool.name} ({_count(pool)})" for pool in setup.config.pools.values())
     shown = str(file) if file else "defaults (no tarry.toml here or above)"
@@ -111,7 +111,7 @@ def _count(pool: Pool) -> str:
     return f"{pool.bounds.min} to {pool.bounds.max}" if pool.follows else str(pool.workers)
 
 
-def _app(setup: Setup) -> list[Diagnostic]:
+def _app(setup: CommandContext) -> list[Diagnostic]:
     if not setup.app_name and not setup.config.tasks:
         return [Diagnostic("app", "none named", "give -a module:app, or set app in tarry.toml")]
     book = setup.app.http
@@ -124,7 +124,7 @@ def _app(setup: Setup) -> list[Diagnostic]:
     return facts
 
 
-def _schedules(setup: Setup) -> list[Diagnostic]:
+def _schedules(setup: CommandContext) -> list[Diagnostic]:
     """Those that never tick again. ConfigError: one names a calendar that is not there."""
     tasks = setup.app.tasks if setup.app_name else {}
     found, now = schedules_of(tasks, setup.config.named_calendars), time.time_ns() // 1000
@@ -133,7 +133,7 @@ def _schedules(setup: Setup) -> list[Diagnostic]:
     return [Diagnostic(f"schedule {name}", "has no tick any more", advice) for name in sorted(over)]
 
 
-def _store(setup: Setup) -> list[Diagnostic]:
+def _store(setup: CommandContext) -> list[Diagnostic]:
     store = setup.client.store
     if store.url in creation.missing:
         return [Diagnostic("store", f"{store.url} (not there yet: the first start or enqueue makes it)")]
@@ -169,7 +169,7 @@ def idle_facts(store: Store) -> list[Diagnostic]:
     ]
 
 
-def _integrity(setup: Setup) -> list[Diagnostic]:
+def _integrity(setup: CommandContext) -> list[Diagnostic]:
     """Whether SQLite files are whole. Not by way of the store, which may be too damaged to be opened."""
     # The store's own facts say that a file cannot be written, and without that SQLite cannot read its log.
     files = [(path, shared) for path, shared in sqlite_files(setup.config.stores) if os.access(path, os.W_OK)]
@@ -182,7 +182,7 @@ def _integrity(setup: Setup) -> list[Diagnostic]:
     return [replace(fact, name=name) for fact, name in zip(facts, names, strict=True)]
 
 
-def _queues(setup: Setup) -> list[Diagnostic]:
+def _queues(setup: CommandContext) -> list[Diagnostic]:
     """Compares the queues that pools serve with those that tasks and waiting jobs need."""
     if not setup.app_name and not setup.config.tasks:
         return []
@@ -192,7 +192,7 @@ def _queues(setup: Setup) -> list[Diagnostic]:
     return [*slot_facts(setup.config, tasks), *queue_facts(setup.config, tasks, counts, others)]
 
 
-def _server(setup: Setup) -> list[Diagnostic]:
+def _server(setup: CommandContext) -> list[Diagnostic]:
     """Where the doors listen, and whether they could be served."""
     server = setup.config.server
     if not server.is_on:
@@ -212,7 +212,7 @@ def _door_advice(server: ServerConfig, door: str, addresses: Sequence[ListenAddr
     return open_door_advice(addresses, ways.get(door, f"set server.{door} to unix:PATH"), others)
 
 
-def _metrics(setup: Setup) -> list[Diagnostic]:
+def _metrics(setup: CommandContext) -> list[Diagnostic]:
     """Where the figures for Prometheus are, and whether they could be shown there."""
     metrics = setup.config.metrics
     if not metrics.is_on:
@@ -246,7 +246,7 @@ def _measure(store: Store, prefix: str) -> list[Diagnostic]:
     ]
 
 
-def _outbox(setup: Setup) -> list[Diagnostic]:
+def _outbox(setup: CommandContext) -> list[Diagnostic]:
     """The jobs that wait on this host until the store is back."""
     outbox = setup.app.outbox if setup.app_name else None
     if outbox is None:
@@ -266,7 +266,7 @@ def _outbox(setup: Setup) -> list[Diagnostic]:
     ]
 
 
-def _alerts(setup: Setup) -> list[Diagnostic]:
+def _alerts(setup: CommandContext) -> list[Diagnostic]:
     """Whether the recipients of alerts can be reached; sends nothing."""
     from tarry.process.alerting import check_recipients  # noqa: PLC0415 - few commands need it
 

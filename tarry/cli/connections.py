@@ -20,7 +20,7 @@ from tarry.door.open_connections.records import (
 from tarry.errors import UsageError
 from tarry.model.duration import SECOND
 from tarry.process.connection_sockets import HostConnections
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.runtime.report import format_span
 from tarry.terminal import say
 
@@ -29,7 +29,7 @@ def show_connections(args: argparse.Namespace) -> int:
     """Lists them, or ends one; status 0. ConnectionNotFound."""
     if args.limit is not None and not 1 <= args.limit <= MOST_LISTED:
         raise UsageError(f"--limit {args.limit}: 1 to {MOST_LISTED}")
-    processes = HostConnections(Setup.of(args).pid_file)
+    processes = HostConnections(CommandContext.of(args).pid_file)
     if args.end is not None:
         ended = processes.end(args.end, command_actor())
         print_result(args.json, ended, f"ended: {describe_connection(ended)}")

@@ -18,7 +18,7 @@ from tarry.errors import TarryError, UnknownTask, UsageError
 from tarry.model.job import Job
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import quantity
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.tasks.options import NO_OPTIONS, Options
 from tarry.terminal import say
 
@@ -63,7 +63,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Status 0 once all is stored."""
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     if args.batch:
         _check_batch(args)
         return _batch(setup, args)
@@ -122,7 +122,7 @@ def _value(text: str) -> Any:
         raise UsageError(f"{text!r} is no JSON ({error}); quote text twice, as in '\"ann@example.org\"'") from None
 
 
-def _refuse_unknown(setup: Setup, tasks: Iterable[str]) -> None:
+def _refuse_unknown(setup: CommandContext, tasks: Iterable[str]) -> None:
     """UnknownTask for the first unknown name."""
     known = setup.known_tasks()
     unknown = [task for task in tasks if task not in known]
@@ -142,7 +142,7 @@ def _check_batch(args: argparse.Namespace) -> None:
         raise UsageError("without a TASK each line has options of its own; give the TASK, or put the options there")
 
 
-def _batch(setup: Setup, args: argparse.Namespace) -> int:
+def _batch(setup: CommandContext, args: argparse.Namespace) -> int:
     setup.known_tasks()
     client = setup.client
     with _copy_to_temporary(args.batch) as lines:

@@ -15,7 +15,7 @@ from tarry.errors import UsageError
 from tarry.keeper.host_requests import MOST_SCALED, HostAct, HostRequest, RequestState
 from tarry.keeper.records import host_record, is_own, request_record
 from tarry.model.duration import format_duration
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.store.base import Store
 from tarry.store.hosts import Host, PoolFigures, WorkerFigures, find_host, list_hosts
 from tarry.store.shards.sharded import ShardedStore
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if len(args.words) != wanted:
         words = {"scale": " POOL N", "stack": " POOL.N"}.get(args.action, "")
         raise UsageError(f"tarry hosts {args.action} NAME{words}")
-    client = Setup.of(args).client
+    client = CommandContext.of(args).client
     host = find_host(client.store, args.words[0])
     outcome = ask_master(client, host, _request(client, host, args), args.timeout)
     if args.json:
@@ -82,7 +82,7 @@ def _find_worker(host: Host, name: str) -> WorkerFigures:
 
 def show_all(args: argparse.Namespace) -> int:
     """Status 0 if at least one is alive, 3 if none is."""
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     store = setup.client.store
     now = store.time()
     _warn_of_missing(store)

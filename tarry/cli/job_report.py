@@ -9,7 +9,7 @@ from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.job import RELATIVE, Job, State
 from tarry.model.quantity import quantity
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.push.waiting import why_waiting
 from tarry.store import ids
 from tarry.tasks import progress
@@ -20,7 +20,7 @@ HOLDERS = 50
 """Jobs that hold a place, of each reason."""
 
 
-def show(setup: Setup, jobs: list[Job], as_json: bool) -> int:
+def show(setup: CommandContext, jobs: list[Job], as_json: bool) -> int:
     """All that is known of them; status 0."""
     attempts = Attempts(setup, jobs)
     if as_json:
@@ -51,7 +51,7 @@ def show(setup: Setup, jobs: list[Job], as_json: bool) -> int:
     return 0
 
 
-def explain(setup: Setup, jobs: list[Job], as_json: bool) -> int:
+def explain(setup: CommandContext, jobs: list[Job], as_json: bool) -> int:
     """Why they do not run; status 0."""
     client, tasks = setup.client, setup.known_tasks()
     now = client.clock.now()

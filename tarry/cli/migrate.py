@@ -3,7 +3,7 @@
 import argparse
 
 from tarry.cli.printing import confirm, print_json
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.store.shards.shard import public_url
 from tarry.store.shared import migrating
 from tarry.terminal import say
@@ -19,7 +19,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run_migrate(args: argparse.Namespace) -> int:
     """Status 1 if the user says no."""
-    plans = {url: migrating.pending(url) for url in _urls(Setup.of(args))}
+    plans = {url: migrating.pending(url) for url in _urls(CommandContext.of(args))}
     wanted = [url for url, steps in plans.items() if steps]
     if not args.json:
         _say(plans)
@@ -38,7 +38,7 @@ def run_migrate(args: argparse.Namespace) -> int:
     return 0
 
 
-def _urls(setup: Setup) -> list[str]:
+def _urls(setup: CommandContext) -> list[str]:
     given = setup.app.store_url if setup.app_name else setup.config.stores
     return [given] if isinstance(given, str) else list(given)
 

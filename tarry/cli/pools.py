@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarry.client.queue_records import is_served, serves, waiting_by
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.model.quantity import jobs_wait
 from tarry.store.base import Diagnostic, Tally
 

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from tarry.cli.printing import format_clock, print_json, print_table
 from tarry.errors import ConfigError, UsageError
 from tarry.model.duration import SECOND, microseconds
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.runtime import control
 from tarry.runtime.board.reader import SERVER, Board, ChildStatus
 from tarry.runtime.pidfile import holder
@@ -67,7 +67,7 @@ def _add_connection_options(status: argparse.ArgumentParser) -> None:
 
 def run_stop(args: argparse.Namespace) -> int:
     """Waits until all processes have ended, and prints which it waits for."""
-    timeout, pid_file = _timeout(args), Setup.of(args).pid_file
+    timeout, pid_file = _timeout(args), CommandContext.of(args).pid_file
     if holder(pid_file) is None:
         return _print_not_running(args, pid_file)
     control.stop(pid_file, timeout, print_waiting)
@@ -76,7 +76,7 @@ def run_stop(args: argparse.Namespace) -> int:
 
 def run_quit(args: argparse.Namespace) -> int:
     """Waits until all processes are gone; this is quick."""
-    pid_file = Setup.of(args).pid_file
+    pid_file = CommandContext.of(args).pid_file
     if holder(pid_file) is None:
         return _print_not_running(args, pid_file)
     control.quit(pid_file, 30.0, print_waiting)
@@ -95,7 +95,7 @@ def _print_not_running(args: argparse.Namespace, pid_file: Path) -> int:
 def run_reload(args: argparse.Namespace) -> int:
     """Waits until the new generation serves; MasterError, with the reason, if it does not."""
     timeout = _timeout(args)
-    generation = control.reload(Setup.of(args).config.master.pid_file, timeout, print_waiting)
+    generation = control.reload(CommandContext.of(args).config.master.pid_file, timeout, print_waiting)
     if args.json:
         print_json({"state": "reloaded", "generation": generation})
     else:
@@ -105,7 +105,7 @@ def run_reload(args: argparse.Namespace) -> int:
 
 def run_upgrade(args: argparse.Namespace) -> int:
     """Waits until the new master serves; MasterError, with the reason, if it does not."""
-    pid = control.upgrade(Setup.of(args).config.master.pid_file, print_waiting)
+    pid = control.upgrade(CommandContext.of(args).config.master.pid_file, print_waiting)
     if args.json:
         print_json({"state": "upgraded", "pid": pid})
     else:
@@ -115,7 +115,7 @@ def run_upgrade(args: argparse.Namespace) -> int:
 
 def run_scale(args: argparse.Namespace) -> int:
     """Returns once the master has accepted the new count; the workers follow."""
-    control.scale(Setup.of(args).pid_file, args.pool, args.workers)
+    control.scale(CommandContext.of(args).pid_file, args.pool, args.workers)
     if args.json:
         print_json({"pool": args.pool, "workers": args.workers})
     else:
@@ -163,7 +163,7 @@ def run_status(args: argparse.Namespace) -> int:
         from tarry.cli.hosts import show_all  # noqa: PLC0415
 
         return show_all(args)
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     board = control.status(setup.pid_file)
     if board is None or not board.alive:
         if args.json:
@@ -204,7 +204,7 @@ def facts(board: Board) -> dict[str, Any]:
     return result
 
 
-def _shard_rows(setup: Setup) -> list[dict[str, Any]]:
+def _shard_rows(setup: CommandContext) -> list[dict[str, Any]]:
     """The state of each shard; empty for a single store and if the settings are wrong."""
     # For a single store, the log of the workers and `tarry check` show its state.
     try:

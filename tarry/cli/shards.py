@@ -9,7 +9,7 @@ from tarry.cli.printing import print_json, print_table
 from tarry.errors import StoreError, TarryError
 from tarry.model.job import State
 from tarry.model.quantity import quantity
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.store import owner
 from tarry.store.base import Store
 from tarry.store.shards.mover import Mover, MoveReport
@@ -36,7 +36,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Status 1 if a shard is away, or a job is left on a shard where it does not belong."""
-    store = Setup.of(args).client.store
+    store = CommandContext.of(args).client.store
     if args.action == "list":
         return _list(store, args.json)
     if not isinstance(store, ShardedStore) or len(store.shards) == 1:

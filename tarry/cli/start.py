@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from tarry.cli.processes import print_waiting
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.errors import AppError, MasterError
 from tarry.model.quantity import quantity
 from tarry.process import title
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.process.roles import create_plan
 from tarry.runtime import control
 from tarry.runtime.board.scoreboard import board_path
@@ -45,7 +45,7 @@ def _daemon_option(command: argparse.ArgumentParser) -> None:
 def run_start(args: argparse.Namespace) -> int:
     """Returns when the master has stopped; as a daemon, when it serves."""
     here = Path.cwd()
-    setup = Setup.of(args, here)
+    setup = CommandContext.of(args, here)
     # Read before the process becomes a daemon, so that errors still reach the terminal.
     config, name = setup.config, setup.app_name
     setup.require_start()
@@ -63,7 +63,7 @@ def run_start(args: argparse.Namespace) -> int:
         handlers.configure(log, config.master.log_format, config.master.log_level)
         message = "" if readiness is None else _serving_message(args.json, runs, log)
         return _run_master(
-            lambda: _new_plan(Setup.of(args, here), config, runs), config, name, runs, readiness, message, here
+            lambda: _new_plan(CommandContext.of(args, here), config, runs), config, name, runs, readiness, message, here
         )
     except Exception as error:
         if readiness is None:
@@ -99,7 +99,7 @@ def _log_target(config: Config, daemon: bool) -> str | Path:
     return config.master.pid_file.with_suffix(".log") if daemon else "stderr"
 
 
-def _new_plan(setup: Setup, before: Config, served_before: str) -> Plan:
+def _new_plan(setup: CommandContext, before: Config, served_before: str) -> Plan:
     """The plan from the current configuration; settings of the master itself need a restart."""
     if not setup.app_name and not setup.config.tasks and served_before != setup.describe_work():
         raise AppError(f"no app is named any more; it was {served_before}")
@@ -140,7 +140,7 @@ def _run_master(
 def run_restart(args: argparse.Namespace) -> int:
     """Quits a running master, then starts one."""
     # With wrong settings this fails, and the master goes on.
-    pid_file = Setup.of(args).config.master.pid_file
+    pid_file = CommandContext.of(args).config.master.pid_file
     if holder(pid_file) is not None and not is_successor():
         control.quit(pid_file, 30.0, print_waiting)
     return run_start(args)

@@ -5,9 +5,9 @@ import logging
 import signal
 from collections.abc import Collection, Sequence
 
-from tarry.config import Pool
+from tarry.config.config import Pool
 from tarry.errors import ConfigError
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.runtime.logs import handlers
 from tarry.runtime.logs.formatting import set_job_facts
 from tarry.runtime.signals import Signals
@@ -29,7 +29,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run_worker(args: argparse.Namespace) -> int:
     """Runs until INT: finishes the running jobs. TERM: the same within `[master] term_grace`. USR1: logs its state."""
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     config = setup.config
     handlers.configure("stderr", config.master.log_format, config.master.log_level)
     pool = _pool(config.pools, args.pool)

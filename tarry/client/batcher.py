@@ -31,7 +31,7 @@ MIN_LEFT = 0.4
 """The part of the limit that must be left when a caller gets the lock, else it sends nothing."""
 
 
-class _Ticket(Generic[T, R]):
+class _CallTicket(Generic[T, R]):
     """A caller's item in the next batch, and its result."""
 
     __slots__ = ("done", "error", "future", "item", "result")
@@ -48,16 +48,16 @@ class _Timeout(Generic[T, R]):
     """One timer for all tickets of one event loop."""
 
     def __init__(
-        self, loop: "asyncio.AbstractEventLoop", limit: float, make_error: Callable[[_Ticket[T, R]], Exception]
+        self, loop: "asyncio.AbstractEventLoop", limit: float, make_error: Callable[[_CallTicket[T, R]], Exception]
     ) -> None:
         self.loop = loop
         self._limit = limit
         self._make_error = make_error
         # In order of expiry: all tickets have the same limit, so the first one expires first.
-        self._waiting: deque[tuple[float, _Ticket[T, R], asyncio.Future[R]]] = deque()
+        self._waiting: deque[tuple[float, _CallTicket[T, R], asyncio.Future[R]]] = deque()
         self._is_set = False
 
-    def add(self, ticket: _Ticket[T, R], future: "asyncio.Future[R]") -> None:
+    def add(self, ticket: _CallTicket[T, R], future: "asyncio.Future[R]") -> None:
         waiting = self._waiting
         # Answered tickets go at the next call, else the queue keeps the tickets of a whole limit in memory.
         while waiting and waiting[0][2].done():
@@ -88,7 +88,7 @@ class Batcher(Generic[T, R]):
         self._call = call
         self._most = most
         self._limit = limit
-        self._waiting: deque[_Ticket[T, R]] = deque()
+        self._waiting: deque[_CallTicket[T, R]] = deque()
         # An RLock, because it can tell whether the calling thread has it.
         self._turn = threading.RLock()
         self._starting = threading.Lock()
@@ -113,7 +113,7 @@ class Batcher(Generic[T, R]):
         try:
             if not self._waiting and turn.acquire(blocking=False):
                 return self._call_alone(item, end)
-            return self._do_with_others(_Ticket(item), end)
+            return self._do_with_others(_CallTicket(item), end)
         finally:
             # This call comes first, with no question before it: CPython lets an exception in after each call, and one
             # after the question would leave the lock held.
@@ -134,7 +134,7 @@ class Batcher(Generic[T, R]):
                 raise error.missing[0] from None
             return error.answer[0]  # type: ignore[no-any-return]
 
-    def _do_with_others(self, ticket: _Ticket[T, R], end: float | None) -> R:
+    def _do_with_others(self, ticket: _CallTicket[T, R], end: float | None) -> R:
         """Waits for the turn, and makes calls until one was for this ticket. The caller releases the turn."""
         turn = self._turn
         self._waiting.append(ticket)
@@ -158,7 +158,7 @@ class Batcher(Generic[T, R]):
         """The same, awaited."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
-        ticket = _Ticket(item, future)
+        ticket = _CallTicket(item, future)
         with shielded:
             self._waiting.append(ticket)
             self._call_flusher()
@@ -177,7 +177,7 @@ class Batcher(Generic[T, R]):
             self._signal.put(False)
             self._flusher.join(timeout=5)
 
-    def _timeout_error(self, ticket: _Ticket[T, R]) -> StoreUnavailable:
+    def _timeout_error(self, ticket: _CallTicket[T, R]) -> StoreUnavailable:
         """The error for a caller whose limit is over. Its item is withdrawn if it was not sent yet."""
         if self._withdraw(ticket):
             text = (
@@ -191,7 +191,7 @@ class Batcher(Generic[T, R]):
     def _is_too_late(self, end: float | None) -> bool:
         return end is not None and end - time.monotonic() < MIN_LEFT * (self._limit or 0.0)
 
-    def _withdraw(self, ticket: _Ticket[T, R]) -> bool:
+    def _withdraw(self, ticket: _CallTicket[T, R]) -> bool:
         """Removes the ticket from the queue; False if it is in a call already."""
         try:
             self._waiting.remove(ticket)
@@ -225,7 +225,7 @@ class Batcher(Generic[T, R]):
 
     def _flush(self, end: float | None) -> None:
         """Makes the call for the first tickets in the queue, until `end`. Only with the turn."""
-        batch: list[_Ticket[T, R]] = []
+        batch: list[_CallTicket[T, R]] = []
         try:
             self._take(batch)
             with until(end):
@@ -248,7 +248,7 @@ class Batcher(Generic[T, R]):
         finally:
             _finish(batch)
 
-    def _take(self, batch: list[_Ticket[T, R]]) -> None:
+    def _take(self, batch: list[_CallTicket[T, R]]) -> None:
         """Moves tickets from the queue to the batch, up to `most`."""
         waiting = self._waiting
         # One call in C: in a Python loop, an exception between the queue and the batch could lose a ticket.
@@ -257,7 +257,7 @@ class Batcher(Generic[T, R]):
         except IndexError:  # a ticket was withdrawn in the meantime
             return
 
-    def _call_each(self, batch: list[_Ticket[T, R]], error: Exception) -> None:
+    def _call_each(self, batch: list[_CallTicket[T, R]], error: Exception) -> None:
         """Calls for each item alone, so that one bad item does not fail the others; not if the store is unavailable."""
         is_useful = len(batch) > 1 and not isinstance(error, StoreUnavailable)
         for ticket in batch:
@@ -273,8 +273,8 @@ def _left(end: float | None) -> float | None:
     return None if end is None else end - time.monotonic()
 
 
-def _finish(batch: list[_Ticket[T, R]]) -> None:
-    loops: dict[asyncio.AbstractEventLoop, list[_Ticket[T, R]]] = {}
+def _finish(batch: list[_CallTicket[T, R]]) -> None:
+    loops: dict[asyncio.AbstractEventLoop, list[_CallTicket[T, R]]] = {}
     for ticket in batch:
         ticket.done = True
         if ticket.future is not None:
@@ -286,7 +286,7 @@ def _finish(batch: list[_Ticket[T, R]]) -> None:
             loop.call_soon_threadsafe(_resolve, tickets)
 
 
-def _resolve(tickets: list[_Ticket[T, R]]) -> None:
+def _resolve(tickets: list[_CallTicket[T, R]]) -> None:
     for ticket in tickets:
         future = ticket.future
         assert future is not None

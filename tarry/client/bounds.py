@@ -32,7 +32,7 @@ READ_EVERY = 2.0
 WARN_EVERY = 10.0
 """Seconds between two warnings of jobs that were dropped, of all queues together."""
 _MOST_ROUNDS = 100
-_Answers = list[bytes | QueueFull]
+_StoredIds = list[bytes | QueueFull]
 _decode = msgspec.json.Decoder(dict[str, Bound]).decode
 
 
@@ -153,7 +153,7 @@ class BoundedQueues:
 
     def _insert_once(
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], freed: Sequence[str]
-    ) -> tuple[_Answers, dict[int, StoreError]]:
+    ) -> tuple[_StoredIds, dict[int, StoreError]]:
         """The answers, and the errors of shards that are away, by position."""
         try:
             return self._store.insert_bounded(jobs, bounds, self._now(), freed), {}
@@ -161,7 +161,7 @@ class BoundedQueues:
             return list(error.answer), dict(error.missing)
 
     def _replace_oldest(
-        self, jobs: Sequence[Job], answers: _Answers, missing: dict[int, StoreError], bounds: Mapping[str, Bound]
+        self, jobs: Sequence[Job], answers: _StoredIds, missing: dict[int, StoreError], bounds: Mapping[str, Bound]
     ) -> None:
         """Inserts refused jobs in place of the oldest of their queue, where the bound says so."""
         for _ in range(_MOST_ROUNDS):
@@ -208,7 +208,7 @@ class BoundedQueues:
             for name, number in sorted(dropped.items()):
                 log.warning("queue %s is full: dropped the oldest %s that waited", name, quantity(number))
 
-    def _refused(self, jobs: Sequence[Job], answers: _Answers) -> dict[int, StoreError]:
+    def _refused(self, jobs: Sequence[Job], answers: _StoredIds) -> dict[int, StoreError]:
         """The errors of refused jobs by position."""
         errors = {at: answer for at, answer in enumerate(answers) if isinstance(answer, QueueFull)}
         if not errors:

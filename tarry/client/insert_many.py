@@ -12,7 +12,7 @@ from tarry.tasks.new_job import NewJob
 from tarry.tasks.options import Options
 
 Group = tuple[Options, list[Job], list[Handle[Any]]]
-Calls = Iterable[AnyCall[Any]]
+TaskCalls = Iterable[AnyCall[Any]]
 InsertJobs = Callable[[list[Job], Options], list[Handle[Any]]]
 AsyncInsertJobs = Callable[[list[Job], Options], Awaitable[list[Handle[Any]]]]
 
@@ -25,7 +25,7 @@ class PendingJobs:
         self._pending: list[tuple[Options, Job, Handle[Any]]] = []
 
     def insert_many(
-        self, insert: InsertJobs, task: TaskDefinition[Any, Any], calls: Calls, options: Options
+        self, insert: InsertJobs, task: TaskDefinition[Any, Any], calls: TaskCalls, options: Options
     ) -> list[Handle[Any]]:
         """Enqueues the calls. insert: inserts jobs with the given options."""
         send, add = task.app_hooks.enqueue_chain[False], self._add
@@ -35,7 +35,7 @@ class PendingJobs:
         return handles
 
     async def ainsert_many(
-        self, insert: AsyncInsertJobs, task: TaskDefinition[Any, Any], calls: Calls, options: Options
+        self, insert: AsyncInsertJobs, task: TaskDefinition[Any, Any], calls: TaskCalls, options: Options
     ) -> list[Handle[Any]]:
         """The same, awaited."""
         send, add = task.app_hooks.enqueue_chain[True], self._aadd

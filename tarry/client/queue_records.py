@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.client.bounds import BoundsInUse
-from tarry.config import Config, Pool
+from tarry.config.config import Config, Pool
 from tarry.model.bound import WAITING_STATES
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.flow.own_queues import is_own_queue

@@ -205,7 +205,7 @@ class SyncTask(Task[P, R]):
         return result
 
 
-class _Taking(Protocol[T_contra, Q, S]):
+class _TakesArguments(Protocol[T_contra, Q, S]):
     """What can be enqueued with a T_contra as its first argument."""
 
     def enqueue(self, first: T_contra, /, *args: Q.args, **kwargs: Q.kwargs) -> Handle[S]: ...
@@ -219,7 +219,7 @@ class Using(Generic[P, R]):
         @overload
         def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...  # type: ignore[overload-overlap]
         @overload
-        def call(self: _Taking[T, Q, S], *args: Q.args, **kwargs: Q.kwargs) -> Then[T, S]: ...
+        def call(self: _TakesArguments[T, Q, S], *args: Q.args, **kwargs: Q.kwargs) -> Then[T, S]: ...
         def call(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __init__(self, task: Task[P, R], client: "Callable[[], Client]", options: Options) -> None:

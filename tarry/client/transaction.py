@@ -23,7 +23,7 @@ from tarry.store.flows.flows import NewFlow
 from tarry.store.shared.caller_connection import is_a
 from tarry.tasks.options import NO_OPTIONS, Options
 
-InsertJobs = Callable[[Sequence[Job], Options], list[Handle[Any]]]
+InsertInTransaction = Callable[[Sequence[Job], Options], list[Handle[Any]]]
 InsertFlow = Callable[[NewFlow], Handle[Any]]
 _log = logging.getLogger("tarry.client")
 _FACTORIES = (
@@ -46,7 +46,7 @@ class TransactionalInserter:
         store: Store,
         resolve: Callable[[Job, bytes, Options], Handle[Any]],
         make_handle: MakeHandle,
-        insert_later: InsertJobs,
+        insert_later: InsertInTransaction,
         queues: BoundedQueues,
     ) -> None:
         self._store, self._resolve, self._make_handle = store, resolve, make_handle
@@ -106,7 +106,12 @@ class TransactionalInserter:
         return [self._resolve(job, id, options) for job, id in zip(jobs, stored, strict=True)]
 
     def _wait_for_commit(
-        self, jobs: Sequence[Job], options: Options, connection: Any, why: OtherDatabase, insert_later: InsertJobs
+        self,
+        jobs: Sequence[Job],
+        options: Options,
+        connection: Any,
+        why: OtherDatabase,
+        insert_later: InsertInTransaction,
     ) -> list[Handle[Any]]:
         waiting = _WaitingJobs(insert_later, jobs, options, [self._make_handle(job.id, None) for job in jobs])
         if is_a(connection, "sqlalchemy.orm", "Session"):
@@ -126,7 +131,7 @@ class TransactionalInserter:
 class _WaitingJobs(Struct, eq=False):
     """The jobs of one call, until the commit."""
 
-    insert_later: InsertJobs
+    insert_later: InsertInTransaction
     jobs: Sequence[Job]
     options: Options
     handles: list[Handle[Any]]

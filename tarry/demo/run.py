@@ -18,7 +18,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tarry.config import load
+from tarry.config.config import load
 from tarry.demo.account import Account, has_ended, make_account, read
 from tarry.demo.tasks import app, nothing, study
 from tarry.errors import TarryError

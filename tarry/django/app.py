@@ -20,7 +20,7 @@ from tarry.app import App
 from tarry.client.batch_task import task_class
 from tarry.client.enqueue_listener import EnqueueListener
 from tarry.client.task import Task
-from tarry.config import load
+from tarry.config.config import load
 from tarry.django import compat, database, results, runs
 from tarry.django.codec import DjangoCodec
 from tarry.django.django_task import option, retry_rule_of

@@ -17,7 +17,7 @@ from django.db import DatabaseError, connections
 from django.db.utils import ConnectionDoesNotExist
 
 from tarry.app import App
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.django import database
 from tarry.errors import StoreUnavailable, TarryError
 from tarry.store.base import Store

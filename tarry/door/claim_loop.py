@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from tarry.client.clock import CHECKED_EVERY, Clock
-from tarry.door.claim_requests import ClaimRequest, give_back
+from tarry.door.claim_requests import TakenJobRequest, give_back
 from tarry.door.claim_settling import PreparedChange, Replies, Settler
 from tarry.door.external_marks import ExternalMarks
-from tarry.door.gathering import GATHER_FROM, Gathering
+from tarry.door.gathering import GATHER_FROM, BatchWindow
 from tarry.door.given_jobs import GivenJobs
 from tarry.door.held_jobs import LEASE, Doubts, HeldJobs, OutsideOwners
-from tarry.door.takers import MOST_CLAIMS, Answer, Takers, Ticket, TicketClaim, TicketGroup, share_out
+from tarry.door.takers import MOST_CLAIMS, ClaimGroup, ClaimResult, ClaimTicket, TicketClaim, WaitingClaims, share_out
 from tarry.errors import Draining, StoreError, StoreUnavailable
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model.duration import SECOND
@@ -61,17 +61,17 @@ class ClaimLoop:
         app_queues: Callable[[], Collection[str]],
         hooks: DeathHooks | None = None,
     ) -> None:
-        self.held, self._owners, self._takers = HeldJobs(), OutsideOwners(), Takers()
+        self.held, self._owners, self._takers = HeldJobs(), OutsideOwners(), WaitingClaims()
         self.clock = Clock(store.time, CHECKED_EVERY)
         self._store, self._given, self._marks = store, GivenJobs(store, rules), ExternalMarks(app_queues)
         self._replies = Replies(loop)
         self._settler = Settler(store, self.clock, self.held, self._owners, self._replies, hooks)
         self._lock = threading.Lock()
-        self._requests: deque[ClaimRequest] = deque()
+        self._requests: deque[TakenJobRequest] = deque()
         self._wakeup, self._topic = store.wakeup(), f"{WORK}{self.held.owner}"
         self._asleep = self._closing = self._listens = False
         self._error: StoreError | None = None
-        self._backoff, self._gathering = Backoff(log, "jobs are taken again"), Gathering()
+        self._backoff, self._gathering = Backoff(log, "jobs are taken again"), BatchWindow()
         self._moved = 0
         """How many changes and jobs the last step had."""
         self.doubts = Doubts(self.held)
@@ -92,7 +92,7 @@ class ClaimLoop:
         """How many requests wait for their call."""
         return len(self._requests)
 
-    def ask(self, *requests: ClaimRequest) -> None:
+    def ask(self, *requests: TakenJobRequest) -> None:
         """Puts requests in line; Draining."""
         with self._lock:
             self._check_open()
@@ -100,7 +100,7 @@ class ClaimLoop:
             self._gathering.note(len(requests))
             self._wake()
 
-    def wait(self, ticket: Ticket) -> None:
+    def wait(self, ticket: ClaimTicket) -> None:
         """The ticket waits for jobs from now on; Draining."""
         with self._lock:
             self._check_open()
@@ -120,14 +120,14 @@ class ClaimLoop:
         """Whether its thread has ended, though nobody closed it."""
         return not self._closing and not self._thread.is_alive()
 
-    def see_last(self, ticket: Ticket) -> None:
+    def see_last(self, ticket: ClaimTicket) -> None:
         """The ticket's time is over: it gets its answer after one more look."""
         with self._lock:
             ticket.sees_last = True
             self._takers.look(ticket)
             self._wake()
 
-    def forget(self, ticket: Ticket) -> None:
+    def forget(self, ticket: ClaimTicket) -> None:
         """The ticket waits no longer, and gets no reply."""
         with self._lock:
             self._takers.remove(ticket)
@@ -211,7 +211,7 @@ class ClaimLoop:
         if left := self._backoff.left(now):
             self._answer_meanwhile()
             return left
-        requests: list[ClaimRequest] = []
+        requests: list[TakenJobRequest] = []
         try:
             # A step that has nothing to ask would end the outage.
             if self._backoff.tries:
@@ -262,12 +262,12 @@ class ClaimLoop:
             with self._lock:
                 self._takers.look_all()
 
-    def _take(self) -> tuple[list[ClaimRequest], list[TicketGroup]]:
+    def _take(self) -> tuple[list[TakenJobRequest], list[ClaimGroup]]:
         with self._lock:
             count = min(len(self._requests), MOST_REQUESTS)
             return [self._requests.popleft() for _ in range(count)], self._takers.due()
 
-    def _choose(self, groups: list[TicketGroup]) -> list[TicketClaim]:
+    def _choose(self, groups: list[ClaimGroup]) -> list[TicketClaim]:
         """The claims of this turn."""
         if len(groups) >= PROBE_FROM:
             groups = self._with_jobs(groups)
@@ -279,7 +279,7 @@ class ClaimLoop:
                 self._takers.put_last(group)
         return claims
 
-    def _with_jobs(self, groups: Sequence[TicketGroup]) -> list[TicketGroup]:
+    def _with_jobs(self, groups: Sequence[ClaimGroup]) -> list[ClaimGroup]:
         """Those of the groups in whose queues there are jobs: two calls instead of one for each."""
         # A claim that wants nothing makes due jobs ready.
         now = self.clock.now()
@@ -343,7 +343,7 @@ class ClaimLoop:
         if len(answer.jobs) < claim.limit:
             self._end_look(claim.group)
 
-    def _end_look(self, group: TicketGroup) -> None:
+    def _end_look(self, group: ClaimGroup) -> None:
         """There is nothing more for this group."""
         with self._lock:
             self._takers.end_look(group)
@@ -353,7 +353,7 @@ class ClaimLoop:
         for ticket in ended:
             self._replies.add(partial(self._deliver, ticket), [])
 
-    def _deliver(self, ticket: Ticket, answer: Answer) -> None:
+    def _deliver(self, ticket: ClaimTicket, answer: ClaimResult) -> None:
         """On the event loop's thread: gives the ticket its answer."""
         if not ticket.answer(answer) and isinstance(answer, list):
             with contextlib.suppress(Draining):
@@ -378,7 +378,7 @@ class ClaimLoop:
 
     def _end(self) -> None:
         self._answer_all(Draining(_ENDING))
-        some: list[ClaimRequest] = []
+        some: list[TakenJobRequest] = []
         try:
             while self._requests:
                 some = self._take()[0]

@@ -17,7 +17,7 @@ Rule = Callable[[Job, int], Change]
 """A rule of the lifecycle for the job as it is now, at this time; NotPossible, NotHeld."""
 Check = Callable[[Job], None]
 """Raises the error with which the request is to be refused for the job as it is now."""
-Reply = Callable[[Any], None]
+ReplyCallback = Callable[[Any], None]
 
 
 class ChangeRequest(Struct, eq=False):
@@ -25,7 +25,7 @@ class ChangeRequest(Struct, eq=False):
 
     id: bytes
     rule: Rule
-    reply: Reply
+    reply: ReplyCallback
     outcome: Outcome | None = None
     """How an attempt ended: for the log and the hooks; None: it has not."""
     epoch: int = 0
@@ -40,7 +40,7 @@ class ExtendRequest(Struct, eq=False):
     epoch: int
     lease: int
     check: Check
-    reply: Reply
+    reply: ReplyCallback
 
 
 class ProgressRequest(Struct, eq=False):
@@ -50,11 +50,11 @@ class ProgressRequest(Struct, eq=False):
     epoch: int
     progress: bytes
     check: Check
-    reply: Reply
+    reply: ReplyCallback
 
 
 AttemptRequest = ExtendRequest | ProgressRequest
-ClaimRequest = ChangeRequest | AttemptRequest
+TakenJobRequest = ChangeRequest | AttemptRequest
 
 
 def unknown_job(id: bytes) -> JobNotFound:

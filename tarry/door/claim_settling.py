@@ -10,10 +10,10 @@ from tarry.client.clock import Clock
 from tarry.door.claim_requests import (
     AttemptRequest,
     ChangeRequest,
-    ClaimRequest,
     ExtendRequest,
     ProgressRequest,
-    Reply,
+    ReplyCallback,
+    TakenJobRequest,
     unknown_job,
 )
 from tarry.door.held_jobs import HeldJobs, OutsideOwners
@@ -35,13 +35,13 @@ class Replies:
 
     def __init__(self, loop: "asyncio.AbstractEventLoop") -> None:
         self._loop = loop
-        self._pending: list[tuple[Reply, Any]] = []
+        self._pending: list[tuple[ReplyCallback, Any]] = []
 
-    def add(self, reply: Reply, value: Any) -> None:
+    def add(self, reply: ReplyCallback, value: Any) -> None:
         """Calls `reply(value)` at the next `send`."""
         self._pending.append((reply, value))
 
-    def fail_unanswered(self, requests: Iterable[ClaimRequest], error: Exception) -> None:
+    def fail_unanswered(self, requests: Iterable[TakenJobRequest], error: Exception) -> None:
         """Answers with the error those of the requests that got no answer since the last `send`."""
         answered = {id(reply) for reply, _ in self._pending}
         for request in requests:
@@ -58,7 +58,7 @@ class Replies:
                 self._loop.call_soon_threadsafe(_call_all, pending)
 
 
-def _call_all(pending: Sequence[tuple[Reply, Any]]) -> None:
+def _call_all(pending: Sequence[tuple[ReplyCallback, Any]]) -> None:
     loop = asyncio.get_running_loop()
     for reply, value in pending:
         # The error of one must not cost the others their answers.
@@ -92,7 +92,7 @@ class Settler:
         self._hooks = hooks
         self._events = EventLog()
 
-    def prepare(self, requests: Sequence[ClaimRequest]) -> list[PreparedChange]:
+    def prepare(self, requests: Sequence[TakenJobRequest]) -> list[PreparedChange]:
         """The changes to make; the other requests are done here, and those that are not possible are answered.
         StoreError: none of them is."""
         if not requests:
@@ -136,7 +136,7 @@ class Settler:
                     self._replies.add(one.request.reply, NotHeld(text))
         return again
 
-    def fail(self, requests: Iterable[ClaimRequest], error: Exception) -> None:
+    def fail(self, requests: Iterable[TakenJobRequest], error: Exception) -> None:
         """Answers these with the error."""
         for request in requests:
             self._replies.add(request.reply, error)
@@ -151,7 +151,7 @@ class Settler:
                 self._hooks.notify([(job, change)])
         self._replies.add(one.request.reply, (job, change))
 
-    def _find(self, requests: Sequence[ClaimRequest]) -> list[tuple[ClaimRequest, Job]]:
+    def _find(self, requests: Sequence[TakenJobRequest]) -> list[tuple[TakenJobRequest, Job]]:
         """The requests with their jobs: as this process holds them, or as the store has them now."""
         jobs: dict[bytes, Job | None] = {}
         for request in requests:
@@ -160,7 +160,7 @@ class Settler:
         stored, away = partial_result(lambda: self._store.get(asked)) if asked else ([], None)
         jobs.update(zip(asked, stored, strict=True))
         errors = {} if away is None else {asked[at]: error for at, error in away.missing.items()}
-        found: list[tuple[ClaimRequest, Job]] = []
+        found: list[tuple[TakenJobRequest, Job]] = []
         for request in requests:
             if (job := jobs[request.id]) is not None:
                 found.append((request, job))

@@ -16,15 +16,15 @@ from tarry.door.claim_loop import ClaimLoop
 from tarry.door.claim_requests import (
     ChangeRequest,
     Check,
-    ClaimRequest,
     ExtendRequest,
     ProgressRequest,
     Rule,
+    TakenJobRequest,
     give_back,
     require_held,
     unknown_job,
 )
-from tarry.door.takers import Answer, Ticket
+from tarry.door.takers import ClaimResult, ClaimTicket
 from tarry.errors import Busy, Draining, StoreError
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
@@ -83,12 +83,12 @@ class Claims:
         future: asyncio.Future[list[Job]] = asyncio.get_running_loop().create_future()
         resolve = _resolver(future)
 
-        def reply(answer: Answer) -> None:
+        def reply(answer: ClaimResult) -> None:
             if future.cancelled() and isinstance(answer, list):
                 self.give_back(answer)
             resolve(answer)
 
-        ticket = self._wait(Ticket(queues, limit, lease, reply, self._forget), wait)
+        ticket = self._wait(ClaimTicket(queues, limit, lease, reply, self._forget), wait)
         try:
             return await future
         except asyncio.CancelledError:
@@ -138,7 +138,7 @@ class Claims:
 
     def take(
         self, queues: Sequence[str], reply: Callable[[Job | Exception | None], None], wait: float | None = None
-    ) -> Ticket:
+    ) -> ClaimTicket:
         """Takes one job, the most urgent band first; `reply` gets it once it is there. Busy, Draining.
 
         This process holds the job until `change` settles it. wait: seconds after which `reply` gets None, 0: after one
@@ -146,7 +146,7 @@ class Claims:
         """
         if self.held >= MOST_HELD:
             raise Busy(f"this server holds {self.held} jobs already: finish some of them")
-        return self._wait(Ticket(queues, 1, None, lambda answer: reply(_single(answer)), self._forget), wait)
+        return self._wait(ClaimTicket(queues, 1, None, lambda answer: reply(_single(answer)), self._forget), wait)
 
     def change(
         self, id: bytes, rule: Rule, reply: Callable[[Job | Exception], None], outcome: Outcome | None = None
@@ -204,7 +204,7 @@ class Claims:
         if self._owns_store:
             self.store.close()
 
-    def _wait(self, ticket: Ticket, wait: float | None) -> Ticket:
+    def _wait(self, ticket: ClaimTicket, wait: float | None) -> ClaimTicket:
         loop = self._open()
         if loop.waiting >= MOST_WAITING:
             raise Busy(f"{loop.waiting} wait for jobs already: ask again later")
@@ -214,10 +214,10 @@ class Claims:
         loop.wait(ticket)
         return ticket
 
-    def _forget(self, ticket: Ticket) -> None:
+    def _forget(self, ticket: ClaimTicket) -> None:
         self._open().forget(ticket)
 
-    def _ask(self, request: ClaimRequest) -> None:
+    def _ask(self, request: TakenJobRequest) -> None:
         loop = self._open()
         if loop.pending >= MOST_WAITING:
             raise Busy(f"{loop.pending} requests wait for the store already: ask again")
@@ -262,7 +262,7 @@ def _resolver(future: "asyncio.Future[Any]") -> Callable[[Any], None]:
     return resolve
 
 
-def _single(answer: Answer) -> Job | Exception | None:
+def _single(answer: ClaimResult) -> Job | Exception | None:
     return answer if isinstance(answer, Exception) else next(iter(answer), None)
 
 

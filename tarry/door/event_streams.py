@@ -37,7 +37,7 @@ UNFINISHED = (State.SCHEDULED, State.READY, State.RUNNING)
 # A store that is slow is asked less often, so that streams take a fifth of its time at most.
 _REST = 4
 
-Run = Callable[..., Coroutine[Any, Any, Any]]
+StartTask = Callable[..., Coroutine[Any, Any, Any]]
 """Makes a blocking call in a thread."""
 
 
@@ -146,7 +146,7 @@ class FollowedJobs:
     """Some jobs, followed until all of them have finished. Changes come when they are made; of those that come faster
     than they are read only the newest is kept. allows: whether the reader may see that queue."""
 
-    def __init__(self, client: Client, run: Run, jobs: Sequence[bytes], allows: Callable[[str], bool]) -> None:
+    def __init__(self, client: Client, run: StartTask, jobs: Sequence[bytes], allows: Callable[[str], bool]) -> None:
         self._client, self._run, self._jobs, self._allows = client, run, jobs, allows
         self._newest: dict[bytes, Job | None] = {}
         self._stops: list[Callable[[], None]] = []
@@ -197,7 +197,7 @@ class FollowedJobs:
 class WatchedJobs:
     """The jobs that match a query, looked at again and again. allows: whether the reader may see that queue."""
 
-    def __init__(self, client: Client, run: Run, query: Query, allows: Callable[[str], bool]) -> None:
+    def __init__(self, client: Client, run: StartTask, query: Query, allows: Callable[[str], bool]) -> None:
         self._client, self._run, self._allows = client, run, allows
         self._query = replace(query, states=query.states or UNFINISHED, limit=MOST_JOBS)
         self._seen: dict[bytes, Job] = {}
@@ -234,7 +234,7 @@ class WatchedJobs:
 class WatchedQueues:
     """All queues, looked at again and again. read: gives their records, and may block."""
 
-    def __init__(self, read: Callable[[], Sequence[QueueRecord]], run: Run) -> None:
+    def __init__(self, read: Callable[[], Sequence[QueueRecord]], run: StartTask) -> None:
         self._read, self._run = read, run
         self._seen: dict[str, QueueRecord] = {}
 

@@ -8,7 +8,7 @@ GATHER_FROM = 4
 """Answers of one call from which on requests gather."""
 
 
-class Gathering:
+class BatchWindow:
     """Waits for those who were answered to ask again: one call for all costs little more than for some.
 
     `expect` and `note` are called under one lock, `wait` without it.

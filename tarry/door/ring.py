@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from tarry.client.handle import Handle
-from tarry.door.gathering import GATHER_FROM, Gathering
+from tarry.door.gathering import GATHER_FROM, BatchWindow
 from tarry.errors import BodyTooLarge, Busy, Draining, StoreUnavailable
 from tarry.model.job import Job
 from tarry.store.shared.backoff import TurnGuard
@@ -18,8 +18,8 @@ from tarry.tasks.options import Options
 
 log = logging.getLogger("tarry.door")
 
-Answers = list[Handle[Any] | Exception]
-Insert = Callable[[Sequence[Job], Sequence[Options]], Answers]
+PutAnswers = list[Handle[Any] | Exception]
+InsertWithOptions = Callable[[Sequence[Job], Sequence[Options]], PutAnswers]
 
 MOST_JOBS, MOST_BYTES = 5000, 16 * 2**20
 """Of one commit; a single request may have more."""
@@ -45,10 +45,10 @@ class _Put:
         self.jobs, self.options, self.deadline, self.hangs_at = jobs, options, deadline, hangs_at
         self.size = sum(job.size for job in jobs)
         self.loop = asyncio.get_running_loop()
-        self.reply: Callable[[Answers], None] | None = None
+        self.reply: Callable[[PutAnswers], None] | None = None
 
 
-class PutRing:
+class PutBatcher:
     """Commits puts, in one thread. Its methods are for the thread of an event loop.
 
     insert: `Client.insert_each`. most_requests, most_bytes: what may wait. clock: seconds, as time.monotonic().
@@ -56,7 +56,7 @@ class PutRing:
 
     def __init__(
         self,
-        insert: Insert,
+        insert: InsertWithOptions,
         *,
         most_requests: int = 1024,
         most_bytes: int = 64 * 2**20,
@@ -70,7 +70,7 @@ class PutRing:
         self._waiting: deque[_Put] = deque()
         self._bytes = 0
         self._committing: list[_Put] = []
-        self._lock, self._gathering = threading.Lock(), Gathering()
+        self._lock, self._gathering = threading.Lock(), BatchWindow()
         self._signal: SimpleQueue[bool] = SimpleQueue()
         self._is_signalled = self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -85,7 +85,7 @@ class PutRing:
         self,
         jobs: Sequence[Job],
         options: Sequence[Options],
-        reply: Callable[[Answers], None],
+        reply: Callable[[PutAnswers], None],
         deadline: float | None = None,
     ) -> None:
         """Commits the jobs with the next commit, and calls `reply` once, on this thread, with a handle or an error for
@@ -104,11 +104,11 @@ class PutRing:
             self._sweeper = new.loop
             new.loop.call_later(SWEEP, self._sweep, new.loop)
 
-    async def aput(self, jobs: Sequence[Job], options: Sequence[Options], deadline: float | None = None) -> Answers:
+    async def aput(self, jobs: Sequence[Job], options: Sequence[Options], deadline: float | None = None) -> PutAnswers:
         """The same, awaited."""
-        future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[PutAnswers] = asyncio.get_running_loop().create_future()
 
-        def reply(answers: Answers) -> None:
+        def reply(answers: PutAnswers) -> None:
             # Whoever waited may have gone.
             if not future.done():
                 future.set_result(answers)
@@ -237,13 +237,13 @@ class PutRing:
             loop.call_later(SWEEP, self._sweep, loop)
 
 
-def _same_error(put: _Put, error: Exception) -> Answers:
+def _same_error(put: _Put, error: Exception) -> PutAnswers:
     return [error] * len(put.jobs)
 
 
-def _answer(answers: Sequence[tuple[_Put, Answers]]) -> None:
+def _answer(answers: Sequence[tuple[_Put, PutAnswers]]) -> None:
     """Has each reply called on its event loop."""
-    loops: dict[asyncio.AbstractEventLoop, list[tuple[_Put, Answers]]] = {}
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[_Put, PutAnswers]]] = {}
     for answer in answers:
         loops.setdefault(answer[0].loop, []).append(answer)
     # One call for each loop, not for each request: every call wakes the loop through its socket.
@@ -255,7 +255,7 @@ def _answer(answers: Sequence[tuple[_Put, Answers]]) -> None:
             continue
 
 
-def _reply(answers: Sequence[tuple[_Put, Answers]]) -> None:
+def _reply(answers: Sequence[tuple[_Put, PutAnswers]]) -> None:
     for put, answer in answers:
         # Only here, on the thread of its loop, is a request found answered: so it is answered once.
         reply, put.reply = put.reply, None

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tarry.config.server import ServerConfig
 from tarry.door.beanstalk.connection import BeanstalkListener, start_beanstalk
 from tarry.door.certificates import ServerCertificate
 from tarry.door.connections import Connections
@@ -16,7 +17,6 @@ from tarry.door.service import DoorService, DoorSettings
 from tarry.door.socket_listener import LeftToOthers, SocketListener, nothing_to_others
 from tarry.errors import ConfigError
 from tarry.metrics.host_families import HostFigures
-from tarry.server_settings import ServerConfig
 from tarry.tasks.lazy_asyncio import asyncio
 
 log = logging.getLogger("tarry.server")

@@ -17,21 +17,21 @@ from tarry.client.audit.log import Act
 from tarry.client.audit.writer import ActWriter
 from tarry.client.client import Client
 from tarry.client.operations.runner import OperationRunner
+from tarry.config.server import ConsoleMode
 from tarry.door.claims import Claims
 from tarry.door.event_streams import EventStreams
-from tarry.door.identity.access import Anybody, DoorAccess
+from tarry.door.history_snapshot import HistorySnapshot, StoreProbe
+from tarry.door.identity.access import DoorAccess, OpenAccess
 from tarry.door.open_connections.registry import OpenConnections
 from tarry.door.request_rate import AddressRates
-from tarry.door.ring import Answers, PutRing
+from tarry.door.ring import PutAnswers, PutBatcher
 from tarry.door.store_health import read_health
-from tarry.door.store_look import HistoryLook, StoreProbe
 from tarry.errors import Busy, Draining, StoreError
 from tarry.metrics.host_families import HostFigures
 from tarry.metrics.process_figures import RequestFigures
 from tarry.metrics.store_figures import FiguresReader
-from tarry.metrics.store_look import CachedLook, CachedRead, LookStore
+from tarry.metrics.store_overview import CachedOverview, CachedRead, OverviewStore
 from tarry.model.job import Job
-from tarry.server_settings import ConsoleMode
 from tarry.store import owner
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Options
@@ -91,7 +91,7 @@ class DoorService:
     ) -> None:
         self.app = app
         self.settings = settings or DoorSettings()
-        self.access: DoorAccess = access or Anybody()
+        self.access: DoorAccess = access or OpenAccess()
         self._lock = threading.Lock()
         # Held while a store is opened, which may take long. The event loop's thread waits for `_lock`, never for this.
         self._opening = threading.Lock()
@@ -99,15 +99,15 @@ class DoorService:
         self._calls, self._is_closed = 0, False
         self._claims: Claims | None = None
         self.address_rates = AddressRates(self.settings.rate_per_address)
-        self.ring = PutRing(self._insert, most_requests=self.settings.ring)
+        self.ring = PutBatcher(self._insert, most_requests=self.settings.ring)
         self._refresher: threading.Thread | None = None
         self._ends = threading.Event()
         self.is_started = False
         self._operations: OperationRunner | None = None
         self._draining = asyncio.Event()
-        self.look_store = LookStore(app.connection)
-        self.look = CachedLook(self.look_store)
-        self.history = HistoryLook(self.look_store)
+        self.look_store = OverviewStore(app.connection)
+        self.look = CachedOverview(self.look_store)
+        self.history = HistorySnapshot(self.look_store)
         self.health = CachedRead(lambda: read_health(self.client.store))
         self.probe = StoreProbe(partial(self.run, lambda: self.client.store.kv_get("readyz")))
         self.connections = OpenConnections()
@@ -225,7 +225,7 @@ class DoorService:
         acted looks for that."""
         self._acts.flush(FLUSH_WITHIN)
 
-    def _insert(self, jobs: Sequence[Job], options: Sequence[Options]) -> Answers:
+    def _insert(self, jobs: Sequence[Job], options: Sequence[Options]) -> PutAnswers:
         return self.client.insert_each(jobs, options)
 
     def _open_claims(self) -> Claims:

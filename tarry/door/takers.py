@@ -16,10 +16,10 @@ MOST_CLAIMS = 16
 """The most claims of one round, so that those who settle jobs do not wait for all that want some."""
 _PLANS = 1000
 
-Answer = list[Job] | Exception
+ClaimResult = list[Job] | Exception
 
 
-class Ticket:
+class ClaimTicket:
     """One who waits for up to `limit` jobs of these queues.
 
     lease: microseconds; None: the server process holds the jobs. reply: called once on the event loop's thread, with
@@ -33,8 +33,8 @@ class Ticket:
         queues: Sequence[str],
         limit: int,
         lease: int | None,
-        reply: Callable[[Answer], None],
-        forget: "Callable[[Ticket], None]",
+        reply: Callable[[ClaimResult], None],
+        forget: "Callable[[ClaimTicket], None]",
     ) -> None:
         self.queues, self.limit, self.lease = tuple(dict.fromkeys(queues)), limit, lease
         self.strict = lease is None
@@ -50,7 +50,7 @@ class Ticket:
         """Its wait has a limit: this timer is cancelled if it ends before."""
         self._timer = timer
 
-    def answer(self, answer: Answer) -> bool:
+    def answer(self, answer: ClaimResult) -> bool:
         """Replies; False if it was cancelled. On the event loop's thread."""
         if self.is_over:
             return False
@@ -73,20 +73,20 @@ class Ticket:
 class TicketClaim(Struct):
     """One claim of the store, for these tickets in this order. lease: None: the server process holds the jobs."""
 
-    group: "TicketGroup"
-    tickets: list[Ticket]
+    group: "ClaimGroup"
+    tickets: list[ClaimTicket]
     wants: Sequence[Want]
     limit: int
     lease: int | None
 
 
-class TicketGroup:
+class ClaimGroup:
     """The tickets that want the same queues in the same way: when a claim finds nothing for one, there is nothing for
     the others either."""
 
     def __init__(self, queues: tuple[str, ...], strict: bool, plan: "UrgentFirst | WeightedQueues") -> None:
         self.queues, self.strict = queues, strict
-        self.tickets: dict[Ticket, None] = {}
+        self.tickets: dict[ClaimTicket, None] = {}
         self.plan = plan
 
     def next_claim(self) -> TicketClaim | None:
@@ -101,33 +101,33 @@ class TicketGroup:
         limit = min(sum(ticket.limit for ticket in tickets), MOST_AT_ONCE)
         return TicketClaim(self, tickets, self.plan.plan(limit), limit, None)
 
-    def last_lookers(self) -> list[Ticket]:
+    def last_lookers(self) -> list[ClaimTicket]:
         """The tickets that are answered after a look, whether there are jobs or not."""
         return [ticket for ticket in self.tickets if ticket.sees_last]
 
 
-class Takers:
+class WaitingClaims:
     """All who wait in this process. Not thread-safe."""
 
     def __init__(self) -> None:
         self.count = 0
         """How many wait."""
-        self._groups: dict[tuple[tuple[str, ...], bool], TicketGroup] = {}
-        self._due: dict[TicketGroup, None] = {}
+        self._groups: dict[tuple[tuple[str, ...], bool], ClaimGroup] = {}
+        self._due: dict[ClaimGroup, None] = {}
         """Those for which there may be jobs, in the order of their turns."""
         self._plans: dict[tuple[str, ...], WeightedQueues] = {}
 
-    def add(self, ticket: Ticket) -> None:
+    def add(self, ticket: ClaimTicket) -> None:
         """It waits from now on, behind those that wait already."""
         key = ticket.queues, ticket.strict
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = TicketGroup(*key, UrgentFirst(ticket.queues) if key[1] else self._plan(key[0]))
+            group = self._groups[key] = ClaimGroup(*key, UrgentFirst(ticket.queues) if key[1] else self._plan(key[0]))
         self._due[group] = None
         group.tickets[ticket] = None
         self.count += 1
 
-    def remove(self, ticket: Ticket) -> bool:
+    def remove(self, ticket: ClaimTicket) -> bool:
         """It waits no longer; False if it did not wait."""
         key = ticket.queues, ticket.strict
         group = self._groups.get(key)
@@ -140,7 +140,7 @@ class Takers:
             self._due.pop(group, None)
         return True
 
-    def remove_all(self) -> list[Ticket]:
+    def remove_all(self) -> list[ClaimTicket]:
         """Nobody waits any longer; returns who did."""
         tickets = [ticket for group in self._groups.values() for ticket in group.tickets]
         self._groups.clear()
@@ -148,11 +148,11 @@ class Takers:
         self.count = 0
         return tickets
 
-    def cannot_wait(self) -> list[Ticket]:
+    def cannot_wait(self) -> list[ClaimTicket]:
         """Those who are answered after a look, whether there are jobs or not."""
         return [ticket for group in self._groups.values() for ticket in group.last_lookers()]
 
-    def look(self, ticket: Ticket) -> None:
+    def look(self, ticket: ClaimTicket) -> None:
         """There may be jobs for this one."""
         if (group := self._groups.get((ticket.queues, ticket.strict))) is not None:
             self._due[group] = None
@@ -161,15 +161,15 @@ class Takers:
         """There may be jobs for all."""
         self._due.update(dict.fromkeys(self._groups.values()))
 
-    def end_look(self, group: TicketGroup) -> None:
+    def end_look(self, group: ClaimGroup) -> None:
         """There are no jobs for these now."""
         self._due.pop(group, None)
 
-    def due(self) -> list[TicketGroup]:
+    def due(self) -> list[ClaimGroup]:
         """The groups for which there may be jobs, in the order of their turns."""
         return list(self._due)
 
-    def put_last(self, group: TicketGroup) -> None:
+    def put_last(self, group: ClaimGroup) -> None:
         """The other groups come before this one at the next round."""
         if group in self._due:
             del self._due[group]
@@ -201,7 +201,7 @@ class UrgentFirst:
         """What a claim brought changes nothing."""
 
 
-def share_out(tickets: Iterable[Ticket], jobs: Iterable[Job]) -> dict[Ticket, list[Job]]:
+def share_out(tickets: Iterable[ClaimTicket], jobs: Iterable[Job]) -> dict[ClaimTicket, list[Job]]:
     """Gives the jobs to the tickets, each as many as it wants before the next gets one."""
     left = iter(jobs)
     given = ((ticket, list(itertools.islice(left, ticket.limit))) for ticket in tickets)

@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from tarry import forks
-from tarry.config import Pool
+from tarry.config.config import Pool
 from tarry.errors import ConfigError, StoreError
 from tarry.keeper.chores import Keeper
 from tarry.model.duration import SECOND

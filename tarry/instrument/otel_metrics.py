@@ -13,7 +13,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from tarry.app import App
 from tarry.client.handle import Handle
 from tarry.errors import StoreError
-from tarry.metrics.store_look import CachedLook, LookStore, StoreLook
+from tarry.metrics.store_overview import CachedOverview, OverviewStore, StoreOverview
 from tarry.model.duration import SECOND
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import State
@@ -121,7 +121,7 @@ class StoreGauges:
 
     def __init__(self, app: App, meter: Meter) -> None:
         self._app = app
-        self._opened: tuple[LookStore, CachedLook] | None = None
+        self._opened: tuple[OverviewStore, CachedOverview] | None = None
         meter.create_observable_gauge(
             "tarry.queue.depth", [self._depth], "{job}", "Jobs in the store, by their queue and state."
         )
@@ -132,8 +132,8 @@ class StoreGauges:
     def start(self) -> None:
         """Shows them from now on. Only a process with a keeper does, else each worker would read the whole store."""
         if self._opened is None:
-            store = LookStore(self._app.connection)
-            self._opened = store, CachedLook(store)
+            store = OverviewStore(self._app.connection)
+            self._opened = store, CachedOverview(store)
 
     def close(self) -> None:
         """Shows them no more."""
@@ -154,7 +154,7 @@ class StoreGauges:
             age = max(0, look.now - min(ready)) / SECOND if look is not None and ready else 0.0
             yield Observation(age, {"messaging.destination.name": queue})
 
-    def _read(self) -> StoreLook | None:
+    def _read(self) -> StoreOverview | None:
         opened = self._opened
         try:
             return opened[1].read() if opened is not None else None
@@ -163,7 +163,7 @@ class StoreGauges:
             return None
 
     @staticmethod
-    def _by_queue(look: StoreLook | None) -> Mapping[str, list[Tally]]:
+    def _by_queue(look: StoreOverview | None) -> Mapping[str, list[Tally]]:
         found: dict[str, list[Tally]] = {}
         for tally in sorted(look.counts, key=lambda tally: tally.queue) if look is not None else ():
             if not is_own_queue(tally.queue) and (tally.queue in found or len(found) < MOST_QUEUES):

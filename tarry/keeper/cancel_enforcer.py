@@ -11,7 +11,7 @@ from tarry.store.shared.partial_result import partial_result
 
 log = logging.getLogger("tarry.keeper")
 
-Attempt = tuple[bytes, int]
+AttemptKey = tuple[bytes, int]
 """A job's id and epoch."""
 
 
@@ -26,11 +26,11 @@ class CancelEnforcer:
     def __init__(
         self,
         store: Store,
-        silent: Callable[[], Mapping[str, Collection[Attempt]]],
-        end: Callable[[str, Attempt, int], bool],
+        silent: Callable[[], Mapping[str, Collection[AttemptKey]]],
+        end: Callable[[str, AttemptKey, int], bool],
     ) -> None:
         self._store, self._silent, self._end = store, silent, end
-        self._logged: set[Attempt] = set()
+        self._logged: set[AttemptKey] = set()
 
     def end_unwanted(self) -> None:
         """Ends the unwanted attempts. Asks the stores that are available; StoreError if there is none."""
@@ -45,7 +45,7 @@ class CancelEnforcer:
                 # It was cancelled, or recovered after its lease ended; then it may run elsewhere.
                 log.warning("%s was taken from %s, which goes on with it", ids.text(attempt[0]), on[attempt])
 
-    def _unwanted(self, on: Mapping[Attempt, str]) -> list[tuple[Attempt, int]]:
+    def _unwanted(self, on: Mapping[AttemptKey, str]) -> list[tuple[AttemptKey, int]]:
         """The unwanted attempts, with reasons."""
         # A job without a record has ended and was forgotten, unless its store is away.
         attempts = list(on)

@@ -30,7 +30,7 @@ MOST_OWNERS, MOST_RUNNING = 64, 5000
 MOST_HOLDERS = 100
 """Jobs that are listed of those that hold a limit."""
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class StoreReader:
@@ -39,7 +39,7 @@ class StoreReader:
     def __init__(self, store: Store) -> None:
         self.store, self.away = store, ""
 
-    def ask(self, question: Callable[[], Answer]) -> Answer:
+    def ask(self, question: Callable[[], T]) -> T:
         """The answer of the stores that are there; StoreError if none is."""
         answer, error = partial_result(question)
         if error is not None:

@@ -14,11 +14,11 @@ from prometheus_client.core import (
 from tarry.metrics.names import METRICS
 
 # Any: a mapping of pairs is none of tuples of any length to a type checker.
-Values = Mapping[Any, float]
+FamilyValues = Mapping[Any, float]
 """A figure by the values of its labels, as a tuple."""
 
 
-def gauges(values: Mapping[str, Values]) -> Iterator[Metric]:
+def gauges(values: Mapping[str, FamilyValues]) -> Iterator[Metric]:
     """Families of gauges and counters. values: by the name of the figure."""
     for name, by_labels in values.items():
         known = METRICS[name]

@@ -17,7 +17,7 @@ from tarry.store.shared.backoff import TurnGuard
 
 log = logging.getLogger("tarry.metrics")
 
-Answer = Callable[[str], tuple[bytes, str]]
+PathHandler = Callable[[str], tuple[bytes, str]]
 """The text for a reader, and its media type. Takes the header Accept; may be called in several threads."""
 
 MOST_AT_ONCE = 8
@@ -39,7 +39,7 @@ class MetricsListener:
     hosts: names by which it is called, besides addresses and localhost; a request for another one is refused.
     """
 
-    def __init__(self, answer: Answer, sockets: Sequence[socket.socket], hosts: Sequence[str] = ()) -> None:
+    def __init__(self, answer: PathHandler, sockets: Sequence[socket.socket], hosts: Sequence[str] = ()) -> None:
         self._answer, self._sockets, self._hosts = answer, sockets, hosts
         self._room = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._closing, self._wake = os.pipe()

@@ -10,8 +10,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-Kind = Literal["gauge", "counter", "histogram", "info"]
-Scope = Literal["store", "host", "process"]
+MetricKind = Literal["gauge", "counter", "histogram", "info"]
+MetricScope = Literal["store", "host", "process"]
 
 OTHER = "other"
 """The label of what has no series of its own, since there are too many."""
@@ -20,21 +20,21 @@ OTHER = "other"
 class Metric(Struct, frozen=True):
     """A figure. kind: as Prometheus has it. scope: what it is about."""
 
-    kind: Kind
-    scope: Scope
+    kind: MetricKind
+    scope: MetricScope
     about: str
     labels: tuple[str, ...] = ()
 
 
-def _store(kind: Kind, about: str, *labels: str) -> Metric:
+def _store(kind: MetricKind, about: str, *labels: str) -> Metric:
     return Metric(kind, "store", about, labels)
 
 
-def _host(kind: Kind, about: str, *labels: str) -> Metric:
+def _host(kind: MetricKind, about: str, *labels: str) -> Metric:
     return Metric(kind, "host", about, labels)
 
 
-def _process(kind: Kind, about: str, *labels: str) -> Metric:
+def _process(kind: MetricKind, about: str, *labels: str) -> Metric:
     return Metric(kind, "process", about, labels)
 
 

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from tarry.metrics.families import gauges
 from tarry.metrics.names import OTHER
 from tarry.metrics.store_figures import StoreFigures, StoreReading
-from tarry.metrics.store_look import StoreLook
+from tarry.metrics.store_overview import StoreOverview
 from tarry.model.duration import SECOND
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import State
@@ -22,7 +22,7 @@ MOST_QUEUES = 500
 MOST_NAMED = 500
 """Schedules, and HTTP tasks, that have figures of their own. The others have none."""
 
-Allows = Callable[[str], bool]
+QueueFilter = Callable[[str], bool]
 """Whether the reader may see a queue."""
 
 
@@ -38,7 +38,7 @@ def store_families(reading: StoreReading, shows_urls: bool) -> Iterator[Metric]:
     )
 
 
-def queue_families(look: StoreLook, allows: Allows) -> Iterator[Metric]:
+def queue_families(look: StoreOverview, allows: QueueFilter) -> Iterator[Metric]:
     """Depth, age and workers of each queue."""
     by_queue = defaultdict[str, list[Tally]](list)
     for tally in look.counts:
@@ -65,7 +65,7 @@ def queue_families(look: StoreLook, allows: Allows) -> Iterator[Metric]:
     )
 
 
-def host_count_families(look: StoreLook) -> Iterator[Metric]:
+def host_count_families(look: StoreOverview) -> Iterator[Metric]:
     """How many masters there are."""
     alive = sum(host.is_alive for host in look.hosts)
     yield from gauges({"tarry_hosts": {("alive",): alive, ("lost",): len(look.hosts) - alive}})
@@ -85,7 +85,7 @@ def schedule_families(figures: StoreFigures) -> Iterator[Metric]:
     )
 
 
-def circuit_families(figures: StoreFigures, allows: Allows) -> Iterator[Metric]:
+def circuit_families(figures: StoreFigures, allows: QueueFilter) -> Iterator[Metric]:
     """Whether each endpoint is sent what is for it."""
     seen = sorted(name for name, circuit in figures.circuits.items() if allows(circuit.queue))
     yield from gauges(

@@ -15,7 +15,7 @@ from tarry.keeper import schedule_state
 from tarry.keeper.cron import schedules_of
 from tarry.keeper.records import ScheduleRecord, schedule_records
 from tarry.keeper.schedule_runs import LEFT_OUT, REFUSED
-from tarry.metrics.store_look import CachedLook, CachedRead, StoreLook, read_totals
+from tarry.metrics.store_overview import CachedOverview, CachedRead, StoreOverview, read_totals
 from tarry.store.base import Store
 from tarry.store.history.sums import Place
 from tarry.store.shards.shard import public_url
@@ -38,7 +38,7 @@ class Circuit(Struct, frozen=True):
 class StoreFigures(Struct, frozen=True):
     """What was read of a store that answers."""
 
-    look: StoreLook
+    look: StoreOverview
     totals: Mapping[Place, bytes]
     """What was ever counted, by queue and task; empty while a part of the store is away."""
     schedules: Mapping[str, ScheduleRecord]
@@ -65,11 +65,11 @@ class FiguresReader:
         self,
         app: App,
         store: Callable[[], Store],
-        look: Callable[[], StoreLook] | None = None,
+        look: Callable[[], StoreOverview] | None = None,
         totals: Callable[[], Mapping[Place, bytes]] | None = None,
     ) -> None:
         self._app, self._store = app, store
-        self._look = look or CachedLook(store).read
+        self._look = look or CachedOverview(store).read
         self._totals = totals or CachedRead(lambda: read_totals(store())).read
         self._facts = CachedRead(lambda: _read_facts(store(), app))
         self._pings = CachedRead(self._ping)

@@ -50,7 +50,7 @@ class Caller(Protocol):
         """Whether it may do that with that queue."""
 
 
-class Anyone:
+class AnonymousCaller:
     """A caller that may do everything."""
 
     name = entry = namespace = ""
@@ -67,4 +67,4 @@ class Anyone:
         return True
 
 
-ANYONE = Anyone()
+ANYONE = AnonymousCaller()

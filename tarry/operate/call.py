@@ -10,7 +10,7 @@ from tarry.client.audit.acting import Actor, acting
 from tarry.client.audit.log import DONE, Act, cut
 from tarry.client.client import Client
 from tarry.client.operations.operation import Operation
-from tarry.metrics.store_look import KEPT_FOR, StoreLook
+from tarry.metrics.store_overview import KEPT_FOR, StoreOverview
 from tarry.model.job import Job
 from tarry.operate.access import Caller, Scope
 from tarry.operate.method import Method
@@ -72,9 +72,9 @@ class MethodCall:
         """Makes the app's table of tasks what the settings and the store have now; StoreError."""
         self.app.sync_tasks()
 
-    def look(self, kept_for: float = KEPT_FOR) -> StoreLook:
+    def look(self, kept_for: float = KEPT_FOR) -> StoreOverview:
         """A look at the store that is at most so many seconds old, or older if it is a large one; StoreError."""
-        return StoreLook.of(self.client.store)
+        return StoreOverview.of(self.client.store)
 
     def submit(self, operation: Operation) -> Operation:
         """Begins a change of many jobs in the background; TooManyOperations, UsageError, StoreError."""

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tarry.client.operations import registry
-from tarry.client.operations.operation import Act, JobFilter, MoveTarget, Operation, OperationRecord
+from tarry.client.operations.operation import BulkAct, JobFilter, MoveTarget, Operation, OperationRecord
 from tarry.errors import OperationNotFound, TooManyOperations
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
@@ -23,7 +23,7 @@ class OperationPath(Struct, frozen=True):
 class NewOperation(Struct, frozen=True, forbid_unknown_fields=True):
     """A change of all jobs that match a filter."""
 
-    act: Act
+    act: BulkAct
     filter: JobFilter
     """Which jobs: it has to narrow something."""
     target: MoveTarget = MoveTarget()

@@ -19,7 +19,7 @@ from tarry.client.queue_records import (
     queue_records,
 )
 from tarry.errors import TooManyOperations
-from tarry.metrics.store_look import StoreLook
+from tarry.metrics.store_overview import StoreOverview
 from tarry.model.bound import Bound, WhenFull
 from tarry.model.duration import SECOND
 from tarry.model.job import State
@@ -167,7 +167,7 @@ def get_stats(call: MethodCall) -> Stats:
     )
 
 
-def list_queue_records(app: App, look: StoreLook, also: Iterable[str] = ()) -> list[QueueRecord]:
+def list_queue_records(app: App, look: StoreOverview, also: Iterable[str] = ()) -> list[QueueRecord]:
     """The queues that the store, the tasks or the settings know, and those of `also`."""
     config = app.config
     declared = declared_queues(config, list(app.tasks.values()))

@@ -7,7 +7,7 @@ from tarry.alert.sender import AlertSender
 from tarry.alert.settings import AlertSettings
 from tarry.alert.storage import FileStorage
 from tarry.app import App
-from tarry.config import Keep
+from tarry.config.config import Keep
 from tarry.push.endpoint.recipient import Recipient
 from tarry.store.base import Diagnostic
 from tarry.store.identity import StoreMemory

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tarry.config import FILES, Config
+from tarry.config.config import FILES, Config
 from tarry.errors import TarryError
 from tarry.process import title
 from tarry.process.loading import open_app

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tarry import __version__
 from tarry.client.clock import CHECKED_EVERY, Clock
-from tarry.config import Config, Pool
+from tarry.config.config import Config, Pool
 from tarry.errors import StoreError
 from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import HostEntry

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarry.config import Config, as_current, load, pid_file
+from tarry.config.config import Config, as_current, load, pid_file
 from tarry.errors import AppError, StoreError
 from tarry.runtime.pidfile import holder
 from tarry.store.creation import only_existing
@@ -31,14 +31,14 @@ _MOST_FILES, _MOST_LINES, _MOST_APPS = 100, 10_000, 5
 NO_APP = "no app is named: give -a module:app, or set app in tarry.toml (`tarry init` writes one)"
 
 
-class Setup:
+class CommandContext:
     """What a command works with; each part is loaded at its first use."""
 
     def __init__(self, config_file: str | None, app: str | None, directory: Path | None = None) -> None:
         self._file, self._app, self._directory = config_file, app, directory
 
     @classmethod
-    def of(cls, args: argparse.Namespace, directory: Path | None = None) -> "Setup":
+    def of(cls, args: argparse.Namespace, directory: Path | None = None) -> "CommandContext":
         """From parsed arguments. Settings and modules are found in the working directory, or in `directory`."""
         # A daemon has left the working directory, and gives the one that it was started in.
         here = directory or Path.cwd()

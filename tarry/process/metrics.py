@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tarry.app import App
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.errors import ConfigError
 from tarry.keeper.chores import Keeper
 from tarry.process.host_heartbeat import pool_figures
@@ -45,11 +45,11 @@ class KeeperMetrics:
         from tarry.metrics.process_figures import OwnFigures  # noqa: PLC0415
         from tarry.metrics.scrape import Scrape  # noqa: PLC0415
         from tarry.metrics.store_figures import FiguresReader  # noqa: PLC0415
-        from tarry.metrics.store_look import LookStore  # noqa: PLC0415
+        from tarry.metrics.store_overview import OverviewStore  # noqa: PLC0415
         from tarry.metrics.textfile import Textfile  # noqa: PLC0415
 
         # Over a connection of its own: a scrape of a large store must not delay the chores.
-        self._store = LookStore(app.connection)
+        self._store = OverviewStore(app.connection)
         reader, own, host = FiguresReader(app, self._store), OwnFigures(), HostReader(app.config)
         own.show("tarry_keeper_chores_total", lambda: keeper.chores_done, "done")
         own.show("tarry_keeper_chores_total", lambda: keeper.chores_failed, "failed")

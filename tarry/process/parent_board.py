@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-from tarry.config import Config, Pool
+from tarry.config.config import Config, Pool
 from tarry.errors import MasterError
 from tarry.runtime.board.layout import QUITTING, READY, STOPPING
 from tarry.runtime.board.reader import SERVER, Board, ChildStatus, read

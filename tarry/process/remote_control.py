@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tarry.client.clock import CHECKED_EVERY, Clock
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.errors import MasterError, StoreError
 from tarry.keeper.chores import Keeper
 from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState, sweep
@@ -40,7 +40,7 @@ MAX_LOGGED = 300
 SURELY_RUNS = 1.0
 """Seconds for which the board shows a job before its process is killed for it."""
 
-Ending = tuple[RequestState, str]
+RequestOutcome = tuple[RequestState, str]
 """How a request ended, with its outcome in words."""
 
 
@@ -100,7 +100,7 @@ class RemoteControl:
         if ending is not None:
             self._end(request, ending)
 
-    def _carry_out(self, request: HostRequest, board: Board) -> Ending | None:
+    def _carry_out(self, request: HostRequest, board: Board) -> RequestOutcome | None:
         """Returns how it ended; None: it goes on. MasterError."""
         if request.act not in (HostAct.STACK, HostAct.KILL):
             self._check_master(board)
@@ -157,7 +157,7 @@ class RemoteControl:
             ending = RequestState.FAILED, str(error)
         self._end(request, ending)
 
-    def _ask_for_stack(self, request: HostRequest, board: Board) -> Ending | None:
+    def _ask_for_stack(self, request: HostRequest, board: Board) -> RequestOutcome | None:
         worker = _find_worker(board, request.owner)
         if worker is None:
             return RequestState.FAILED, "this worker does not run any more"
@@ -165,7 +165,7 @@ class RemoteControl:
         self._send({"to": worker.pid, "stack": request.id})
         return None
 
-    def _kill(self, request: HostRequest, board: Board) -> Ending:
+    def _kill(self, request: HostRequest, board: Board) -> RequestOutcome:
         """Called once the attempt had the time to be seen on the board."""
         worker = _find_worker(board, request.owner)
         if worker is None:
@@ -182,7 +182,7 @@ class RemoteControl:
             )
         return self._over(request, "this attempt has just ended")
 
-    def _over(self, request: HostRequest, text: str) -> Ending:
+    def _over(self, request: HostRequest, text: str) -> RequestOutcome:
         """Of an attempt that cannot be ended any more. One whose job was cancelled, too, has ended as it was wanted: by
         the cancel, which may have been quicker."""
         # The request may have been written by anybody: then its id may be none.
@@ -192,7 +192,7 @@ class RemoteControl:
                 return RequestState.DONE, "the job was cancelled, and its attempt is over"
         return RequestState.FAILED, text
 
-    def _end(self, request: HostRequest, ending: Ending) -> None:
+    def _end(self, request: HostRequest, ending: RequestOutcome) -> None:
         """Stores the outcome, now or once the store is back. Thread-safe."""
         log.info("%s: %s: %s", describe(request), ending[0], harmless(ending[1][-MAX_LOGGED:]).replace("\n", " "))
         with self._storing:
@@ -228,7 +228,7 @@ def _find_worker(board: Board, name: str) -> ChildStatus | None:
     return next((child for child in board.children if name and child.owner == name and child.pid), None)
 
 
-def _stack_of(request: HostRequest, message: Mapping[str, Any]) -> Ending:
+def _stack_of(request: HostRequest, message: Mapping[str, Any]) -> RequestOutcome:
     """The stack of the job that is meant, else those of the whole worker."""
     jobs, threads = message.get("jobs"), str(message.get("threads", ""))
     stacks = {str(job): str(text) for job, text in jobs.items()} if isinstance(jobs, dict) else {}

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from tarry.app import App
-from tarry.config import Alerts, Config, Pool
+from tarry.config.config import Alerts, Config, Pool
 from tarry.embedded.service import worker_settings
 from tarry.errors import TarryError
 from tarry.keeper.backlog import REPORT_EVERY, BacklogReporter
@@ -34,7 +34,7 @@ from tarry.runtime.autoscaler import Range
 from tarry.runtime.board.reader import SERVER, process_name
 from tarry.runtime.logs import handlers
 from tarry.runtime.logs.formatting import set_job_facts
-from tarry.runtime.pipe import Message
+from tarry.runtime.pipe import PipeMessage
 from tarry.runtime.role import CANARY, KEEPER, WATCHER, ChildContext, Plan, RecycleLimits, Role
 from tarry.store import owner
 from tarry.store.base import Store
@@ -177,7 +177,7 @@ class MasterOutside(ControlChannel):
     def __init__(self, child: ChildContext, is_ending: Callable[[], bool]) -> None:
         """is_ending: whether the master is."""
         self._child, self._title, self._is_ending = child, Title(child), is_ending
-        self._requests: list[Message] = []
+        self._requests: list[PipeMessage] = []
 
     def filenos(self) -> Sequence[int]:
         """The pipe to the master, and the signals."""
@@ -210,7 +210,7 @@ class MasterOutside(ControlChannel):
         """Tells the master, if it has asked."""
         self._child.confirm_stop()
 
-    def requests(self) -> Sequence[Message]:
+    def requests(self) -> Sequence[PipeMessage]:
         """What the master has asked for."""
         came, self._requests = self._requests, []
         return came

@@ -3,7 +3,7 @@
 import time
 
 from tarry.app import App
-from tarry.keeper.cancel_enforcer import Attempt, CancelEnforcer
+from tarry.keeper.cancel_enforcer import AttemptKey, CancelEnforcer
 from tarry.keeper.chores import Keeper
 from tarry.process.parent_board import ParentBoard
 from tarry.runtime.board.reader import BoardJob
@@ -27,7 +27,7 @@ class UnresponsiveWorkers:
         """Makes it a chore of the keeper to end the unwanted jobs of these workers."""
         keeper.register_chore(_LOOK_EVERY, self._recall.end_unwanted)
 
-    def _find_attempts(self) -> dict[str, list[Attempt]]:
+    def _find_attempts(self) -> dict[str, list[AttemptKey]]:
         """By owner, the running attempts of unresponsive workers."""
         silent = self._master.unresponsive_workers()
         self._kill_after = {child.owner: pool.kill_after for child, pool in silent}
@@ -38,11 +38,11 @@ class UnresponsiveWorkers:
         task = self._app.tasks.get(job.task)
         return task is not None and bool(task.batch)
 
-    def _kill_attempt(self, owner: str, attempt: Attempt, reason: int) -> bool:
+    def _kill_attempt(self, owner: str, attempt: AttemptKey, reason: int) -> bool:
         return set_kill_time(
             self._master.board_path, owner, *attempt, time.monotonic() + self._kill_after[owner], reason
         )
 
 
-def _attempt(job: BoardJob) -> Attempt:
+def _attempt(job: BoardJob) -> AttemptKey:
     return ids.parse(job.id), job.epoch

@@ -10,7 +10,7 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tarry.client.task import Task
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.embedded import mixin
 from tarry.errors import ConfigError
 from tarry.push.certificates import load_certificates

@@ -1,6 +1,6 @@
 """Certificate authorities that are trusted besides the system's."""
 
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.errors import ConfigError
 
 MOST = 1024 * 1024

@@ -4,8 +4,7 @@ The cell `edits:NAME` has the last changes, as JSON, the newest last.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +13,7 @@ from tarry.client.audit.acting import current_actor
 from tarry.errors import Outdated, StoreError
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND, format_duration
+from tarry.push.endpoint.hidden import Settings
 from tarry.push.endpoint.settings import version_of
 from tarry.store.base import Store
 from tarry.store.cell import change_cell
@@ -23,8 +23,6 @@ log = logging.getLogger("tarry.push")
 
 EDITS_CELL = "edits:"
 MOST_EDITS = 10
-
-Settings = Mapping[str, Any]
 
 
 class TaskEdit(Struct, frozen=True):

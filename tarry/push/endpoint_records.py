@@ -59,7 +59,7 @@ class EndpointRecord(Struct, frozen=True):
     """Other HTTP tasks that send to the same host, as far as the caller may see them."""
 
 
-class DeliveryExchange(Struct, frozen=True):
+class HttpAttempt(Struct, frozen=True):
     """One attempt to deliver a job."""
 
     id: str
@@ -91,7 +91,7 @@ class EndpointDetail(Struct, frozen=True):
     is_counted: bool
     """Whether the history has counted the answers; else they are those on record of some hundred jobs that were put
     lately."""
-    exchanges: list[DeliveryExchange]
+    exchanges: list[HttpAttempt]
     """The newest attempts, the newest first: 20 at most, of jobs that were put lately. `GET /v1/jobs/{id}` has what is
     kept of the answers."""
 
@@ -167,15 +167,15 @@ def _counted(
     return view(store.history, period, lambda queue, name: name == task and allows(queue)).total.statuses
 
 
-def _on_record(exchanges: Sequence[DeliveryExchange], since: int) -> dict[int, int]:
+def _on_record(exchanges: Sequence[HttpAttempt], since: int) -> dict[int, int]:
     # Such times have one length, so that they compare as text.
     first = format_time(since / SECOND)
     return dict(sorted(Counter(one.status for one in exchanges if one.status and one.at >= first).items()))
 
 
-def _newest_exchanges(store: Store, task: str, now: int, allows: Callable[[str], bool]) -> list[DeliveryExchange]:
+def _newest_exchanges(store: Store, task: str, now: int, allows: Callable[[str], bool]) -> list[HttpAttempt]:
     """The newest first. Few jobs are looked at: those that were put lately, and older ones only where these are few."""
-    found: list[DeliveryExchange] = []
+    found: list[HttpAttempt] = []
     for after in (*(id_of_moment(now - window) for window in _WINDOWS), b""):
         jobs = store.find(Query(task=task, after=after, limit=_EXAMINED))
         found = [one for job in jobs if allows(job.queue) for one in exchanges_of(job)]
@@ -184,10 +184,10 @@ def _newest_exchanges(store: Store, task: str, now: int, allows: Callable[[str],
     return sorted(found, key=lambda one: one.at, reverse=True)
 
 
-def exchanges_of(job: Job) -> Iterator[DeliveryExchange]:
+def exchanges_of(job: Job) -> Iterator[HttpAttempt]:
     """The exchanges that are on record of a job of an HTTP task."""
     for record in (*records_of(job), *_delivery_of(job)):
-        yield DeliveryExchange(
+        yield HttpAttempt(
             ids.text(job.id),
             record.attempt,
             record.at,

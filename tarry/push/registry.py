@@ -36,15 +36,13 @@ OFF = {"enabled": False}
 
 _LOOPBACK = ("127.0.0.1", "::1")
 
-Settings = dict[str, Any]
-
 
 def read_cells(store: Store, prefix: str) -> dict[str, bytes]:
     """The cells by name, without the prefix. Shards that are away are left out."""
     return {name.removeprefix(prefix): cell for name, cell in reachable_part(lambda: store.kv_list(prefix)).items()}
 
 
-def decode_settings(cell: bytes) -> Settings:
+def decode_settings(cell: bytes) -> dict[str, Any]:
     """The settings of a cell; ConfigError if the cell holds something else."""
     try:
         return msgspec.json.decode(cell, type=dict[str, Any])
@@ -90,7 +88,7 @@ def decode_flow(cell: bytes) -> FlowState:
         return FlowState(INITIAL)
 
 
-def _check_confined(name: str, settings: Settings, guard: AddressGuard, places: Collection[str]) -> Endpoint:
+def _check_confined(name: str, settings: dict[str, Any], guard: AddressGuard, places: Collection[str]) -> Endpoint:
     """As `check_endpoint`; EndpointError also for a secret in a place that a registered task may not read."""
     endpoint = check_endpoint(name, settings, guard).confine(places)
     for trouble in endpoint.refusals():
@@ -98,7 +96,7 @@ def _check_confined(name: str, settings: Settings, guard: AddressGuard, places: 
     return endpoint
 
 
-def check_endpoint(name: str, settings: Settings, guard: AddressGuard) -> Endpoint:
+def check_endpoint(name: str, settings: dict[str, Any], guard: AddressGuard) -> Endpoint:
     """The endpoint of these settings; EndpointError if they are wrong or the address can never be reached."""
     endpoint = Endpoint.parse(name, settings)
     from tarry.push.http.target import parse_target  # noqa: PLC0415 - brings the HTTP client
@@ -125,7 +123,7 @@ def _refusal(to: "RequestTarget", guard: AddressGuard) -> ForbiddenAddress | Non
 def add(
     store: Store,
     name: str,
-    settings: Settings,
+    settings: dict[str, Any],
     guard: AddressGuard,
     places: Collection[str] = (),
     may_write_places: bool = True,
@@ -169,7 +167,7 @@ def edit(
     """
     found: list[Endpoint] = []
 
-    def change(settings: Settings) -> Settings:
+    def change(settings: dict[str, Any]) -> dict[str, Any]:
         # Called again after a lost compare-and-set: the last endpoint counts.
         check_version(store, name, settings, seen)
         found[:] = [_check_confined(name, {**settings, **_restored(name, changes, settings)}, guard, places)]
@@ -197,7 +195,7 @@ def replace(
 
 
 def _check_origin(
-    name: str, changes: Mapping[str, Any], before: Settings, after: Mapping[str, Any], may_write_places: bool
+    name: str, changes: Mapping[str, Any], before: dict[str, Any], after: Mapping[str, Any], may_write_places: bool
 ) -> None:
     """EndpointError if values would go to another host than they were written for: whoever may change the url need not
     know them, and not everybody may have workers read them from a place."""
@@ -216,7 +214,7 @@ def _origin(settings: Mapping[str, Any]) -> str:
     return parse_target(UrlTemplate.parse(settings["url"]).sample).origin if "url" in settings else ""
 
 
-def _check_places(name: str, kept: Settings, after: Mapping[str, Any]) -> None:
+def _check_places(name: str, kept: dict[str, Any], after: Mapping[str, Any]) -> None:
     for field, _, place in sorted(places_of(after) - places_of(kept)):
         said = (
             f"{place} may be written by callers for all queues only, and one for some queues keeps it only where it is,"
@@ -225,7 +223,7 @@ def _check_places(name: str, kept: Settings, after: Mapping[str, Any]) -> None:
         raise setting_error(name, field, said)
 
 
-def _restored(name: str, changes: Mapping[str, Any], before: Settings) -> Settings:
+def _restored(name: str, changes: Mapping[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """The changes with their hidden values; EndpointError if there is none."""
     try:
         found = restore_hidden(changes, before)
@@ -306,7 +304,7 @@ def forget_flow(store: Store, name: str) -> None:
     _write(store, GONE_CELL + name, None)
 
 
-def _change(store: Store, name: str, how: Callable[[Settings], Settings]) -> None:
+def _change(store: Store, name: str, how: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     def change(was: bytes | None) -> bytes:
         if was is None:
             raise ConfigError(f"no HTTP task {name} is registered; `tarry tasks` lists them")

@@ -15,7 +15,7 @@ from tarry.model.killing import ENDED
 from tarry.model.quantity import quantity
 from tarry.runtime.board.layout import STOPPING, JobCell
 from tarry.runtime.board.slot import BoardSlot
-from tarry.runtime.pipe import Message, MessagePipe
+from tarry.runtime.pipe import MessagePipe, PipeMessage
 from tarry.runtime.process_end import AGE, HANG, JOBS, LATE, MEMORY, OVER_MEMORY, OVERDUE, ProcessEnd, read_end
 from tarry.runtime.role import KEEPER, Inherit, Role, run_child
 from tarry.runtime.signals import block_signals
@@ -122,7 +122,7 @@ class ChildProcess:
             os.setpgid(self.pid, self.pid)  # the child does it too: the group exists, whoever is first
         self.slot.set_pid(self.pid)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: PipeMessage) -> None:
         """Sends the process a message, without a wait; does nothing if there is no process."""
         if self.pipe is not None:
             self.pipe.send(message)
@@ -224,7 +224,7 @@ class ChildProcess:
         for cell in stuck:
             self._log_overdue(cell, now)
 
-    def note_threads(self, message: Message, now: float) -> None:
+    def note_threads(self, message: PipeMessage, now: float) -> None:
         """What the process answered: if to the question of `kill_if_overdue`, SIGKILL follows at once."""
         if message.get("stack") == _KILL and self.signal_at:
             self._last_threads = str(message.get("threads", ""))
@@ -276,14 +276,14 @@ class ChildProcess:
         """How the process ended. status: as os.waitpid."""
         return read_end(status, self.kill_reason, bool(self.stopping_since), bool(self.slot.cells()))
 
-    def record_exit(self, end: ProcessEnd) -> Message:
+    def record_exit(self, end: ProcessEnd) -> PipeMessage:
         """The process and its group are dead. Returns the message for the keeper; no owner: it claimed nothing."""
         cells = self.slot.cells()
         stuck = [id.hex() for id, _ in self._stuck]
         # If the master killed it, none of its jobs is the cause, unless it used too much memory. Status 0 counts too: a
         # task may have called exit. Jobs that a worker gave back before its end are not in its cells any more.
         on = [cell.id.hex() for cell in cells] if self.kill_reason in ("", OVER_MEMORY) else []
-        message: Message = {"gone": self.slot.owner(), "on": on, "stuck": stuck, "why": end.text}
+        message: PipeMessage = {"gone": self.slot.owner(), "on": on, "stuck": stuck, "why": end.text}
         if self._stuck:
             message |= {"stacks": self._stacks(), "epochs": {id.hex(): epoch for id, epoch in self._stuck}}
             message |= {"ended": self._ended} if self._ended else {}

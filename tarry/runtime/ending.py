@@ -11,7 +11,7 @@ _KEEPER_LIMIT = 5.0  # Seconds for the keeper to confirm all dead processes, and
 _AWAY_LIMIT = 1.0  # The same while the store is away.
 
 
-class Ending:
+class ShutdownOrder:
     """Times are of the monotonic clock."""
 
     def __init__(self, processes: Processes, deaths: DeathReports) -> None:

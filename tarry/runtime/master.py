@@ -12,7 +12,7 @@ from time import monotonic
 from tarry.runtime.board.layout import QUITTING, RESTING, SERVING, STARTING, STOPPING
 from tarry.runtime.board.scoreboard import Scoreboard
 from tarry.runtime.child_process import ChildProcess, reap_children
-from tarry.runtime.ending import Ending
+from tarry.runtime.ending import ShutdownOrder
 from tarry.runtime.logs import handlers
 from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.notify import Notifier
@@ -24,7 +24,7 @@ from tarry.runtime.reload import Reloads
 from tarry.runtime.report import log_report
 from tarry.runtime.role import WATCHER, Plan, Role
 from tarry.runtime.scale_request import scale_path
-from tarry.runtime.scaling import Scaling, pool_status
+from tarry.runtime.scaling import PoolScaler, pool_status
 from tarry.runtime.signals import Signals, signal_name, unblock_signals
 from tarry.runtime.sockets.activation import ActivationSockets
 from tarry.runtime.sockets.listeners import Listeners, Sockets
@@ -71,9 +71,9 @@ class Master:
         self._signals, self._pid_file = Signals(_HANDLED, _IGNORED), PidFile(pid_file)
         self._listeners = Listeners(ActivationSockets(), self._successor.own_sockets)
         self._notifier = Notifier.from_environ(self._board_path)
-        self._scaling, self._processes = Scaling(), Processes()
+        self._scaling, self._processes = PoolScaler(), Processes()
         self._deaths = DeathReports(self._processes)
-        self._ending, self._stacks = Ending(self._processes, self._deaths), LiveStacks(self._processes)
+        self._ending, self._stacks = ShutdownOrder(self._processes, self._deaths), LiveStacks(self._processes)
         self._stop_signals: set[int] = set()
         self._state = STARTING
         self._started_at = 0.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-Message = dict[str, Any]
+PipeMessage = dict[str, Any]
 
 _MAX_LINE = 1_000_000  # Bytes of a line. A longer one is not ours and is dropped.
 
@@ -39,7 +39,7 @@ class MessagePipe:
         """True: call `flush` when the socket becomes writable."""
         return bool(self._out)
 
-    def send(self, message: Message, wait: bool = False) -> None:
+    def send(self, message: PipeMessage, wait: bool = False) -> None:
         """Sends what the socket takes now, and the rest at the next `flush`. wait: blocks until all is sent."""
         self._out += msgspec.json.encode(message) + b"\n"
         self.flush()
@@ -59,7 +59,7 @@ class MessagePipe:
         except OSError:
             self._out = b""  # the other side is gone; `receive` sets at_eof
 
-    def receive(self) -> list[Message]:
+    def receive(self) -> list[PipeMessage]:
         """The complete messages that came. Lines that are no JSON objects are skipped."""
         try:
             while not self.at_eof:
@@ -80,7 +80,7 @@ class MessagePipe:
         self._socket.close()
 
 
-def _decode(line: bytes) -> Message | None:
+def _decode(line: bytes) -> PipeMessage | None:
     # User code may write to any descriptor, also to this one.
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         message = msgspec.json.decode(line)

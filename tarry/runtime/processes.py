@@ -7,7 +7,7 @@ from math import ceil
 from tarry.runtime.board.layout import RESTING, SERVING
 from tarry.runtime.board.reader import SERVER
 from tarry.runtime.child_process import ChildProcess
-from tarry.runtime.pipe import Message
+from tarry.runtime.pipe import PipeMessage
 from tarry.runtime.process_group import ProcessGroup
 from tarry.runtime.role import KEEPER
 
@@ -83,13 +83,13 @@ class DeathReports:
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
-        self._unconfirmed: dict[str, Message] = {}
+        self._unconfirmed: dict[str, PipeMessage] = {}
 
     def owners(self) -> list[str]:
         """The owners whose deaths no keeper has confirmed yet."""
         return list(self._unconfirmed)
 
-    def report(self, message: Message) -> None:
+    def report(self, message: PipeMessage) -> None:
         """Sends a death to the keepers."""
         # Kept, since a keeper may die before it has brought the jobs back.
         self._unconfirmed[message["gone"]] = message

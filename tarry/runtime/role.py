@@ -20,7 +20,7 @@ from tarry.runtime.board.layout import READY
 from tarry.runtime.board.reader import process_name
 from tarry.runtime.board.slot import BoardSlot
 from tarry.runtime.logs import handlers
-from tarry.runtime.pipe import Message, MessagePipe
+from tarry.runtime.pipe import MessagePipe, PipeMessage
 from tarry.runtime.signals import Signals, unblock_signals
 from tarry.runtime.sockets.listeners import Addresses, Sockets
 
@@ -93,7 +93,7 @@ class ChildContext:
         """Readable when the master sent messages or is gone: then call `receive`."""
         return self._pipe.fileno()
 
-    def receive(self) -> list[Message]:
+    def receive(self) -> list[PipeMessage]:
         """The messages that the master sent since the last call; does not wait."""
         messages = self._pipe.receive()
         self.is_orphaned = self._pipe.at_eof
@@ -141,13 +141,13 @@ class ChildContext:
         self.send({"failed": str(why)[:_MAX_FAILURE], "setting": isinstance(why, ConfigError)})
         return BOOT_FAILED
 
-    def send(self, message: Message) -> None:
+    def send(self, message: PipeMessage) -> None:
         """Sends the master a message; waits until it is sent or the master is gone."""
         with self._lock:
             # Under the lock: messages of two threads must not mix.
             self._pipe.send(message, wait=True)
 
-    def try_send(self, message: Message) -> None:
+    def try_send(self, message: PipeMessage) -> None:
         """Sends the master a message without a wait; drops it while an earlier one is unsent."""
         # A message that waits behind another would be old when it arrives.
         with self._lock:

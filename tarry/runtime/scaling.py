@@ -20,7 +20,7 @@ _SERVERS_EVERY = 1.0
 _log = logging.getLogger("tarry.master")
 
 
-class Scaling:
+class PoolScaler:
     """The scaling of all pools of one master. Times are of the monotonic clock."""
 
     def __init__(self) -> None:

@@ -11,13 +11,13 @@ from tarry.errors import StoreMissing
 log = logging.getLogger("tarry.store")
 
 
-class _Rule(Struct, frozen=True):
+class _CreationRule(Struct, frozen=True):
     creates: bool = True
     stands_in: bool = True
     on_servers: bool = True
 
 
-_rule = _Rule()
+_rule = _CreationRule()
 created: list[str] = []
 """Where this process has made stores: their URLs, without passwords."""
 missing: list[str] = []
@@ -31,7 +31,7 @@ def only_existing(stands_in: bool = True, on_servers: bool = True) -> Iterator[N
 
     on_servers: False: it holds for files only, and the tables of a server are made."""
     global _rule
-    before, _rule = _rule, _Rule(False, stands_in, on_servers)
+    before, _rule = _rule, _CreationRule(False, stands_in, on_servers)
     try:
         yield
     finally:

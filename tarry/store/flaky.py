@@ -11,7 +11,7 @@ from tarry.errors import QueueFull, StoreUnavailable
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.flow.flow import FlowChange, FlowRow
-from tarry.model.flow.signal import Awaiting, Signal
+from tarry.model.flow.signal import Signal, SignalWait
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
@@ -23,7 +23,7 @@ from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.waiting.counts import CappedCount, ReadyBefore, WaitingCounts
 
 Asked = ParamSpec("Asked")
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class FlakyStore(Store):
@@ -43,7 +43,7 @@ class FlakyStore(Store):
         self.flows = FlakyFlows(store.flows, self._call)
         self.waiting = FlakyWaiting(store.waiting, self._call)
 
-    def _call(self, verb: Callable[Asked, Answer], *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
+    def _call(self, verb: Callable[Asked, T], *args: Asked.args, **kwargs: Asked.kwargs) -> T:
         with self._lock:
             # Under the lock: calls come from several threads, and exactly one must fail.
             self.calls += 1
@@ -222,7 +222,7 @@ class FlakyFlows(StoreFlows):
     def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
         return list(self._call(self._flows.signals, job, name, key, after))
 
-    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
+    def awaiting(self, prefix: str, limit: int, after: SignalWait | None = None) -> list[SignalWait]:
         return list(self._call(self._flows.awaiting, prefix, limit, after))
 
 

@@ -12,7 +12,7 @@ from tarry.model.outcome import Outcome
 from tarry.model.retry import RetryRule, retry_rule
 from tarry.model.schedule import Cron, Missed, schedules
 from tarry.tasks.arguments.codec import Codec
-from tarry.tasks.hooks import EndHooks, Hook, Kind
+from tarry.tasks.hooks import EndHooks, Hook, HookKind
 from tarry.tasks.options import Options, refuse_unfit, with_overrides
 from tarry.tasks.task_hooks import NO_TASK_HOOKS, RunWrapper
 from tarry.tasks.task_limits import make_lane_function, make_limits
@@ -112,7 +112,7 @@ class TaskDefinition(Generic[P, R]):
             raise ValueError(f"{self.name} runs many jobs in one call, which has one timeout: that of the task")
         return with_overrides(self.name, headers, options)
 
-    def _add_hook(self, kind: Kind, fn: Hook) -> None:
+    def _add_hook(self, kind: HookKind, fn: Hook) -> None:
         self.hooks.add(kind, fn)
         # The wrapper has its own lists of hooks, so it must be made again.
         self.app_hooks.refresh(self)

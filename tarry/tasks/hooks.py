@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 Hook = Callable[[Any, Any], Any]
 """Takes the job, a `CurrentJob`, and its value or its error. If it returns an awaitable, that is awaited."""
-Kind = Literal["success", "failure", "dead"]
+HookKind = Literal["success", "failure", "dead"]
 
 
 class EndHooks:
@@ -19,7 +19,7 @@ class EndHooks:
         self.failure: list[Hook] = []
         self.dead: list[Hook] = []
 
-    def add(self, kind: Kind, hook: Hook) -> None:
+    def add(self, kind: HookKind, hook: Hook) -> None:
         """Adds a hook; TypeError if it cannot be called with a job and a value."""
         second = "value" if kind == "success" else "error"
         check_hook(hook, f"on_{kind}", f"(job, {second})")

@@ -17,7 +17,7 @@ from typing import Any
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.lazy_asyncio import asyncio
 
-_Result = tuple[Any, BaseException | None]
+_CallResult = tuple[Any, BaseException | None]
 
 
 class OwnLoop:
@@ -27,7 +27,7 @@ class OwnLoop:
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._on_error)
         self._broken: BaseException | None = None
-        self._calls: deque[tuple[asyncio.Future[_Result], Callable[[], Any]]] = deque()
+        self._calls: deque[tuple[asyncio.Future[_CallResult], Callable[[], Any]]] = deque()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Runs the coroutine: returns what it returns, or raises what it raises."""
@@ -47,7 +47,7 @@ class OwnLoop:
     async def call_outside(self, call: Callable[[], Any]) -> Any:
         """Makes a sync call outside the loop, in the thread of `run` and in the present context. Only for a coroutine
         that `run` runs."""
-        future: asyncio.Future[_Result] = self._loop.create_future()
+        future: asyncio.Future[_CallResult] = self._loop.create_future()
         self._calls.append((future, partial(copy_context().run, call)))
         self._loop.stop()
         value, error = await future
@@ -117,11 +117,11 @@ class OtherThreadLoop(OwnLoop):
         thread.join()
 
 
-class _Local(threading.local):
+class _ThreadLoop(threading.local):
     own: OwnLoop | None = None
 
 
-_local = _Local()
+_local = _ThreadLoop()
 # Weak: a loop ends with its thread, and thread numbers are used again.
 _by_thread: "weakref.WeakValueDictionary[int, OwnLoop]" = weakref.WeakValueDictionary()
 # Kept alive: `__del__` would close them, and with them what the parent still uses.
@@ -147,7 +147,7 @@ def wake(thread: int) -> None:
         own.wake()
 
 
-def _call(call: Callable[[], Any]) -> _Result:
+def _call(call: Callable[[], Any]) -> _CallResult:
     try:
         return call(), None
     except BaseException as error:

@@ -90,12 +90,12 @@ class Shield:
             raise why
 
 
-class _Local(threading.local):
+class _ShieldState(threading.local):
     shield: Shield | None = None
     """The shield of the calling thread; None: it is never interrupted."""
 
 
-_local = _Local()
+_local = _ShieldState()
 
 
 class _Shielded:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 from tarry.errors import ConfigError
 from tarry.tasks import middleware
 from tarry.tasks.headers import CarriedVariable
-from tarry.tasks.hooks import EndHooks, Hook, Kind, check_hook
+from tarry.tasks.hooks import EndHooks, Hook, HookKind, check_hook
 from tarry.tasks.middleware import Middleware
 
 Side = Literal["enqueue", "run"]
@@ -69,7 +69,7 @@ class TaskHooks:
         # None lets the worker call a plain task directly.
         task.run_wrapper = None if is_plain else wrapper
 
-    def add_hook(self, kind: Kind, hook: Hook) -> None:
+    def add_hook(self, kind: HookKind, hook: Hook) -> None:
         """Adds a hook for all tasks."""
         self.hooks.add(kind, hook)
         self._refresh_all()

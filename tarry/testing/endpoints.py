@@ -15,7 +15,7 @@ from tarry.push.catalog import HttpTaskCatalog
 from tarry.push.delivery.order import KeyOrder
 from tarry.push.delivery.slots import Slots
 from tarry.push.delivery.task import DeliveryPort
-from tarry.push.delivery.verdict import Disabled, Verdict, judge
+from tarry.push.delivery.verdict import DeliveryVerdict, Disabled, judge
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.response import HttpResponse
@@ -50,9 +50,9 @@ class Reply(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-Answer = int | Reply | None
+EndpointReply = int | Reply | None
 """A status, a whole answer, or None: the request was sent and no answer came."""
-Answerer = Callable[[Sent], Answer]
+Answerer = Callable[[Sent], EndpointReply]
 
 
 class EndpointAnswers:
@@ -62,7 +62,7 @@ class EndpointAnswers:
         self.sent: list[Sent] = []
         self._by_task: dict[str, Answerer] = {}
 
-    def __setitem__(self, task: str, answer: Answer | Sequence[Answer] | Answerer) -> None:
+    def __setitem__(self, task: str, answer: EndpointReply | Sequence[EndpointReply] | Answerer) -> None:
         """Sets the answer: always the same; or several, one after the other, the last one for ever; or a function that
         returns the answer to each request. ValueError, TypeError."""
         if callable(answer):
@@ -88,11 +88,11 @@ class EndpointAnswers:
         return HttpResponse(reply.status, headers, body, address=ADDRESS, version="1.1")
 
 
-def _repeat_last(several: Sequence[Answer]) -> Iterator[Answer]:
+def _repeat_last(several: Sequence[EndpointReply]) -> Iterator[EndpointReply]:
     return itertools.chain(several, itertools.repeat(several[-1]))
 
 
-def _check_answer(task: str, answer: Any) -> Answer:
+def _check_answer(task: str, answer: Any) -> EndpointReply:
     status = answer.status if isinstance(answer, Reply) else answer
     if status is not None and (type(status) is not int or not _MIN_STATUS <= status <= _MAX_STATUS):
         raise TypeError(
@@ -135,7 +135,7 @@ class FakeDelivery(DeliveryPort):
         headers = {name.lower(): value for name, value in request.headers}
         return self._answers.answer(Sent(current_job().task, request.method, request.url, headers, request.body))
 
-    def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> Verdict:
+    def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> DeliveryVerdict:
         verdict = judge(endpoint, came, self.now() / SECOND)
         if isinstance(verdict, Disabled):
             registry.disable(

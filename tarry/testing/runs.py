@@ -14,7 +14,7 @@ from msgspec.json import decode
 
 from tarry.app import App
 from tarry.client.clock import FakeClock
-from tarry.config import Pool
+from tarry.config.config import Pool
 from tarry.errors import JobFailed
 from tarry.keeper.cron import ScheduleTicker
 from tarry.model.duration import SECOND

@@ -10,7 +10,7 @@ from tarry.tasks.progress import MAX_SAVE_BYTES, ProgressRow, make_rows
 from tarry.tasks.running import Running
 from tarry.tasks.shield import shielded
 
-_Waiting = tuple[Running, Callable[[bool], object]]
+_WaitingStep = tuple[Running, Callable[[bool], object]]
 
 
 class StepSaver:
@@ -27,7 +27,7 @@ class StepSaver:
     def __init__(self, store: Store, owner: str, now: Callable[[], int], wake: Callable[[], None]) -> None:
         self._store, self._owner, self._wake = store, owner, wake
         self.now = now
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingStep] = deque()
         self._woken = False
 
     @property

@@ -9,7 +9,7 @@ from tarry.alert import alarms
 from tarry.alert.message import Message
 from tarry.alert.monitor import Monitor, MonitoredApp
 from tarry.alert.settings import AlertSettings
-from tarry.config import Alerts
+from tarry.config.config import Alerts
 from tarry.model.duration import SECOND
 from tarry.push.endpoint.recipient import Recipient
 from tarry.store.opening import open_store

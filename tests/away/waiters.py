@@ -19,9 +19,9 @@ from tarry import App
 from tarry.alert.alarms import AlarmStorage
 from tarry.alert.monitor import Monitor, MonitoredApp
 from tarry.alert.settings import AlertSettings
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.door.claim_loop import ClaimLoop
-from tarry.door.takers import Ticket
+from tarry.door.takers import ClaimTicket
 from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import HostEntry
 from tarry.model.lifecycle import DEFAULT
@@ -116,7 +116,7 @@ def claims(app: App) -> None:
     store = app.open_store(durable=False)
     loop = asyncio.new_event_loop()
     claims = ClaimLoop(store, loop, lambda task, queue: DEFAULT, list)
-    claims.wait(Ticket(["none"], 1, None, lambda answer: None, claims.forget))
+    claims.wait(ClaimTicket(["none"], 1, None, lambda answer: None, claims.forget))
     ready()
     loop.run_forever()
 

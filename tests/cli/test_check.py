@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from tarry.cli import check
 from tarry.cli.check import open_door_advice, other_users
-from tarry.config import Config
-from tarry.metrics_settings import MetricsConfig
+from tarry.config.config import Config
+from tarry.config.metrics import MetricsConfig
+from tarry.config.server import ServerConfig
 from tarry.model.duration import SECOND
 from tarry.model.flow.idle import FREE_CALLS
 from tarry.model.listen_address import listen_address
 from tarry.model.outcome import Released, Snoozed
-from tarry.server_settings import ServerConfig
 from tarry.store.conformance.cases import NOW, running, settle, taken
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.schema import STEPS

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry import config, settings
 from tarry.cli import main
 from tarry.client.client import Client
+from tarry.config import config, parser
 from tarry.store import opening
 from tarry.store.creation import only_existing
 from tests.cli.project import SMALL_APP, CommandResult, Project, until
@@ -70,7 +70,7 @@ def test_settings_above_of_another_user_are_not_used(
     directory = project.directory / "src" / "shop"
     assert config.load(directory=directory).app == "app:app"
     monkeypatch.setattr("os.getuid", lambda: 4711)
-    monkeypatch.setattr(settings, "ROOT_UID", 4712)
+    monkeypatch.setattr(parser, "ROOT_UID", 4712)
     assert config.load(directory=directory).app is None
     assert "belongs to another user" in caplog.text
     assert config.load(directory=project.directory).app == "app:app", "those of the working directory are used"

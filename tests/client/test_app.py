@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tarry import App, BodyTooLarge, ConfigError, JobNotFound, StoreUnavailable, UnknownTask
-from tarry.config import load
+from tarry.config.config import load
 from tarry.process.loading import open_app
 from tarry.store.base import Store
 from tarry.store.memory import MemoryStore

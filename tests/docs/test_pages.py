@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.config import load
+from tarry.config.config import load
 from tests.docs.addresses import readdress
 from tests.docs.blocks import MARK, Block, read_blocks
 from tests.docs.page_run import PageRun, misnamed

@@ -14,9 +14,9 @@ import pytest
 
 from tarry import App
 from tarry.alert.settings import AlertSettings
-from tarry.config import Push, load
+from tarry.config.config import Push, load
 from tarry.push.endpoint.fields import FIELDS
-from tarry.push.rule.cel import RetryRule
+from tarry.push.rule.cel import RetryCondition
 from tarry.push.sign import Signer, headers
 from tests.cli.project import Project
 from tests.docs.pages import blocks_of, text_of
@@ -59,7 +59,7 @@ def test_its_rules_are_rules() -> None:
     rules += [*re.findall(r"`(\{res\.[^`]*&&[^`]*)`", PAGE), "status != 204 && res.code != 200"]
     assert len(rules) >= 9
     for rule in rules:
-        RetryRule.parse(rule)
+        RetryCondition.parse(rule)
 
 
 def test_its_commands_work(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from docs_build.nav import expand
 from docs_build.python_pages import PAGES, without_page
 from docs_build.repository import Repository
 from tarry.cli.main import COMMAND_MODULES
-from tarry.config import Config
+from tarry.config.config import Config
+from tarry.config.parser import forms
 from tarry.door.http.api import METHODS
 from tarry.model.job import State
-from tarry.settings import forms
 from tests.docs.pages import ROOT
 from tests.docs.site import build, build_whole, served
 from tests.door.console.browser.conftest import browser  # noqa: F401 - one Chromium for a module

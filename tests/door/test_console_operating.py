@@ -12,7 +12,7 @@ from tarry import App
 from tarry.door.console.views.queues import QueueTask, pools_that_serve, queue_tasks
 from tarry.door.console.views.stores import QueueSize, queue_sizes
 from tarry.keeper.hosts import HostEntry
-from tarry.metrics.store_look import StoreLook
+from tarry.metrics.store_overview import StoreOverview
 from tarry.model.duration import MINUTE
 from tarry.model.job import State
 from tarry.model.limit import Limit
@@ -67,8 +67,8 @@ def claim(app: App) -> str:
     return job.id.hex()[-8:]
 
 
-def look(*hosts: Host) -> StoreLook:
-    return StoreLook(TALLIES, {}, {}, hosts, 0)
+def look(*hosts: Host) -> StoreOverview:
+    return StoreOverview(TALLIES, {}, {}, hosts, 0)
 
 
 def test_the_tasks_of_a_queue() -> None:

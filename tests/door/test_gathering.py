@@ -5,19 +5,19 @@ import threading
 import pytest
 
 from tarry.door import gathering
-from tarry.door.gathering import Gathering
+from tarry.door.gathering import BatchWindow
 
 LIMIT = 30.0
 
 
 @pytest.fixture
-def endless(monkeypatch: pytest.MonkeyPatch) -> Gathering:
+def endless(monkeypatch: pytest.MonkeyPatch) -> BatchWindow:
     """Waits for as long as a test may."""
     monkeypatch.setattr(gathering, "GATHER", LIMIT)
-    return Gathering()
+    return BatchWindow()
 
 
-def test_it_ends_when_all_have_asked_again(endless: Gathering) -> None:
+def test_it_ends_when_all_have_asked_again(endless: BatchWindow) -> None:
     endless.expect(3)
     came: list[bool] = []
     waiting = threading.Thread(target=lambda: came.append(endless.wait()))
@@ -28,21 +28,21 @@ def test_it_ends_when_all_have_asked_again(endless: Gathering) -> None:
     assert came == [True]
 
 
-def test_those_who_ask_before_it_waits_count(endless: Gathering) -> None:
+def test_those_who_ask_before_it_waits_count(endless: BatchWindow) -> None:
     endless.expect(2)
     endless.note(5)
     assert endless.wait()
 
 
 def test_it_ends_though_some_do_not_ask() -> None:
-    gathered = Gathering()
+    gathered = BatchWindow()
     gathered.expect(2)
     gathered.note(1)
     assert not gathered.wait()
 
 
 def test_those_of_the_call_before_do_not_count() -> None:
-    gathered = Gathering()
+    gathered = BatchWindow()
     gathered.expect(1)
     gathered.note(1)
     gathered.expect(2)

@@ -11,11 +11,11 @@ from starlette.routing import Route
 
 import tarry
 from tarry import App
+from tarry.config.server import ServerConfig
 from tarry.door.http.application import HttpDoor, create_application
 from tarry.door.server import make_service
 from tarry.metrics.listener import MetricsListener
 from tarry.model.listen_address import is_own_host
-from tarry.server_settings import ServerConfig
 from tests.door.http.calling import caller, run
 
 OWN: tuple[str, ...] = (

@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 from tarry import App
+from tarry.config.server import ServerConfig
 from tarry.door.identity.tokens import digest
 from tarry.door.open_connections.activity import Activity
 from tarry.door.open_connections.records import (
@@ -30,7 +31,6 @@ from tarry.door.open_connections.registry import OpenConnections
 from tarry.door.server import DoorServer, make_service
 from tarry.model.job import State
 from tarry.model.listen_address import listen_address
-from tarry.server_settings import ServerConfig
 from tarry.store.base import Query
 from tests.door.beanstalk.talking import Client
 

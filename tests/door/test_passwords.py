@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.door.identity.access import Anybody
+from tarry.door.identity.access import OpenAccess
 from tarry.door.identity.entries import CHECK_EVERY
 from tarry.door.identity.passwords import (
     MOST,
@@ -182,7 +182,7 @@ def test_tokens_and_passwords_may_have_one_name(file: Path, tmp_path: Path) -> N
 def test_the_access_is_as_the_files_are(file: Path, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text("")
-    assert isinstance(open_access(None, None), Anybody)
+    assert isinstance(open_access(None, None), OpenAccess)
     assert isinstance(open_access(tokens, None), TokenAccess)
     both, only = open_access(tokens, file), open_access(None, file)
     assert [(one.takes_tokens, one.takes_passwords) for one in (both, only)] == [(True, True), (False, True)]

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tarry import App, Job
-from tarry.door.ring import Answers, PutRing
+from tarry.door.ring import PutAnswers, PutBatcher
 from tarry.errors import BodyTooLarge, Busy, Draining, StoreError, StoreUnavailable
 from tarry.model import job as model
 from tarry.store.base import Query
@@ -29,7 +29,7 @@ class Inserted:
         self.is_called = threading.Event()
         self.error: Exception | None = None
 
-    def __call__(self, jobs: Sequence[model.Job], options: Sequence[Options]) -> Answers:
+    def __call__(self, jobs: Sequence[model.Job], options: Sequence[Options]) -> PutAnswers:
         self.is_called.set()
         assert self.goes_on.wait(LIMIT)
         self.commits.append([job.body.decode() for job in jobs])
@@ -51,8 +51,8 @@ class Ring:
     def __init__(self, **bounds: Any) -> None:
         self.inserted = Inserted()
         self.time = 0.0
-        self.ring = PutRing(self.inserted, clock=lambda: self.time, **bounds)
-        self.replies: dict[str, list[Answers]] = {}
+        self.ring = PutBatcher(self.inserted, clock=lambda: self.time, **bounds)
+        self.replies: dict[str, list[PutAnswers]] = {}
 
     def put(self, *texts: str, deadline: float | None = None) -> None:
         jobs = [self.inserted.job(text) for text in texts]
@@ -120,8 +120,8 @@ def test_replies_come_on_the_thread_of_the_loop_in_the_order_of_the_puts() -> No
     async def tell(there: Ring) -> None:
         threads, order = set(), []
 
-        def reply_to(n: int) -> Callable[[Answers], None]:
-            def reply(_: Answers) -> None:
+        def reply_to(n: int) -> Callable[[PutAnswers], None]:
+            def reply(_: PutAnswers) -> None:
                 threads.add(threading.current_thread())
                 order.append(n)
 
@@ -216,7 +216,7 @@ def test_the_error_of_one_job_is_told_to_its_sender_alone() -> None:
     async def tell(there: Ring) -> None:
         insert = there.inserted.app.client.insert_each
 
-        def insert_some(jobs: Sequence[model.Job], options: Sequence[Options]) -> Answers:
+        def insert_some(jobs: Sequence[model.Job], options: Sequence[Options]) -> PutAnswers:
             return [
                 StoreError("no") if job.body == b"bad" else insert([job], [each])[0]
                 for job, each in zip(jobs, options, strict=True)
@@ -292,7 +292,7 @@ def test_closing_has_a_limit_and_what_was_not_sent_is_told_so() -> None:
 
 
 def test_a_ring_that_was_never_used_closes() -> None:
-    PutRing(Inserted()).close()
+    PutBatcher(Inserted()).close()
 
 
 def test_it_can_be_awaited_and_whoever_gives_up_harms_nobody() -> None:
@@ -314,10 +314,10 @@ def test_it_can_be_awaited_and_whoever_gives_up_harms_nobody() -> None:
 
 def test_loops_one_after_the_other_may_use_it() -> None:
     inserted = Inserted()
-    ring = PutRing(inserted)
+    ring = PutBatcher(inserted)
     for text in "ab":
 
-        async def put(text: str = text) -> Answers:
+        async def put(text: str = text) -> PutAnswers:
             return await ring.aput([inserted.job(text)], [NO_OPTIONS])
 
         (handle,) = run(put)

@@ -13,7 +13,7 @@ import uvloop
 from tarry import App
 from tarry.door import claim_loop
 from tarry.door.claims import Claims
-from tarry.door.takers import Ticket
+from tarry.door.takers import ClaimTicket
 from tarry.errors import Busy, Draining, JobNotFound, StoreError, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
@@ -35,7 +35,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
     uvloop.run(asyncio.wait_for(story, 60))
 
 
-def take(claims: Claims, *queues: str, wait: float | None = None) -> tuple[Ticket, "asyncio.Future[Any]"]:
+def take(claims: Claims, *queues: str, wait: float | None = None) -> tuple[ClaimTicket, "asyncio.Future[Any]"]:
     """Takes a job; the future gets what the reply gets."""
     future = asyncio.get_running_loop().create_future()
     return claims.take(queues, future.set_result, wait), future

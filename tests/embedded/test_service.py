@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tarry import App, CalledBack, ConfigError, Retry, Snooze, State, StoreUnavailable, current_job
-from tarry.config import load
+from tarry.config.config import load
 from tarry.keeper import chores
 from tarry.model.duration import SECOND
 from tarry.model.job import Job

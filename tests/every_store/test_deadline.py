@@ -11,8 +11,8 @@ import apsw
 import pytest
 
 from tarry import App
-from tarry.config import ClientConfig as ClientSettings
-from tarry.config import Config
+from tarry.config.config import ClientConfig as ClientSettings
+from tarry.config.config import Config
 from tarry.errors import StoreAway, StoreError, StoreUnavailable
 from tarry.model.job import Job
 from tarry.store.memory import MemoryStore

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tarry import App
-from tarry.metrics import store_look
+from tarry.metrics import store_overview
 from tests.door.http.calling import api, run
 from tests.door.http.test_operating import ended
 
@@ -16,7 +16,7 @@ HOOK = "https://shop.example/hook"
 @pytest.mark.timeout(60)
 def test_an_operator_sees_and_changes_what_is_there(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine a look takes as long as in a large store, and would be shown for some seconds.
-    monkeypatch.setattr(store_look, "_LONG", 60.0)
+    monkeypatch.setattr(store_overview, "_LONG", 60.0)
 
     @app.task(name="send", queue="mail")
     def send(number: int) -> None: ...

@@ -8,7 +8,7 @@ import pytest
 from tarry import App
 from tarry.alert import stores as stores_module
 from tarry.alert.stores import StoreChecks, shards_of
-from tarry.config import Alerts
+from tarry.config.config import Alerts
 from tarry.model.duration import HOUR
 from tarry.store.identity import CELL, StoreIdentity, StoreMemory
 from tarry.store.opening import open_store

@@ -26,7 +26,7 @@ from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.endpoint.template import Template, UrlTemplate
 from tarry.push.endpoint.written import read_written
 from tarry.push.http.target import check_headers, parse_target
-from tarry.push.rule.cel import MOST_TEXT, RetryRule
+from tarry.push.rule.cel import MOST_TEXT, RetryCondition
 from tarry.push.rule.php_tokens import parse_number
 from tarry.store import ids
 from tarry.store.job_search import parse_moment
@@ -80,8 +80,8 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "beanstalk stream": _feed,
     "depth": lambda text: is_too_deep(text.encode("utf-8", "surrogatepass")),
     "name pattern": lambda text: pattern_of(["*a*a*a*a*a*a*a*a*a*a*b"]).fullmatch(text[:200]),
-    "rule in CEL": RetryRule.parse,
-    "rule of the longest text": lambda text: RetryRule.parse(text[:MOST_TEXT]),
+    "rule in CEL": RetryCondition.parse,
+    "rule of the longest text": lambda text: RetryCondition.parse(text[:MOST_TEXT]),
     "number in PHP": parse_number,
     "url of an endpoint": UrlTemplate.parse,
     "template": Template.parse,

@@ -4,7 +4,7 @@ import pytest
 
 from tarry.client.clock import FakeClock
 from tarry.errors import PartlyUnavailable, StoreUnavailable
-from tarry.keeper.cancel_enforcer import Attempt, CancelEnforcer
+from tarry.keeper.cancel_enforcer import AttemptKey, CancelEnforcer
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
@@ -18,12 +18,12 @@ class Seen:
     """What is on in silent workers, and what was to be ended."""
 
     def __init__(self) -> None:
-        self.on: dict[str, list[Attempt]] = {}
-        self.ended: list[tuple[str, Attempt]] = []
+        self.on: dict[str, list[AttemptKey]] = {}
+        self.ended: list[tuple[str, AttemptKey]] = []
 
         self.reasons: list[int] = []
 
-    def end(self, owner: str, attempt: Attempt, reason: int) -> bool:
+    def end(self, owner: str, attempt: AttemptKey, reason: int) -> bool:
         self.ended.append((owner, attempt))
         self.reasons.append(reason)
         return True

@@ -6,7 +6,7 @@ import pytest
 
 from tarry import App, Calendar, ConfigError, Cron
 from tarry.client.clock import FakeClock
-from tarry.config import load
+from tarry.config.config import load
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import HOUR
 from tarry.store.base import Query

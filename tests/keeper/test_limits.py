@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tarry import App
-from tarry.config import load
+from tarry.config.config import load
 from tarry.keeper.limits import declare, effective_limits, reset, set_by_hand
 from tarry.model.limit import Level, Limit
 from tarry.store.memory import MemoryStore

@@ -206,9 +206,9 @@ NEEDED = """
 import sys
 sys.modules["prometheus_client"] = None  # makes an import of it fail
 from msgspec.structs import replace
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.errors import ConfigError
-from tarry.metrics_settings import MetricsConfig
+from tarry.config.metrics import MetricsConfig
 from tarry.model.listen_address import listen_address
 from tarry.process.metrics import check_metrics
 check_metrics(Config())

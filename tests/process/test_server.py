@@ -14,7 +14,7 @@ from tarry import App
 from tarry.errors import ConfigError
 from tarry.model.listen_address import listen_address
 from tarry.process.server import check_server
-from tarry.server_settings import ServerConfig
+from tarry.config.server import ServerConfig
 try:
     check_server(App("memory://"), ServerConfig(http=(listen_address("127.0.0.1:7800"),)))
 except ConfigError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tarry import App
 from tarry.client.handle import Handle
-from tarry.config import Config, Push
+from tarry.config.config import Config, Push
 from tarry.model.job import Job
 from tarry.push.delivery.coordinator import DeliveryCoordinator
 from tarry.push.delivery.record import AttemptRecord, records_of

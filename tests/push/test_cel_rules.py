@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.push.http.response import MOST_BODY, HttpResponse
-from tarry.push.rule.cel import MOST_TEXT, RetryRule, RuleResult
+from tarry.push.rule.cel import MOST_TEXT, RetryCondition, RuleResult
 from tarry.push.rule.costs import MOST_LOOPED
 from tarry.push.rule.errors import SettingSyntaxError
 from tarry.push.rule.variables import MOST_NESTED
 
 
 def evaluate(rule: str, body: bytes = b"", status: int = 200, **more: object) -> RuleResult:
-    return RetryRule.parse(rule).evaluate(msgspec.convert({"status": status, "body": body, **more}, HttpResponse))
+    return RetryCondition.parse(rule).evaluate(msgspec.convert({"status": status, "body": body, **more}, HttpResponse))
 
 
 def parse_error(rule: str) -> tuple[str, int]:
     with pytest.raises(SettingSyntaxError) as caught:
-        RetryRule.parse(rule)
+        RetryCondition.parse(rule)
     return str(caught.value), caught.value.at
 
 
@@ -111,7 +111,7 @@ def test_an_answer_that_the_rule_cannot_be_asked_about_is_asked_for_again_with_t
 @pytest.mark.parametrize("coding", ["gzip", "br", "deflate, gzip"])
 def test_an_answer_that_is_encoded_is_told_as_that(coding: str) -> None:
     answer = HttpResponse(200, (("content-encoding", coding),), body=gzip.compress(b'{"code": 200}'))
-    found = RetryRule.parse("res.code != 200").evaluate(answer)
+    found = RetryCondition.parse("res.code != 200").evaluate(answer)
     assert found.again
     assert found.reason.startswith(f"the answer is encoded as '{coding}', not plain JSON")
 
@@ -197,13 +197,13 @@ def test_what_is_no_rule_is_refused_with_its_place(rule: str, at: int, told: str
 def test_what_is_no_text_is_refused() -> None:
     for wrong in (None, 5, ["res.code != 200"]):
         with pytest.raises(SettingSyntaxError, match="a rule is text"):
-            RetryRule.parse(wrong)  # type: ignore[arg-type]
+            RetryCondition.parse(wrong)  # type: ignore[arg-type]
 
 
 def test_rules_of_the_same_text_are_equal_and_show_it() -> None:
-    assert RetryRule.parse("status > 1") == RetryRule("status > 1")
-    assert RetryRule.parse("status > 1") != RetryRule("status > 2")
-    assert RetryRule.parse("status > 1").cel == "status > 1"
+    assert RetryCondition.parse("status > 1") == RetryCondition("status > 1")
+    assert RetryCondition.parse("status > 1") != RetryCondition("status > 2")
+    assert RetryCondition.parse("status > 1").cel == "status > 1"
 
 
 ONES = b"[" + b",".join([b"1"] * 8_000) + b"]"
@@ -262,7 +262,7 @@ def test_what_would_go_through_the_answer_in_each_round_of_a_loop_is_refused(rul
     ],
 )
 def test_loops_that_each_look_at_their_own_part_are_rules(rule: str) -> None:
-    assert RetryRule.parse(rule).text == rule
+    assert RetryCondition.parse(rule).text == rule
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_the_worst_pattern_takes_no_long_time(pattern: str) -> None:
 
 
 def measure(rule: str, body: bytes) -> float:
-    parsed, answer = RetryRule.parse(rule), HttpResponse(200, body=body)
+    parsed, answer = RetryCondition.parse(rule), HttpResponse(200, body=body)
     began = time.process_time()
     parsed.evaluate(answer)
     return time.process_time() - began
@@ -329,7 +329,7 @@ texts = st.text(max_size=30) | st.lists(
 ).map("".join)
 
 RULES = [
-    RetryRule.parse(text)
+    RetryCondition.parse(text)
     for text in (
         "res.code != 200 || res.data.a == 2",
         "res[0] == 1 || res.size() > 2 && body != ''",
@@ -341,7 +341,7 @@ RULES = [
 
 @given(bodies, st.sampled_from(RULES), st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=2))
 @settings(deadline=None)
-def test_no_answer_breaks_a_rule(body: bytes, rule: RetryRule, headers: dict[str, str]) -> None:
+def test_no_answer_breaks_a_rule(body: bytes, rule: RetryCondition, headers: dict[str, str]) -> None:
     found = rule.evaluate(HttpResponse(200, tuple(headers.items()), body))
     assert bool(found.reason) is found.again
     assert found.reason.isascii() or found.reason.encode()
@@ -352,7 +352,7 @@ def test_no_answer_breaks_a_rule(body: bytes, rule: RetryRule, headers: dict[str
 def test_whatever_is_written_is_a_rule_or_refused(text: str) -> None:
     place, told = 0, "a rule"
     try:
-        RetryRule.parse(text).evaluate(HttpResponse(200))
+        RetryCondition.parse(text).evaluate(HttpResponse(200))
     except SettingSyntaxError as error:
         place, told = error.at, str(error)
     assert 0 <= place <= len(text) + 1

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.config import load
+from tarry.config.config import load
 from tarry.errors import ConfigError
 from tests.push.certificates import Authority
 from tests.push.fixture import DeliveryFixture

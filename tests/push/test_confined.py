@@ -7,7 +7,7 @@ import pytest
 from msgspec import json
 from msgspec.structs import replace
 
-from tarry.config import Config, load
+from tarry.config.config import Config, load
 from tarry.errors import ConfigError
 from tarry.push import registry
 from tarry.push.endpoint.settings import EndpointError

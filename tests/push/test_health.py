@@ -21,7 +21,7 @@ from tarry.alert.storage import FileStorage
 from tarry.alert.stores import StoreChecks, shards_of
 from tarry.alert.work import WorkChecks
 from tarry.client.clock import FakeClock
-from tarry.config import Alerts
+from tarry.config.config import Alerts
 from tarry.errors import StoreUnavailable
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.lifecycle import Rules

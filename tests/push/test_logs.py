@@ -17,7 +17,7 @@ import pytest
 
 from tarry import State
 from tarry.client.bulk import change_jobs, find_pages
-from tarry.config import Config, Push
+from tarry.config.config import Config, Push
 from tarry.errors import StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, SECOND

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tarry.push.http.response import HttpResponse
 from tarry.push.rule import php_rules
-from tarry.push.rule.cel import RetryRule
+from tarry.push.rule.cel import RetryCondition
 from tarry.push.rule.errors import SettingSyntaxError
 from tarry.push.rule.php_rules import MOST_DEPTH, is_php_rule, look_up, translate
 
@@ -51,7 +51,7 @@ EMPTY = '[null, false, 0, "", "0", [], {}]'
 def test_the_form_is_translated(rule: str, cel: str) -> None:
     assert is_php_rule(rule)
     assert translate(rule).cel == cel
-    assert RetryRule.parse(rule).cel == cel
+    assert RetryCondition.parse(rule).cel == cel
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_form_is_translated(rule: str, cel: str) -> None:
     ],
 )
 def test_a_translated_rule_says_what_it_meant(rule: str, body: str, again: bool) -> None:
-    said = RetryRule.parse(rule).evaluate(HttpResponse(200, body=body.encode()))
+    said = RetryCondition.parse(rule).evaluate(HttpResponse(200, body=body.encode()))
     assert said.again is again
     assert not again or said.reason == f"the rule says so: {rule}"
 
@@ -109,7 +109,7 @@ def test_a_translated_rule_says_what_it_meant(rule: str, body: str, again: bool)
     ],
 )
 def test_what_a_rule_cannot_be_asked_about_is_asked_for_again(body: bytes, reason: str) -> None:
-    said = RetryRule.parse("{res.n} > 5").evaluate(HttpResponse(200, body=body))
+    said = RetryCondition.parse("{res.n} > 5").evaluate(HttpResponse(200, body=body))
     assert said.again
     assert said.reason.startswith(reason)
 
@@ -148,7 +148,7 @@ def test_what_a_rule_cannot_be_asked_about_is_asked_for_again(body: bytes, reaso
 )
 def test_what_cannot_be_translated_is_refused_with_its_place(rule: str, at: int, told: str) -> None:
     with pytest.raises(SettingSyntaxError) as caught:
-        RetryRule.parse(rule)
+        RetryCondition.parse(rule)
     assert told in str(caught.value)
     assert caught.value.at == at
 
@@ -171,7 +171,7 @@ def test_cel_is_not_taken_for_the_original_form(rule: str) -> None:
 def test_the_deepest_that_is_taken_compiles() -> None:
     for opening, closing in (("(", ")"), ("!(", ")"), ("({res.b} || ", ")"), ("!({res.b} && {res.c} == 1 || ", ")")):
         depth = MOST_DEPTH // opening.count("!") // 2 if "!" in opening else MOST_DEPTH
-        RetryRule.parse(opening * depth + "{res.a} == 1" + closing * depth)
+        RetryCondition.parse(opening * depth + "{res.a} == 1" + closing * depth)
 
 
 def test_paths_are_looked_up_in_the_answer() -> None:
@@ -237,12 +237,12 @@ def test_whatever_is_written_is_translated_or_refused(text: str) -> None:
     else:
         place = 0
         if is_php_rule(text):
-            RetryRule.parse(text)
+            RetryCondition.parse(text)
     assert 0 <= place <= len(text) + 1
 
 
 @given(rules, st.sampled_from(["{}", '{"code": 200}', '{"code": "x", "a": {"b": -1.5}}', '{"items": [null]}']))
 @settings(deadline=None)
 def test_every_rule_of_the_form_can_be_asked(rule: str, body: str) -> None:
-    said = RetryRule.parse(rule).evaluate(HttpResponse(200, body=body.encode()))
+    said = RetryCondition.parse(rule).evaluate(HttpResponse(200, body=body.encode()))
     assert said.reason in ("", f"the rule says so: {rule}") or len(rule) > 100

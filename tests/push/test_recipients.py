@@ -13,7 +13,7 @@ from tarry.alert.errors import SendError
 from tarry.alert.message import build_message
 from tarry.alert.sender import AlertSender
 from tarry.alert.settings import AlertSettings
-from tarry.config import load
+from tarry.config.config import load
 from tarry.errors import ConfigError
 from tarry.model.duration import MINUTE, SECOND
 from tarry.push.endpoint.recipient import Recipient, RecipientKind

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry import App, State
-from tarry.config import load
+from tarry.config.config import load
 from tarry.errors import ConfigError, UnknownTask
 from tarry.keeper.limits import set_by_hand
 from tarry.model import lifecycle

@@ -13,7 +13,7 @@ from msgspec.structs import replace as altered
 from tarry import App, State
 from tarry.client.clock import Clock
 from tarry.client.handle import Handle
-from tarry.config import Config, Push
+from tarry.config.config import Config, Push
 from tarry.errors import StoreBusy, TarryError
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND

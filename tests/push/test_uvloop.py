@@ -7,7 +7,7 @@ import socket
 import pytest
 import uvloop
 
-from tarry.config import Pool
+from tarry.config.config import Pool
 from tarry.embedded import service
 from tarry.errors import ConfigError
 from tarry.push.http.failure import Failure, FailureKind

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.model.duration import HOUR, MINUTE, SECOND
-from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdict, judge, retry_after
+from tarry.push.delivery.verdict import Again, Delivered, DeliveryVerdict, Disabled, Final, judge, retry_after
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.http.failure import Failure, FailureKind
@@ -22,7 +22,7 @@ def endpoint(**settings: Any) -> Endpoint:
     return Endpoint.parse("order.timeout", {"url": "https://shop.example/", **settings})
 
 
-def verdict(answer: HttpResponse | Failure | int, **settings: Any) -> Verdict:
+def verdict(answer: HttpResponse | Failure | int, **settings: Any) -> DeliveryVerdict:
     return judge(endpoint(**settings), HttpResponse(answer) if isinstance(answer, int) else answer, NOW)
 
 
@@ -266,7 +266,7 @@ CUT = "the answer was cut off in its body"
 
 
 def test_a_status_counts_although_the_body_broke_off() -> None:
-    def broken(status: int, **settings: Any) -> Verdict:
+    def broken(status: int, **settings: Any) -> DeliveryVerdict:
         return verdict(Failure(FailureKind.BROKEN, "the body broke off", True, status=status), **settings)
 
     assert broken(200) == Delivered(f"answered 200 OK; {CUT}")

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from tarry.runtime.pipe import Message, MessagePipe
+from tarry.runtime.pipe import MessagePipe, PipeMessage
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_sending_does_not_wait_for_one_who_does_not_read(pair: tuple[MessagePipe
     for message in sent:
         here.send(message)
     assert here.has_unsent
-    got: list[Message] = []
+    got: list[PipeMessage] = []
     while len(got) < len(sent):
         got += there.receive()
         here.flush()
@@ -72,10 +72,10 @@ def test_sending_does_not_wait_for_one_who_does_not_read(pair: tuple[MessagePipe
 
 def test_sending_may_wait(pair: tuple[MessagePipe, MessagePipe]) -> None:
     here, there = pair
-    big: Message = {"pad": "x" * 900_000}
+    big: PipeMessage = {"pad": "x" * 900_000}
     sender = threading.Thread(target=here.send, args=(big, True))
     sender.start()
-    got: list[Message] = []
+    got: list[PipeMessage] = []
     while not got:
         got = there.receive()
     sender.join()

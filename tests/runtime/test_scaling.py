@@ -14,7 +14,7 @@ from tarry.runtime.master_status import PoolStatus
 from tarry.runtime.pipe import MessagePipe
 from tarry.runtime.process_group import ProcessGroup
 from tarry.runtime.role import ChildContext, Role
-from tarry.runtime.scaling import Scaling, pool_status
+from tarry.runtime.scaling import PoolScaler, pool_status
 from tarry.runtime.signals import Signals
 
 WIDE = Range(2, 5)
@@ -45,7 +45,7 @@ def start_workers(group: ProcessGroup, fill: float) -> None:
 
 
 def test_by_hand_it_stays_within_its_bounds(group: ProcessGroup) -> None:
-    scaling = Scaling()
+    scaling = PoolScaler()
     for by, wanted, count in ((1, None, 3), (1, 5, 5), (1, None, 5), (-1, 2, 2), (-1, None, 2), (1, 6, 2), (1, 0, 2)):
         scaling.set_by_hand(group, by, wanted, 0.0)
         assert group.wanted == count
@@ -55,7 +55,7 @@ def test_by_hand_it_stays_within_its_bounds(group: ProcessGroup) -> None:
 def test_a_pool_without_bounds_goes_where_it_is_told(board: Scoreboard) -> None:
     group = ProcessGroup(role(None, 1), board, 1)
     for by, wanted, count in ((1, None, 2), (-1, None, 1), (-1, None, 1), (1, 40, 40), (1, 0, 0)):
-        Scaling().set_by_hand(group, by, wanted, 0.0)
+        PoolScaler().set_by_hand(group, by, wanted, 0.0)
         assert group.wanted == count
 
 
@@ -77,7 +77,7 @@ def test_a_reload_brings_bounds_where_there_were_none(board: Scoreboard) -> None
 
 
 def test_what_the_keeper_tells_makes_it_grow(group: ProcessGroup) -> None:
-    scaling, now = Scaling(), time.monotonic()
+    scaling, now = PoolScaler(), time.monotonic()
     start_workers(group, 1.0)
     scaling.follow_backlogs({"mail": [9, 2.5]}, [group], now)
     assert group.wanted == 4
@@ -94,14 +94,14 @@ def test_what_it_tells_of_others_and_what_makes_no_sense_changes_nothing(
     fixed = ProcessGroup(role(None), board, 1)
     for told in ({"web": [9, 2.5]}, {"mail": [9]}, {"mail": ["9", 2.5]}, [1], None, "x", {"mail": None}):
         start_workers(group, 1.0)
-        Scaling().follow_backlogs(told, [group, fixed], 10.0)
-    Scaling().follow_backlogs({"mail": [9, 2.5]}, [fixed], 10.0)
+        PoolScaler().follow_backlogs(told, [group, fixed], 10.0)
+    PoolScaler().follow_backlogs({"mail": [9, 2.5]}, [fixed], 10.0)
     assert (group.wanted, fixed.wanted) == (2, 2)
 
 
 def test_servers_grow_when_all_are_full_and_shrink_when_fewer_will_do(board: Scoreboard) -> None:
     server = Role("server", "", 1, 1, lambda child: 0, range=Range(1, 3, calm=2.0))
-    group, scaling, now = ProcessGroup(server, board, 1), Scaling(), time.monotonic()
+    group, scaling, now = ProcessGroup(server, board, 1), PoolScaler(), time.monotonic()
     start_workers(group, 0.5)
     scaling.follow_servers([group], now)
     assert group.wanted == 1
@@ -120,7 +120,7 @@ def test_servers_without_bounds_and_pools_are_left_alone(group: ProcessGroup, bo
     fixed = ProcessGroup(Role("server", "", 1, 1, lambda child: 0), board, 1)
     for each in (group, fixed):
         start_workers(each, 1.0)
-    Scaling().follow_servers([group, fixed], time.monotonic())
+    PoolScaler().follow_servers([group, fixed], time.monotonic())
     assert (group.wanted, fixed.wanted) == (2, 1)
 
 

@@ -10,7 +10,7 @@ from tarry.model.job import Job
 from tarry.model.limit import Level
 from tarry.store.base import Store
 from tarry.store.conformance import Conformance
-from tarry.store.conformance.losing import Line
+from tarry.store.conformance.losing import LossyLine
 from tarry.store.memory import MemoryStore
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
@@ -146,7 +146,7 @@ class TestRedis(Ours):
         store.close()
         return open_store(store.url)
 
-    def line(self, store: Store) -> Iterator[Line]:
+    def line(self, store: Store) -> Iterator[LossyLine]:
         return lossy(store, "?timeout=1s")
 
 
@@ -187,7 +187,7 @@ class TestRedisSentinel(TestRedis):
         yield store
         store.close()
 
-    def line(self, store: Store) -> Iterator[Line]:
+    def line(self, store: Store) -> Iterator[LossyLine]:
         # The sentinels name the server itself, so no proxy is in the way.
         return iter(())
 
@@ -206,7 +206,7 @@ class TestPostgres(Ours):
         store.close()
         return open_store(store.url)
 
-    def line(self, store: Store) -> Iterator[Line]:
+    def line(self, store: Store) -> Iterator[LossyLine]:
         # As if each call took long: what is stored is set aside by a second one.
         with patch.object(scan_start, "STORED_WITHIN", -1):
             yield from lossy(store, "&timeout=1" + self.options)
@@ -231,7 +231,7 @@ class TestMariadb(Ours):
         store.close()
         return open_store(store.url + self.options)
 
-    def line(self, store: Store) -> Iterator[Line]:
+    def line(self, store: Store) -> Iterator[LossyLine]:
         return lossy(store, self.options)
 
 

@@ -7,13 +7,13 @@ import pytest
 from tarry import App, fan_out
 from tarry.model.flow.flow import FlowRow, Phase
 from tarry.model.flow.node_ids import flow_id, node_id
-from tarry.model.flow.wiring import GO_ON, Gate, Wiring, wrap
+from tarry.model.flow.wiring import GO_ON, Gate, NodeLinks, wrap
 from tarry.model.job import HELD, Job, State
 from tarry.store.conformance.cases import NOW
 from tarry.store.conformance.flows.flow_cases import BAD, row_of, run, stored
 from tarry.store.flows import folding, graph
 from tarry.store.flows.flows import NoFlows
-from tarry.store.flows.folding import Box
+from tarry.store.flows.folding import NodeGroup
 from tarry.store.flows.graph import Graph, read_graph
 from tarry.store.memory import MemoryStore
 from tarry.testing.kit import Jobs
@@ -34,7 +34,7 @@ def edges(seen: Graph) -> dict[int, tuple[int, ...]]:
     return {box.first: box.after for box in seen.boxes}
 
 
-def states(box: Box) -> dict[str, int]:
+def states(box: NodeGroup) -> dict[str, int]:
     return {str(state): count for state, count in box.states.items()}
 
 
@@ -63,7 +63,7 @@ def test_alike_nodes_of_a_gate_are_one_box(store: MemoryStore) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"task": "sms"}, {"queue": "slow"}, {"body": wrap(Wiring(label="the other"), b"{}")}],
+    [{"task": "sms"}, {"queue": "slow"}, {"body": wrap(NodeLinks(label="the other"), b"{}")}],
     ids=lambda fields: next(iter(fields)),
 )
 def test_nodes_that_differ_are_boxes_of_their_own(store: MemoryStore, fields: dict[str, object]) -> None:
@@ -158,7 +158,7 @@ class TestInPart:
 def test_reads_are_bounded_at_any_size(width: int) -> None:
     flow, calls = flow_id(1, 1), []
     gate = Gate(width + 1, 1, width)
-    body, last = wrap(Wiring((gate,)), b"{}"), wrap(Wiring(), b"{}")
+    body, last = wrap(NodeLinks((gate,)), b"{}"), wrap(NodeLinks(), b"{}")
 
     class Chord(NoFlows):
         """A wide flow whose nodes are made when they are read."""

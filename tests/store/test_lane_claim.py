@@ -10,11 +10,11 @@ from tarry.store.shared.lane_reader import (
     Candidate,
     FoundLane,
     Lane,
+    LaneRange,
     LaneReader,
     LaneState,
     LaneUse,
     Line,
-    Stretch,
 )
 from tarry.store.shared.lanes import JobKey, lane_level
 
@@ -43,7 +43,7 @@ class FakeReader(LaneReader[JobKey]):
     def open_fronts(self, line: Line, most: int) -> list[list[Candidate[JobKey]]]:
         return [[], []]
 
-    def lanes(self, line: Line, stretches: Mapping[str, Stretch]) -> dict[str, list[FoundLane]]:
+    def lanes(self, line: Line, stretches: Mapping[str, LaneRange]) -> dict[str, list[FoundLane]]:
         self.calls["lanes"] += 1
         one = stretches["mail"]
         names = [name for name in sorted(self.jobs) if one.after is None or name > one.after]

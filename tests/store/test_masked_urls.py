@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry import Client
-from tarry.config import load
+from tarry.config.config import load
 from tarry.store.mysql.link.address import parse as parse_mysql
 from tarry.store.opening import open_store
 from tarry.store.postgres.url import parse_url as parse_postgres

@@ -620,7 +620,7 @@ def test_a_worker_whose_connection_has_ended_is_known_to_be_gone(
 ) -> None:
     """Before its lease runs out; not at once, since a connection may end while its worker lives."""
     clock = Hands()
-    other._missing = mysql_guard.MissingGuards(clock)
+    other._missing = mysql_guard.LostOwners(clock)
     jobs = running(store, 3)
     held = [(job.id, job.epoch) for job in jobs]
     assert store.extend("ann", held, LEASE, NOW) == []
@@ -638,7 +638,7 @@ def test_a_worker_whose_connection_has_ended_is_known_to_be_gone(
 def test_a_worker_that_merely_reconnects_is_not_gone(store: MysqlStore, other: MysqlStore, client: Any) -> None:
     """It writes its new number the next time it prolongs its lease, which is every second."""
     clock = Hands()
-    other._missing = mysql_guard.MissingGuards(clock)
+    other._missing = mysql_guard.LostOwners(clock)
     (job,) = running(store)
     store.extend("ann", [(job.id, job.epoch)], LEASE, NOW)
     (number,) = guards(client)
@@ -671,7 +671,7 @@ def test_who_prolongs_the_lease_of_another_leaves_its_guard_in_place(
 def test_a_guard_of_another_start_of_the_server_says_nothing(store: MysqlStore, other: MysqlStore, client: Any) -> None:
     """Nor one of another user, whose connections we may not see."""
     clock = Hands()
-    other._missing = mysql_guard.MissingGuards(clock)
+    other._missing = mysql_guard.LostOwners(clock)
     (job,) = running(store)
     store.extend("ann", [(job.id, job.epoch)], LEASE, NOW)
     for change in ("started = started - 60", "started = started + 60, server = CONCAT(server, 'x')"):

@@ -20,7 +20,7 @@ from tarry.store.opening import open_store
 from tarry.store.redis import pruning as redis_pruning
 from tarry.store.shared import pruning
 from tarry.store.shared.lanes import lane_level
-from tarry.store.shared.pruning import Finished, LanePlace, Place, Pruning
+from tarry.store.shared.pruning import Finished, LanePlace, PrunedPlace, Pruning
 from tests.servers.redis import RedisServer
 
 QUEUES = ("default", "slow", "bulk")
@@ -37,12 +37,12 @@ class Counted:
     def bound(self) -> int:
         return PLENTY
 
-    def after(self, place: Place, now: int, count: int) -> Sequence[Finished]:
+    def after(self, place: PrunedPlace, now: int, count: int) -> Sequence[Finished]:
         found = [job for job in self.jobs if job.place > place][:count]
         self.steps.append(len(found))
         return found
 
-    def weights(self, place: Place, count: int) -> tuple[Mapping[str, int], Place | None]:
+    def weights(self, place: PrunedPlace, count: int) -> tuple[Mapping[str, int], PrunedPlace | None]:
         found = self.after(place, 0, count)
         sums = Counter[str]()
         for job in found:

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from tarry import errors
-from tarry.config import load
+from tarry.config.config import load
 from tarry.model.job import Job
 from tarry.store.base import BANDS, Store, Want
 from tarry.store.conformance import Conformance

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tarry import App, State
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.model.duration import MINUTE
 from tarry.push.sign import Signer
 from tarry.testing import Jobs, Reply, Sent

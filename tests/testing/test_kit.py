@@ -24,7 +24,7 @@ from tarry import (
     State,
     current_job,
 )
-from tarry.config import Config, Pool
+from tarry.config.config import Config, Pool
 from tarry.testing import Jobs
 from tarry.testing.kit import open_kit
 from tests.worker.bench import LIMIT

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tarry.config import Pool
+from tarry.config.config import Pool
 from tarry.embedded.service import worker_settings
 from tarry.errors import ConfigError, StoreUnavailable
 from tarry.model.duration import SECOND

@@ -18,7 +18,7 @@ from tarry.model.flow.node_ids import flow_of, is_node, is_root
 from tarry.model.job import State
 from tarry.model.lifecycle import NotPossible
 from tarry.model.quantity import quantity
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.store import ids
 from tarry.store.flows import operating
 from tarry.store.flows.graph import ALL_LOOKED_AT
@@ -82,7 +82,7 @@ _OPTIONS = {
 def run(args: argparse.Namespace) -> int:
     """Status 1 where nothing could be done."""
     _check(args)
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     match args.action:
         case "list":
             return _list(setup.client, args)

@@ -8,12 +8,12 @@ from typing import Any
 
 from tarry import files
 from tarry.cli.printing import print_json, print_table
-from tarry.config import load
+from tarry.config.config import load
+from tarry.config.parser import as_toml
 from tarry.door.identity.entries import EntrySettings
 from tarry.errors import TarryError, UsageError
 from tarry.model.nearest import did_you_mean
 from tarry.operate.access import Scope
-from tarry.settings import as_toml
 from tarry.terminal import say
 
 SCOPES = [scope.value for scope in Scope]

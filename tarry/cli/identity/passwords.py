@@ -18,9 +18,9 @@ from tarry.cli.identity.entry_file import (
     write,
 )
 from tarry.cli.printing import print_json
+from tarry.config.parser import as_toml
 from tarry.door.identity.passwords import LEAST, MOST, hash_password, read_passwords
 from tarry.errors import TarryError, UsageError
-from tarry.settings import as_toml
 from tarry.terminal import say
 
 

@@ -13,10 +13,10 @@ from tarry.cli.identity.entry_file import (
     remove_sections,
 )
 from tarry.cli.printing import print_json
+from tarry.config.parser import as_toml
 from tarry.door.identity.tokens import digest, new_token, read_tokens
 from tarry.errors import UsageError
 from tarry.model.limit import rate
-from tarry.settings import as_toml
 from tarry.terminal import say
 
 

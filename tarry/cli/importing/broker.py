@@ -18,7 +18,7 @@ _OTHER_BROKERS = {
     "sqla+postgresql": "a database", "sqla+sqlite": "a database", "filesystem": "files", "memory": "memory",
 }  # fmt: skip
 
-Place = tuple[str, bytes]
+BrokerPlace = tuple[str, bytes]
 """A list and the message in it; of messages that were taken and not acknowledged, the hash and the field."""
 
 
@@ -54,7 +54,7 @@ class CeleryBroker:
         """How many messages wait in the queue."""
         return sum(self._link.command("LLEN", key) for key in self._lists(queue))
 
-    def messages(self, queue: str) -> Iterator[tuple[Place, bytes]]:
+    def messages(self, queue: str) -> Iterator[tuple[BrokerPlace, bytes]]:
         """The messages of the queue, the first to be taken first. The caller may remove them meanwhile; of messages
         that others put or take meanwhile, some may be left out or come twice."""
         for key in self._lists(queue):
@@ -70,13 +70,13 @@ class CeleryBroker:
                 # Of this page and those before, so many are still at the right end.
                 left = max(0, left + len(page) - (before - self._link.command("LLEN", key)))
 
-    def unacked(self) -> Iterator[tuple[Place, bytes, str]]:
+    def unacked(self) -> Iterator[tuple[BrokerPlace, bytes, str]]:
         """The messages that workers took and did not acknowledge, each with the name of its queue."""
         for field, value in self._pairs(self._prefix + UNACKED):
             message, _, routing_key = msgspec.json.decode(value, type=tuple[msgspec.Raw, Any, str])
             yield (UNACKED, field), bytes(message), routing_key
 
-    def remove(self, place: Place) -> bool:
+    def remove(self, place: BrokerPlace) -> bool:
         """Takes the message out. False: somebody else has done so meanwhile."""
         key, what = place
         if key != UNACKED:

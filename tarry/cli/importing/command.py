@@ -13,7 +13,7 @@ from tarry.cli.importing.message import UnreadableMessage, read_message
 from tarry.cli.printing import print_json, progress_bar
 from tarry.client.client import Client
 from tarry.model.job import Job
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.store import ids
 from tarry.terminal import say
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     # Its driver is needed by nobody else.
     from tarry.cli.importing.broker import CeleryBroker  # noqa: PLC0415
 
-    setup, tally = Setup.of(args), ImportTally()
+    setup, tally = CommandContext.of(args), ImportTally()
     setup.known_tasks()
     with closing(CeleryBroker(args.url, args.key_prefix)) as broker:
         queues = args.queue or broker.queues()

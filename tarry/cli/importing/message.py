@@ -24,14 +24,14 @@ class UnreadableMessage(Exception):
     """The message stays in the broker; the text says why."""
 
 
-class _Envelope(Struct):
+class _MessageEnvelope(Struct):
     body: str
     headers: dict[str, Any] = {}
     properties: dict[str, Any] = {}
     content_type: str = msgspec.field(name="content-type", default="")
 
 
-class _Facts(Struct):
+class _MessageFacts(Struct):
     """What protocol 2 has in the headers, and protocol 1 in the body."""
 
     task: str
@@ -61,11 +61,11 @@ class CeleryMessage(Struct, frozen=True):
 def read_message(raw: bytes) -> CeleryMessage:
     """The call in a message; UnreadableMessage."""
     try:
-        envelope = msgspec.json.decode(raw, type=_Envelope)
+        envelope = msgspec.json.decode(raw, type=_MessageEnvelope)
         content = _content(envelope)
         # Protocol 1 has all of it in the body.
         is_first = isinstance(content, dict)
-        facts = msgspec.convert(content if is_first else envelope.headers, _Facts)
+        facts = msgspec.convert(content if is_first else envelope.headers, _MessageFacts)
         args, kwargs, embed = _call(content)
         return _message(facts, args, kwargs, embed, envelope.properties)
     except RecursionError:
@@ -74,7 +74,7 @@ def read_message(raw: bytes) -> CeleryMessage:
         raise UnreadableMessage(f"it is no message of Celery's: {error}") from None
 
 
-def _content(envelope: _Envelope) -> Any:
+def _content(envelope: _MessageEnvelope) -> Any:
     if envelope.content_type not in _JSON:
         raise UnreadableMessage(
             f"its body is {envelope.content_type or 'of no type'}; only JSON is read, and never pickle"
@@ -117,7 +117,11 @@ def _call(content: Any) -> tuple[list[Any], dict[str, Any], Mapping[str, Any]]:
 
 
 def _message(
-    facts: _Facts, args: list[Any], kwargs: dict[str, Any], embed: Mapping[str, Any], properties: Mapping[str, Any]
+    facts: _MessageFacts,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    embed: Mapping[str, Any],
+    properties: Mapping[str, Any],
 ) -> CeleryMessage:
     for part in ("chain", "chord", "callbacks", "errbacks"):
         if embed.get(part):

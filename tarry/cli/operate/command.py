@@ -18,15 +18,15 @@ from tarry.client.audit.log import DONE, Act
 from tarry.client.operations.operation import Operation, OperationRecord
 from tarry.errors import TarryError, UsageError
 from tarry.model.checks.refusals import NotPossible
-from tarry.operate.access import Anyone
+from tarry.operate.access import AnonymousCaller
 from tarry.operate.call import MethodCall, audited
 from tarry.operate.field_docs import field_docs
 from tarry.operate.method import Method, convert_values, is_list
 from tarry.operate.problem import RequestError
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.terminal import harmless, say
 
-Handler = Callable[..., Any]
+CommandHandler = Callable[..., Any]
 _MISUSE = (400, 422)
 """Statuses of errors that are those of a command called as it cannot be."""
 
@@ -57,7 +57,7 @@ class Subject(Struct, frozen=True):
         return "--" + self.options.get(field, field).replace("_", "-")
 
 
-class CommandUser(Anyone):
+class CommandUser(AnonymousCaller):
     """The user of a command, who may do everything."""
 
     name = command_actor().name
@@ -68,7 +68,7 @@ class CommandCall(MethodCall):
 
     __slots__ = ("look_of", "name", "setup", "yes")
 
-    def __init__(self, setup: Setup, method: Method, subject: Subject, name: str, yes: bool = False) -> None:
+    def __init__(self, setup: CommandContext, method: Method, subject: Subject, name: str, yes: bool = False) -> None:
         super().__init__(setup.app if subject.needs_app else setup.home, CommandUser(), method.scope, name)
         self.setup, self.look_of, self.name, self.yes = setup, subject, name, yes
 
@@ -119,7 +119,7 @@ def run_method(name: str, subject: Subject, args: argparse.Namespace) -> int:
         raise UsageError(f"{args.action} takes no names; `tarry {name}` shows them all")
     if has_names and not args.names:
         raise UsageError(f"{args.action} which {name.removesuffix('s')}? tarry {name} {args.action} {subject.names}")
-    setup, yes = Setup.of(args), getattr(args, "yes", False)
+    setup, yes = CommandContext.of(args), getattr(args, "yes", False)
     calls = [CommandCall(setup, method, subject, one, yes) for one in args.names or [""]]
     done = call_all(setup, method, calls, _options(method, subject, args))
     answers = list(done.values())
@@ -134,7 +134,9 @@ def run_method(name: str, subject: Subject, args: argparse.Namespace) -> int:
     return 0 if len(done) == len(calls) and all(map(subject.is_done, answers)) else 1
 
 
-def call_all(setup: Setup, method: Method, calls: Sequence[CommandCall], options: Mapping[str, Any]) -> dict[str, Any]:
+def call_all(
+    setup: CommandContext, method: Method, calls: Sequence[CommandCall], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """What the method answers to each call, by name; the errors of commands. What cannot be done to one is told on
     stderr, and the others go on. The log of acts has what became of each."""
     acts: list[Act] = []
@@ -164,7 +166,7 @@ def call_all(setup: Setup, method: Method, calls: Sequence[CommandCall], options
 
 
 def _call(
-    method: Method, function: Handler, call: CommandCall, parts: Mapping[str, Any], record: Callable[[Act], None]
+    method: Method, function: CommandHandler, call: CommandCall, parts: Mapping[str, Any], record: Callable[[Act], None]
 ) -> Any:
     named = msgspec.structs.asdict(parts["path"]) if "path" in parts else {}
     with audited(method, call, named, command_actor(), record):

@@ -25,12 +25,12 @@ from tarry.model.quantity import quantity
 from tarry.operate.jobs import METHODS, CancelAnswer
 from tarry.operate.method import convert_values
 from tarry.operate.operations import NewOperation, start_operation
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.terminal import say
 
-JobAnswer = JobRecord | CancelAnswer | None
+PrintedJob = JobRecord | CancelAnswer | None
 LISTED = 50
 READING = ("list", "show", "why")
 NARROWING = "--queue --task --key --state --older --since"
@@ -56,14 +56,14 @@ def run(args: argparse.Namespace) -> int:
     """Status 1 where nothing could be done."""
     _check(args)
     if args.key and args.action == "cancel":
-        args.names = [ids.text(job.id) for job in _jobs_with_key(Setup.of(args).client, args)]
+        args.names = [ids.text(job.id) for job in _jobs_with_key(CommandContext.of(args).client, args)]
     if args.names or args.action in SUBJECT.own:
         return run_method("jobs", SUBJECT, args)
     return _change_matching(args)
 
 
 def _run_own(args: argparse.Namespace) -> int:
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     if args.action == "list":
         return _list(setup, args)
     if args.action == "kill":
@@ -121,7 +121,7 @@ def _duration(option: str, text: str) -> int:
         raise UsageError(f"{option}: {error}") from None
 
 
-def _list(setup: Setup, args: argparse.Namespace) -> int:
+def _list(setup: CommandContext, args: argparse.Namespace) -> int:
     client = setup.client
     jobs = _first(client, args)
     attempts = Attempts(setup, jobs)
@@ -193,7 +193,7 @@ def _change_matching(args: argparse.Namespace) -> int:
     """Changes all that match, as an operation."""
     if not _narrows(args):
         raise UsageError(f"{args.action} which jobs? Give ids, or narrow with {NARROWING}")
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     call = CommandCall(setup, start_operation, SUBJECT, args.action, args.yes)
     try:
         (record,) = call_all(setup, start_operation, [call], {"body": _operation(setup.client, args)}).values()
@@ -230,7 +230,7 @@ def _print_each(
         say(f"{name} {what}{detail}")
 
 
-def _is_done(answer: JobAnswer) -> bool:
+def _is_done(answer: PrintedJob) -> bool:
     return not isinstance(answer, CancelAnswer) or answer.cancelled
 
 

@@ -25,7 +25,7 @@ from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.operate.queues import METHODS
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.push.health import EndpointHealth, endpoint_health
 from tarry.store.base import Tally
 from tarry.store.waiting.counts import CappedCount
@@ -33,7 +33,7 @@ from tarry.store.waiting.horizon import DueHorizon, due_horizon
 from tarry.terminal import say
 
 
-def _refuse_unknown(setup: Setup, names: list[str]) -> None:
+def _refuse_unknown(setup: CommandContext, names: list[str]) -> None:
     """TarryError for a queue that is unknown to the store, the app and the settings."""
     known = known_queues(setup, partial_answer(setup.client.store.counts), partial_answer(setup.client.store.queues))
     for name in names:
@@ -42,13 +42,13 @@ def _refuse_unknown(setup: Setup, names: list[str]) -> None:
             raise TarryError(f"no queue {name}{meant or ';'} --force takes it all the same")
 
 
-def known_queues(setup: Setup, counts: list[Tally], paused: Mapping[str, bool]) -> set[str]:
+def known_queues(setup: CommandContext, counts: list[Tally], paused: Mapping[str, bool]) -> set[str]:
     """All queues that have jobs, are or were paused, belong to a task, or are in the settings."""
     declared = declared_queues(setup.config, setup.known_tasks().values())
     return {tally.queue for tally in counts} | paused.keys() | declared
 
 
-def unknown_tasks(setup: Setup, counts: list[Tally]) -> dict[str, int]:
+def unknown_tasks(setup: CommandContext, counts: list[Tally]) -> dict[str, int]:
     """How many unfinished jobs there are of each task that this app does not know; without an app, of each HTTP task
     that was removed."""
     known = setup.known_tasks()
@@ -68,7 +68,7 @@ def _count_unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[st
     return found
 
 
-def _records(setup: Setup, counts: list[Tally], also: Iterable[str] = ()) -> list[QueueRecord]:
+def _records(setup: CommandContext, counts: list[Tally], also: Iterable[str] = ()) -> list[QueueRecord]:
     store = setup.client.store
     paused, limits = partial_answer(store.queues), partial_answer(store.limits)
     bounds = partial_answer(lambda: bounds_in_use(store))
@@ -76,7 +76,7 @@ def _records(setup: Setup, counts: list[Tally], also: Iterable[str] = ()) -> lis
 
 
 def _show(args: argparse.Namespace) -> int:
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     if not args.names:
         raise UsageError("show which queue? tarry queues show NAME")
     if not args.force:
@@ -124,7 +124,7 @@ def _capped(count: CappedCount) -> str:
 
 
 def _list(args: argparse.Namespace) -> int:
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     client = setup.client
     counts = partial_answer(client.store.counts)
     rows = _records(setup, counts)
@@ -149,7 +149,7 @@ def _describe_held(one: EndpointHealth) -> str:
     return f"{one.problem}: {one.trouble}" if one.trouble else one.problem
 
 
-def warn_of_unknown(setup: Setup, unknown: dict[str, int]) -> None:
+def warn_of_unknown(setup: CommandContext, unknown: dict[str, int]) -> None:
     """Prints a line for each unknown task."""
     why = "this app does not know" if setup.app_name else "was removed"
     for task, count in unknown.items():

@@ -8,7 +8,7 @@ from msgspec import Struct
 from tarry.cli.check import check_facts
 from tarry.cli.printing import print_json
 from tarry.model.quantity import quantity
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.store.base import Diagnostic
 from tarry.terminal import say
 
@@ -60,7 +60,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run_doctor(args: argparse.Namespace) -> int:
     """Status 1 if something must be done."""
-    actions = list_actions(check_facts(Setup.of(args)))
+    actions = list_actions(check_facts(CommandContext.of(args)))
     must = sum(action.must for action in actions)
     if args.json:
         print_json({"actions": actions, "ok": not must})

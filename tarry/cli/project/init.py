@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tarry.cli.printing import print_json
 from tarry.cli.project import django_project
-from tarry.config import template
+from tarry.config.config import template
 from tarry.errors import TarryError
 from tarry.terminal import say
 

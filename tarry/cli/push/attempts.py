@@ -7,14 +7,14 @@ from tarry.client.job_records import most_attempts
 from tarry.model.attempts import Attempt, acts_of, attempts_of
 from tarry.model.duration import format_duration
 from tarry.model.job import Job
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.terminal import harmless, say
 
 
 class Attempts:
     """Maximum attempts of these jobs, from their own rules and from those of known tasks."""
 
-    def __init__(self, setup: Setup, jobs: Sequence[Job]) -> None:
+    def __init__(self, setup: CommandContext, jobs: Sequence[Job]) -> None:
         self._app = setup.home
         if any(job.task not in self._app.tasks for job in jobs):
             setup.known_tasks()  # loads the HTTP tasks

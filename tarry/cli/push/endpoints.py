@@ -12,7 +12,7 @@ from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import quantity
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.push.editing import HttpTaskEditor
 from tarry.push.endpoint_records import (
     EndpointRecord,
@@ -47,7 +47,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Status 0 once done."""
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     setup.known_tasks()
     if args.action == "list":
         if args.task:
@@ -63,13 +63,13 @@ def run(args: argparse.Namespace) -> int:
     return _replay(setup, args) if args.action == "replay" else _act(setup, args)
 
 
-def _records(setup: Setup) -> list[EndpointRecord]:
+def _records(setup: CommandContext) -> list[EndpointRecord]:
     client = setup.client
     waiting = waiting_by(partial_answer(client.store.counts), lambda tally: tally.task)
     return endpoint_records(client.store, setup.home.http.endpoints, waiting, client.clock.now())
 
 
-def _known(setup: Setup, task: str) -> EndpointRecord:
+def _known(setup: CommandContext, task: str) -> EndpointRecord:
     records = {record.task: record for record in _records(setup)}
     if task not in records:
         raise UnknownTask(f"no HTTP task {task}{did_you_mean(task, list(records)) or '; `tarry endpoints` lists them'}")
@@ -98,7 +98,7 @@ def _circuit(one: EndpointRecord) -> str:
     return one.circuit if one.enabled else "paused"
 
 
-def _show(setup: Setup, args: argparse.Namespace) -> int:
+def _show(setup: CommandContext, args: argparse.Namespace) -> int:
     now = setup.client.clock.now()
     found = endpoint_detail(setup.client.store, _known(setup, args.task), now)
     if args.json:
@@ -136,7 +136,7 @@ def _span(seconds: float) -> str:
     return format_duration(max(0, round(seconds * SECOND)))
 
 
-def _act(setup: Setup, args: argparse.Namespace) -> int:
+def _act(setup: CommandContext, args: argparse.Namespace) -> int:
     store, task = setup.client.store, args.task
     editor = HttpTaskEditor(setup.home.http, store, setup.home.declare_limits)
     acts: dict[str, tuple[Callable[[], object], str]] = {
@@ -154,7 +154,7 @@ def _act(setup: Setup, args: argparse.Namespace) -> int:
     return 0
 
 
-def _replay(setup: Setup, args: argparse.Namespace) -> int:
+def _replay(setup: CommandContext, args: argparse.Namespace) -> int:
     if not args.since:
         raise UsageError(f"send again what ended since when? tarry endpoints replay {args.task} --since 2h")
     client = setup.client

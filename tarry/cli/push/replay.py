@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from tarry.cli.moment import parse_since
 from tarry.cli.printing import format_ago, print_json, print_table, progress_bar
 from tarry.model.quantity import quantity
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.store import ids
 from tarry.terminal import say
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     # Here, since `tarry --help` imports this module and needs none of that.
     from tarry.push.journal.replay import Replay  # noqa: PLC0415
 
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     since = parse_since(args.since)
     client = setup.client
     replay = Replay(client.store, client.clock, args.logs, since, setup.config.max_body, args.dry_run)

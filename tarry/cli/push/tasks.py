@@ -13,7 +13,7 @@ from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.errors import UsageError
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.quantity import jobs_wait
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.push.editing import HttpTaskEditor, read_answer
 from tarry.push.endpoint.written import read_written
 from tarry.push.health import CLOSED
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tarry.push.endpoint.settings import Endpoint
 
 ACTIONS = ("list", "add", "edit", "remove", "try")
-Facts = dict[str, Any]
+TaskFacts = dict[str, Any]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -47,7 +47,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Status 0 once done."""
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     if args.action == "list":
         if args.name:
             raise UsageError("list takes no names; `tarry tasks` shows them all")
@@ -61,16 +61,16 @@ def run(args: argparse.Namespace) -> int:
     return {"add": _add, "edit": _edit, "remove": _remove, "try": _try}[args.action](setup, args)
 
 
-def _editor(setup: Setup) -> HttpTaskEditor:
+def _editor(setup: CommandContext) -> HttpTaskEditor:
     return HttpTaskEditor(setup.home.http, setup.client.store, setup.home.declare_limits)
 
 
-def _add(setup: Setup, args: argparse.Namespace) -> int:
+def _add(setup: CommandContext, args: argparse.Namespace) -> int:
     _warn(_editor(setup).add(args.name, _parse_settings(args.settings)))
     return _print_done(args, "added", f"{args.name} added")
 
 
-def _edit(setup: Setup, args: argparse.Namespace) -> int:
+def _edit(setup: CommandContext, args: argparse.Namespace) -> int:
     changes, name = _parse_settings(args.settings), args.name
     if not changes:
         raise UsageError(f"edit what? tarry tasks edit {name} SETTING=VALUE")
@@ -79,7 +79,7 @@ def _edit(setup: Setup, args: argparse.Namespace) -> int:
     return _print_done(args, "edited", f"{name} edited")
 
 
-def _remove(setup: Setup, args: argparse.Namespace) -> int:
+def _remove(setup: CommandContext, args: argparse.Namespace) -> int:
     waiting = _editor(setup).remove(args.name)
     line = f"{args.name} removed"
     if waiting:
@@ -87,7 +87,7 @@ def _remove(setup: Setup, args: argparse.Namespace) -> int:
     return _print_done(args, "removed", line, waiting=waiting)
 
 
-def _try(setup: Setup, args: argparse.Namespace) -> int:
+def _try(setup: CommandContext, args: argparse.Namespace) -> int:
     if not args.response:
         raise UsageError(f"try with what? tarry tasks try {args.name} --response FILE")
     data = sys.stdin.buffer.read() if args.response == "-" else Path(args.response).read_bytes()
@@ -100,9 +100,9 @@ def _try(setup: Setup, args: argparse.Namespace) -> int:
     return 0
 
 
-def _parse_settings(words: Sequence[str]) -> Facts:
+def _parse_settings(words: Sequence[str]) -> TaskFacts:
     """Parses `delay=10m`, `schedule=["1m", "3m"]`, `secret=`."""
-    found: Facts = {}
+    found: TaskFacts = {}
     for word in words:
         name, sign, value = word.partition("=")
         if not sign:
@@ -126,7 +126,7 @@ def _print_done(args: argparse.Namespace, done: str, line: str, **facts: Any) ->
     return 0
 
 
-def _list(setup: Setup, json: bool) -> int:
+def _list(setup: CommandContext, json: bool) -> int:
     store = setup.home.client.store
     catalog = setup.home.http
     catalog.load()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tarry.alert.stores import shards_of
 from tarry.cli.printing import print_json, print_table
 from tarry.errors import UsageError
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.store.identity import StoreMemory
 from tarry.store.opening import sqlite_files
 from tarry.terminal import say
@@ -32,7 +32,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Status 1 if rows are lost, or may be."""
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     if args.action == "accept":
         return _accept(setup)
     paths = [Path(args.file)] if args.file else [path for path, _ in sqlite_files(setup.config.stores)]
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     return max(_repair(path, args.json) for path in paths)
 
 
-def _accept(setup: Setup) -> int:
+def _accept(setup: CommandContext) -> int:
     memory, store = StoreMemory.beside(setup.config.master.pid_file), setup.client.store
     for shard in shards_of(store):
         memory.accept(shard, shard.ask(lambda one: one.time()))

@@ -6,7 +6,7 @@ import sys
 
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 
 SHORTEST, LONGEST = 0.1, 3600.0
 """The limits of --interval, in seconds."""
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from tarry.cli.top.sources import store_access  # noqa: PLC0415
 
     interval = _interval(args.interval)
-    setup = Setup.of(args)
+    setup = CommandContext.of(args)
     pid_file = setup.config.master.pid_file
     if args.once or args.json or not _on_a_terminal():
         print_report(take_report(store_access(setup), pid_file), args.json)

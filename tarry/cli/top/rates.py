@@ -25,7 +25,7 @@ class QueueRates(Struct, frozen=True):
     """The rates are lower bounds: records were deleted meanwhile."""
 
 
-class _Step(Struct, frozen=True):
+class _RateStep(Struct, frozen=True):
     """The changes between two readings."""
 
     at: float
@@ -42,7 +42,7 @@ class RateTracker:
     def __init__(self) -> None:
         self._at = 0.0
         self._before: dict[str, dict[tuple[str, State], int]] | None = None
-        self._steps: dict[str, deque[_Step]] = {}
+        self._steps: dict[str, deque[_RateStep]] = {}
 
     def update(self, tallies: Sequence[Tally], at: float) -> dict[str, QueueRates]:
         """Adds a reading and returns the rates of every queue. at: when it was made, by time.monotonic()."""
@@ -60,7 +60,9 @@ class RateTracker:
         return {name: _flow(steps, at) for name, steps in self._steps.items()}
 
 
-def _step(before: Mapping[tuple[str, State], int], now: Mapping[tuple[str, State], int], at: float, s: float) -> _Step:
+def _step(
+    before: Mapping[tuple[str, State], int], now: Mapping[tuple[str, State], int], at: float, s: float
+) -> _RateStep:
     """The changes of one queue: the jobs that came are the growth of the unfinished ones plus those that left.
 
     If a group of finished jobs became smaller, it was pruned: then its growth is only known as a lower bound.
@@ -71,10 +73,10 @@ def _step(before: Mapping[tuple[str, State], int], now: Mapping[tuple[str, State
     # -waiting: jobs that were deleted before they ended left, too.
     left = max(sum(max(n, 0) for n in finished.values()), -waiting, 0)
     died = sum(max(n, 0) for (_, state), n in finished.items() if state is State.DEAD)
-    return _Step(at, s, max(waiting + left, 0), left, died, all(n >= 0 for n in finished.values()))
+    return _RateStep(at, s, max(waiting + left, 0), left, died, all(n >= 0 for n in finished.values()))
 
 
-def _flow(steps: Sequence[_Step], at: float) -> QueueRates:
+def _flow(steps: Sequence[_RateStep], at: float) -> QueueRates:
     recent = [step for step in steps if at - step.at < WINDOW] or [steps[-1]]
     exact = [step for step in recent if step.exact]
     # Steps in which records were deleted give lower bounds only, so they count if there are no others.

@@ -12,7 +12,7 @@ from tarry.cli.top.text import fit, make_printable
 from tarry.cli.top.view_state import CONFIRMING, FILTERING, HELPING, ViewState
 
 Piece = tuple[str, str]
-Line = list[Piece]
+ScreenLine = list[Piece]
 Cells = Callable[[str], int]
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
@@ -49,7 +49,7 @@ class Header(Struct, frozen=True):
     """Further lines, where there is room for them."""
 
 
-def draw(head: Header, view: ViewState, width: int, height: int, now: float, cells: Cells) -> list[Line]:
+def draw(head: Header, view: ViewState, width: int, height: int, now: float, cells: Cells) -> list[ScreenLine]:
     """Draws the whole screen. now: seconds since the epoch. cells: the width of a character in terminal cells."""
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         text = f"{LEAST_WIDTH} x {LEAST_HEIGHT} at least; q quits"
@@ -73,16 +73,16 @@ class LineWriter:
     def __init__(self, width: int, cells: Cells) -> None:
         self._width, self._cells = width, cells
 
-    def line(self, style: str, text: str) -> Line:
+    def line(self, style: str, text: str) -> ScreenLine:
         """A line with one piece, indented by one cell."""
         return [(style, fit(f" {make_printable(text)}", self._width, False, self._cells))]
 
-    def ends(self, style: str, left: str, right: str) -> Line:
+    def ends(self, style: str, left: str, right: str) -> ScreenLine:
         """A line with a text on the left, and one on the right that is never cut."""
         room = self._width - len(right) - 2
         return [(style, f"{fit(' ' + make_printable(left), room, False, self._cells)} {right} ")]
 
-    def help(self, room: int) -> list[Line]:
+    def help(self, room: int) -> list[ScreenLine]:
         """The help: the keys and the columns."""
         found = [
             [("class:key", f"  {keys:12}"), ("", fit(text_shown, self._width - 14, False, self._cells))]
@@ -90,7 +90,7 @@ class LineWriter:
         ]
         return [*found[: room - 1], self.line("class:quiet", "any key goes back")]
 
-    def foot(self, view: ViewState) -> Line:
+    def foot(self, view: ViewState) -> ScreenLine:
         """The last line: keys, a question, or a message."""
         if view.mode == CONFIRMING and view.pending is not None:
             return self.line("class:ask", f"cancel, y or n?  {view.pending.shown}")
@@ -104,17 +104,17 @@ class LineWriter:
                 shown += key + "   "
         return self.line("class:foot", shown.rstrip())
 
-    def tables(self, view: ViewState, room: int) -> list[Line]:
+    def tables(self, view: ViewState, room: int) -> list[ScreenLine]:
         """The tables, one below the other; the focused one gets the most lines."""
         sets = [view.lines(table) for table in view.shown]
         sizes = _share_lines([max(len(lines), 1) for lines in sets], view.shown.index(view.table), room)
-        rows: list[Line] = []
+        rows: list[ScreenLine] = []
         for table, lines, size in zip(view.shown, sets, sizes, strict=True):
             if size > 0:
                 rows += [*self.table(view, table, lines, size), self.line("", "")]
         return rows[:-1]
 
-    def table(self, view: ViewState, table: Table, lines: Sequence[Any], size: int) -> list[Line]:
+    def table(self, view: ViewState, table: Table, lines: Sequence[Any], size: int) -> list[ScreenLine]:
         """The heading, and `size` lines around the selected one."""
         focused = table is view.table
         columns = fit_columns(table.columns, self._width - 2)
@@ -131,7 +131,7 @@ class LineWriter:
         nothing = "nothing here" + (f" has {view.filter!r} in it" if view.filter else "")
         return [heading, *(shown or [self.line("class:quiet", " " + nothing)])]
 
-    def _heading(self, view: ViewState, table: Table, columns: Any, total: int, size: int) -> Line:
+    def _heading(self, view: ViewState, table: Table, columns: Any, total: int, size: int) -> ScreenLine:
         focused, state = table is view.table, view.state_of(table)
         titles = []
         for column, width in columns:
@@ -145,9 +145,9 @@ class LineWriter:
         text = ("▸ " if focused else "  ") + (" " * GAP).join(titles)
         return [("class:head" if focused else "class:other-head", fit(text, self._width, False, self._cells))]
 
-    def _row(self, table: Table, columns: Any, fact: Any, selected: bool) -> Line:
+    def _row(self, table: Table, columns: Any, fact: Any, selected: bool) -> ScreenLine:
         base = "class:selected " if selected else ""
-        pieces: Line = [(base, "› " if selected else "  ")]
+        pieces: ScreenLine = [(base, "› " if selected else "  ")]
         for number, (column, width) in enumerate(columns):
             text = fit(make_printable(column.text(fact)), width, column.right, self._cells)
             style = column.style(fact) or ("class:quiet" if text.strip() in ("·", "-") else "")

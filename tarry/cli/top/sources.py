@@ -18,7 +18,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.retry import NEVER
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.push.health import endpoint_health
 from tarry.runtime import control
 from tarry.store import ids
@@ -53,7 +53,7 @@ class StoreAccess(Struct, frozen=True):
     """Returns the current HTTP tasks; StoreError."""
 
 
-def store_access(setup: Setup) -> StoreAccess:
+def store_access(setup: CommandContext) -> StoreAccess:
     """Access to the store of the app; to the configured store if there is no app or it cannot be imported."""
     # With broken code on a host, its operator needs the dashboard most.
     config = setup.config

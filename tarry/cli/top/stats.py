@@ -9,7 +9,7 @@ from tarry.cli.printing import format_moment, partial_answer, print_json, print_
 from tarry.cli.top.text import sparkline
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND, format_duration
-from tarry.process.loading import Setup
+from tarry.process.loading import CommandContext
 from tarry.store.history.gauges import ALL_QUEUES
 from tarry.store.history.reading import (
     Figures,
@@ -47,7 +47,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run_stats(args: argparse.Namespace) -> int:
     """Status 0 once shown."""
-    store = Setup.of(args).client.store
+    store = CommandContext.of(args).client.store
     now = store.time()
     # What cannot be summed up now, since the store is full or read-only, is seen later.
     with contextlib.suppress(StoreError):

@@ -11,7 +11,7 @@ from tarry.client.clock import Clock
 from tarry.errors import JobNotFound, PartlyUnavailable
 from tarry.model.duration import DAY, SECOND
 from tarry.model.flow.node_ids import flow_of, is_node
-from tarry.model.flow.signal import MOST_VALUE, Awaiting, Signal
+from tarry.model.flow.signal import MOST_VALUE, Signal, SignalWait
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
 from tarry.model.moving import NEVER
@@ -45,7 +45,7 @@ class ApprovalRecord(Struct, frozen=True):
 class WaitingApproval(Struct, frozen=True):
     """A job that waits for a decision, and where it waits."""
 
-    address: Awaiting
+    address: SignalWait
     job: Job
 
     @property
@@ -72,7 +72,7 @@ def read_approvals(
     question: str | None = None,
     wanted: Callable[[WaitingApproval], bool] = _any,
     limit: int = PAGE * MOST_PAGES,
-    after: Awaiting | None = None,
+    after: SignalWait | None = None,
 ) -> FoundApprovals:
     """The first jobs that wait for a decision and are wanted, `limit` at most. question: only that one. after: only
     those after this one. At most PAGE * MOST_PAGES jobs are looked at. StoreError."""
@@ -92,7 +92,7 @@ def read_approvals(
 
 def approval_of(store: Store, job: bytes) -> WaitingApproval | None:
     """Which decision a job waits for; None: none, or it is not among the first 100,000. StoreError."""
-    after: Awaiting | None = None
+    after: SignalWait | None = None
     for _ in range(MOST_PAGES):
         page = reachable_part(partial(store.flows.awaiting, APPROVE, PAGE, after))
         if own := [one for one in page if one.job == job]:
@@ -112,7 +112,7 @@ def waiting_approvals(store: Store, question: str | None = None) -> list[Waiting
     return found.jobs
 
 
-def _with_jobs(store: Store, found: list[Awaiting]) -> list[WaitingApproval]:
+def _with_jobs(store: Store, found: list[SignalWait]) -> list[WaitingApproval]:
     jobs = reachable_part(partial(store.get, [one.job for one in found])) if found else []
     # Between the two reads a job may have been cancelled, or have gone on.
     return [
@@ -160,7 +160,7 @@ def _of_key(store: Store, key: str, question: str | None) -> FoundApprovals:
     if question is None:
         return read_approvals(store, wanted=lambda one: one.address.key == key)
     name = APPROVE + question
-    first = Awaiting(name, key, bytes(16), 0, 0)
+    first = SignalWait(name, key, bytes(16), 0, 0)
     page, away = partial_result(partial(store.flows.awaiting, name, PAGE, first))
     own = [one for one in page if (one.name, one.key) == (name, key)]
     return FoundApprovals(_with_jobs(store, own), len(own) < PAGE, away)

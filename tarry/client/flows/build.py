@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from tarry.client.flows.node import nodes_among
 from tarry.client.flows.options import FlowOptions, check_node
 from tarry.client.flows.root import RootBody, make_root
-from tarry.client.flows.wires import Parents, joined, wire
+from tarry.client.flows.wires import ParentEdges, joined, wire
 from tarry.client.job_factory import JobFactory
 from tarry.errors import ArgumentError
 from tarry.model.duration import microseconds
 from tarry.model.flow.flow import FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import MAX_NODES, node_id
-from tarry.model.flow.wiring import AFTER, COMPENSATE, UNDO_TASK, Gate, Ref, Take, Wiring, wrap
+from tarry.model.flow.wiring import AFTER, COMPENSATE, UNDO_TASK, Gate, NodeLinks, Ref, Take, wrap
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.lifecycle import Rules
 from tarry.store.flows.flows import FLOW_TASK, NewFlow
@@ -30,7 +30,7 @@ class PlannedNode(Struct, gc=False):
     """A node that is not stored yet. job: without its id and its wiring; None: it has not passed the middleware."""
 
     call: Call[Any]
-    parents: Parents
+    parents: ParentEdges
     on_failure: int
     label: str
     undo: tuple[str, str, bytes] | None = None
@@ -89,7 +89,7 @@ class FlowBuilder:
         lacks_first = not task.codec.fits(call.args, call.kwargs)
         args = (NodeResult(self, (own,)), *call.args) if lacks_first else call.args
         body, takes = _encode(task, args, call.kwargs)
-        return task.name, call.options.queue or task.queue, wrap(Wiring(takes=takes), body) if takes else body
+        return task.name, call.options.queue or task.queue, wrap(NodeLinks(takes=takes), body) if takes else body
 
     def make(
         self, node: PlannedNode, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, headers: bytes = b""
@@ -122,7 +122,7 @@ class FlowBuilder:
         root = make_root(id, self.name, self.options.key, self.options.queue or "default", body, now)
         row = self._row(id, now, rules, blocked=sum(bool(node.parents) for node in self.planned))
         if undo:
-            nodes.append(Job(node_id(id, undo), UNDO_TASK, wrap(Wiring(), b"[]"), root.queue, state=State.BLOCKED))
+            nodes.append(Job(node_id(id, undo), UNDO_TASK, wrap(NodeLinks(), b"[]"), root.queue, state=State.BLOCKED))
             row = replace(row, size=row.size + 1, undo=-undo)
         return NewFlow(root, row, nodes, rows) if nodes else NewFlow(*_ended(root, row, now), ())
 
@@ -153,7 +153,7 @@ def stored_node(flow: bytes, index: int, node: PlannedNode, tells: Sequence[Gate
     """The job of a node, which tells these gates of its end."""
     job = node.job
     assert job is not None
-    wiring = Wiring(tuple(tells), node.takes, node.on_failure, node.label, node.undo)
+    wiring = NodeLinks(tuple(tells), node.takes, node.on_failure, node.label, node.undo)
     return replace(job, id=node_id(flow, index), body=wrap(wiring, job.body))
 
 

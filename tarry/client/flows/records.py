@@ -18,7 +18,7 @@ from tarry.model.flow.rules import wiring_of
 from tarry.model.flow.wiring import Ref, added_nodes
 from tarry.model.job import HELD, Job, State
 from tarry.store import ids
-from tarry.store.flows.folding import Box, FailedNode
+from tarry.store.flows.folding import FailedNode, NodeGroup
 from tarry.store.flows.graph import LOOKED_AT, Graph, read_graph
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _fields(row: FlowRow) -> dict[str, Any]:
     }
 
 
-def _box(box: Box, shown: set[int]) -> BoxRecord:
+def _box(box: NodeGroup, shown: set[int]) -> BoxRecord:
     return BoxRecord(
         box.first, box.last, box.count, box.looked_at, box.label, box.task, box.queue, dict(box.states),
         [first for first in box.after if first in shown], box.on_failure, box.failures, _seconds(box.since),

@@ -45,12 +45,12 @@ def _unmade(
     """The nodes that have to pass the middleware, each with the call that does."""
     for index, node in enumerate(builder.planned, first):
         if node.job is None:
-            send = _Sender(client, builder, node, node_id(flow, index))
+            send = _FlowSender(client, builder, node, node_id(flow, index))
             end = send.asend if is_async else send.send
             yield node, NewJob(node.call.task, node.call.args, node.call.kwargs, node.call.options, end, is_async)
 
 
-class _Sender:
+class _FlowSender:
     """The end of the middleware chain for one node."""
 
     def __init__(self, client: "Client", builder: FlowBuilder, node: PlannedNode, id: bytes) -> None:

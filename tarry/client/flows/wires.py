@@ -7,18 +7,18 @@ from msgspec import Struct
 
 from tarry.model.flow.wiring import Gate, Ref
 
-Parents = tuple[tuple[int, int], ...]
+ParentEdges = tuple[tuple[int, int], ...]
 """Indices of nodes as ranges, first and count, in order and apart from each other."""
 
 
-class Wires(Struct, frozen=True):
+class Edges(Struct, frozen=True):
     """gates: by index. tells: the gates that each node tells, by its index."""
 
     gates: list[Gate]
     tells: dict[int, list[Gate]]
 
 
-def joined(refs: Iterable[Ref]) -> Parents:
+def joined(refs: Iterable[Ref]) -> ParentEdges:
     """The nodes of these results, as ranges."""
     ranges: list[tuple[int, int]] = []
     for first, count in sorted({(ref.first, len(ref.nodes)) for ref in refs}):
@@ -30,7 +30,7 @@ def joined(refs: Iterable[Ref]) -> Parents:
     return tuple(ranges)
 
 
-def wire(parents: Sequence[Parents]) -> Wires:
+def wire(parents: Sequence[ParentEdges]) -> Edges:
     """The wires between nodes. parents: what each waits for, from the node with the index 1."""
     gates = _gates(parents)
     tells: defaultdict[int, list[Gate]] = defaultdict(list)
@@ -38,10 +38,10 @@ def wire(parents: Sequence[Parents]) -> Wires:
         for first, count in parents[gate.first - 1]:
             for index in range(first, first + count):
                 tells[index].append(gate)
-    return Wires(gates, dict(tells))
+    return Edges(gates, dict(tells))
 
 
-def _gates(parents: Sequence[Parents]) -> list[Gate]:
+def _gates(parents: Sequence[ParentEdges]) -> list[Gate]:
     gates: list[Gate] = []
     for index, own in enumerate(parents, 1):
         if not own:

@@ -15,7 +15,7 @@ from tarry.client.audit.acting import current_actor
 from tarry.client.bulk import find_pages
 from tarry.client.handle import Handle
 from tarry.client.operations import registry
-from tarry.client.operations.operation import Act, JobFilter, Operation, OperationRecord, count_jobs, find_matching
+from tarry.client.operations.operation import BulkAct, JobFilter, Operation, OperationRecord, count_jobs, find_matching
 from tarry.client.operations.runner import OperationRunner, change_page
 from tarry.errors import ResultTimeout
 from tarry.model.checks.texts import MOST_MESSAGE, cut
@@ -156,7 +156,7 @@ class JobCollection:
     def _pages(self) -> Iterator[list[Job]]:
         return find_matching(self._finder.client, self._filter)
 
-    def _change(self, act: Act, reason: str = "") -> JobsChange:
+    def _change(self, act: BulkAct, reason: str = "") -> JobsChange:
         if self._filter.matches_all:
             raise ValueError(f"app.jobs().{act}(): of which jobs? Narrow with state, queue, task, key, since or older")
         client = self._finder.client

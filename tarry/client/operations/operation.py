@@ -17,12 +17,12 @@ from tarry.store.base import Query, Tally
 from tarry.store.job_search import has_text, id_of_moment, parse_moment
 from tarry.tasks.options import Name
 
-Act = Literal["retry", "cancel", "delete", "move"]
+BulkAct = Literal["retry", "cancel", "delete", "move"]
 OperationState = Literal["waiting", "running", "stopping", "done", "stopped", "failed"]
-Rule = Callable[[Job, int], Change]
+BulkRule = Callable[[Job, int], Change]
 
 # Bounded, so that microseconds of it fit every store.
-_Seconds = Annotated[float, Meta(ge=0, le=1e11)]
+_FilterSeconds = Annotated[float, Meta(ge=0, le=1e11)]
 _ENDED = frozenset(("done", "stopped", "failed"))
 EVENTS: Mapping[str, JobEvent] = {"retry": "retried", "cancel": "cancelled", "delete": "deleted", "move": "moved"}
 """What listeners are told of a job for which each act was done."""
@@ -37,7 +37,7 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     states: Annotated[tuple[State, ...], Meta(max_length=len(State))] = ()
     older: float | Short | None = None
     """In their state for longer than this: seconds, or text such as "1h"."""
-    since: _Seconds | None = None
+    since: _FilterSeconds | None = None
     """In their state since this time (seconds since the epoch) or later."""
     created_since: float | Short | None = None
     """Made then or later: how long ago, such as "2h" or seconds, or a time such as 2026-11-24T16:00Z."""
@@ -105,7 +105,7 @@ class Operation(Struct, frozen=True, omit_defaults=True):
     """As its cell keeps it. Times are microseconds since the epoch, by the store's clock; 0: none."""
 
     id: str
-    act: Act
+    act: BulkAct
     filter: JobFilter
     target: MoveTarget = MoveTarget()
     """Of `move` only."""
@@ -143,7 +143,7 @@ class OperationRecord(Struct, frozen=True):
     """What people and programs see of an operation. Times are seconds since the epoch; null: not yet."""
 
     id: str
-    act: Act
+    act: BulkAct
     filter: JobFilter
     target: MoveTarget | None
     dry_run: bool
@@ -176,7 +176,7 @@ class OperationRecord(Struct, frozen=True):
         )
 
 
-def rule_of(operation: Operation, client: Client) -> Rule:
+def rule_of(operation: Operation, client: Client) -> BulkRule:
     """What becomes of each job, as a rule of the lifecycle."""
     match operation.act:
         case "retry":

@@ -15,13 +15,13 @@ from tarry.compat.celery.modules import find_related, import_tasks
 from tarry.compat.celery.result import AsyncResult
 from tarry.compat.celery.running import hooks, worker
 from tarry.compat.celery.running.attempt import make_function
-from tarry.compat.celery.sending.calling import Sending, send, send_by_name
+from tarry.compat.celery.sending.calling import SendOptions, send, send_by_name
 from tarry.compat.celery.sending.message import add_envelope
 from tarry.compat.celery.settings import CelerySettings
 from tarry.compat.celery.signals import CelerySignal
 from tarry.compat.celery.task import MAP, STARMAP, CeleryTask
 from tarry.compat.celery.task_settings import apply_settings, limits_of, tell_limits
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.keeper.chores import Keeper
 from tarry.model.retry import Retry
 from tarry.store.base import Store
@@ -236,7 +236,7 @@ class Celery(App):
         """Enqueues by the task's name. One that this app does not have is taken as it is: a worker may know it."""
         if name not in self._celery_tasks and self._discover:
             self.import_modules()
-        sending = Sending.of(args, kwargs, task_id, options)
+        sending = SendOptions.of(args, kwargs, task_id, options)
         if name not in self._celery_tasks:
             return send_by_name(self, name, sending)
         if options.get("link"):

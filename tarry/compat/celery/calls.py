@@ -8,9 +8,9 @@ from tarry.client.flows.block import Flow
 from tarry.client.flows.node import Node
 from tarry.compat.celery.apps import current_app
 from tarry.compat.celery.differences import CeleryNotSupported, differs
-from tarry.compat.celery.flow_result import Step, result_of_flow
+from tarry.compat.celery.flow_result import ResultStep, result_of_flow
 from tarry.compat.celery.result import AsyncResult
-from tarry.compat.celery.sending.calling import Sending, as_list, envelope_of, options_of
+from tarry.compat.celery.sending.calling import SendOptions, as_list, envelope_of, options_of
 from tarry.compat.celery.sending.message import NOTHING, EnvelopedArguments, announced
 from tarry.compat.celery.sending.values import to_json
 from tarry.tasks.call import Call
@@ -351,7 +351,7 @@ def _of_dict(given: Mapping[str, Any], app: Any) -> Any:
     return Signature(given["task"], given.get("args"), given.get("kwargs"), options, immutable=immutable, app=app)
 
 
-def send_linked(app: Any, task: str, sending: Sending) -> AsyncResult:
+def send_linked(app: Any, task: str, sending: SendOptions) -> AsyncResult:
     """Stores a call with those that follow it."""
     return Signature(task, sending.args, sending.kwargs, sending.options).start(app)
 
@@ -373,7 +373,7 @@ def nodes_of(before: Before) -> list[Node[Any]]:
     return before if isinstance(before, list) else [before]
 
 
-def indices_of(before: Before) -> Step:
+def indices_of(before: Before) -> ResultStep:
     """The index of the job whose result it is, or those of several."""
     if isinstance(before, list):
         return [index for node in before if (index := node.index) is not None]

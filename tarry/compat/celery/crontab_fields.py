@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tarry.model.quantity import shorten
 
-Field = str | int | Iterable[int]
+CrontabField = str | int | Iterable[int]
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MOST = 1000

@@ -15,7 +15,7 @@ from tarry.store import ids
 
 _STATES = {State.RUNNING: STARTED, State.DONE: SUCCESS, State.DEAD: FAILURE, State.CANCELLED: REVOKED}
 
-Step = int | list[int]
+ResultStep = int | list[int]
 """A step of a flow: the index of its job, or those of jobs that stand side by side."""
 
 
@@ -99,7 +99,7 @@ class GroupFlowResult(GroupResult):
         self.flow.cancel("revoked")
 
 
-def result_of_flow(handle: FlowHandle[Any], app: Any, steps: Sequence[Step]) -> Any:
+def result_of_flow(handle: FlowHandle[Any], app: Any, steps: Sequence[ResultStep]) -> Any:
     """The result of a flow of these steps; that of each step is the `parent` of the next, which is its child."""
     before: Any = None
     for step in steps[:-1]:
@@ -116,7 +116,7 @@ def _follow(before: Any, result: Any) -> Any:
     return result
 
 
-def _result_of_step(handle: FlowHandle[Any], app: Any, step: Step) -> Any:
+def _result_of_step(handle: FlowHandle[Any], app: Any, step: ResultStep) -> Any:
     if isinstance(step, int):
         return AsyncResult(_id(handle, step), app)
     return GroupResult(handle.id, [AsyncResult(_id(handle, index), app) for index in step], app)

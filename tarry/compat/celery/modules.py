@@ -7,10 +7,10 @@ from typing import Any
 
 from tarry.compat.celery import signals
 
-Names = Callable[[], Iterable[str]]
+ModuleNames = Callable[[], Iterable[str]]
 
 
-def import_tasks(app: Any, discover: list[Names]) -> None:
+def import_tasks(app: Any, discover: list[ModuleNames]) -> None:
     """Imports them; each of `discover` once, and it is taken out."""
     for name in (*_names(app.conf.include), *_names(app.conf.imports)):
         importlib.import_module(name)

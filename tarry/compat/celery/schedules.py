@@ -12,7 +12,7 @@ from tarry.compat.celery.crontab_fields import (
     HOUR,
     MINUTE,
     MONTH_OF_YEAR,
-    Field,
+    CrontabField,
     ParseException,
 )
 from tarry.compat.celery.differences import CeleryNotSupported, differs
@@ -87,11 +87,11 @@ class crontab(BaseSchedule):  # noqa: N801 - Celery's name
 
     def __init__(
         self,
-        minute: Field = "*",
-        hour: Field = "*",
-        day_of_week: Field = "*",
-        day_of_month: Field = "*",
-        month_of_year: Field = "*",
+        minute: CrontabField = "*",
+        hour: CrontabField = "*",
+        day_of_week: CrontabField = "*",
+        day_of_month: CrontabField = "*",
+        month_of_year: CrontabField = "*",
         **options: Any,
     ) -> None:
         if unknown := [name for name in options if name not in ("nowfun", "app")]:

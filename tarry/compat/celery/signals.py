@@ -16,7 +16,7 @@ log = logging.getLogger("tarry.celery")
 Receiver = Callable[..., Any]
 
 
-class _Connection(Struct, frozen=True):
+class _SignalConnection(Struct, frozen=True):
     receiver: Receiver
     sender: Any
     uid: Any
@@ -27,7 +27,7 @@ class CelerySignal:
 
     def __init__(self, name: str = "", told: str = "") -> None:
         self.name, self._told = name, told
-        self._connections: list[_Connection] = []
+        self._connections: list[_SignalConnection] = []
 
     def connect(
         self, receiver: Receiver | None = None, *, sender: Any = None, dispatch_uid: Any = None, **ignored: Any
@@ -38,7 +38,7 @@ class CelerySignal:
             return lambda function: self.connect(function, sender=sender, dispatch_uid=dispatch_uid)
         if self._told:
             differs(f"signal {self.name}: {self._told}")
-        made = _Connection(receiver, sender, dispatch_uid or receiver)
+        made = _SignalConnection(receiver, sender, dispatch_uid or receiver)
         if not any(known.uid == made.uid and known.sender is sender for known in self._connections):
             self._connections.append(made)
         return receiver

@@ -24,7 +24,7 @@ class StoreCall:
         self.make_reply: Callable[..., bytes] = make_reply
 
 
-class Looking:
+class PeekCommands:
     """Of one connection. Each method gives the call to make, or the reply."""
 
     def __init__(self, door: BeanstalkDoor, tubes: TubeChoice) -> None:

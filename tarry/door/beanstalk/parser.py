@@ -168,15 +168,15 @@ def read_line(line: bytes) -> Command:
     return Command("refused", answer=replies.UNKNOWN_COMMAND)
 
 
-Reader = Callable[[bytes], Command | None]
+ParseLine = Callable[[bytes], Command | None]
 
 
-def _alone(verb: str) -> Reader:
+def _alone(verb: str) -> ParseLine:
     command = Command(verb)
     return lambda rest: None if rest else command
 
 
-def _numbered(verb: str) -> Reader:
+def _numbered(verb: str) -> ParseLine:
     def read(rest: bytes) -> Command | None:
         found = _ONE.fullmatch(rest)
         return Command(verb, int(found[1])) if found and int(found[1]) <= _U64 else None
@@ -184,7 +184,7 @@ def _numbered(verb: str) -> Reader:
     return read
 
 
-def _named(verb: str) -> Reader:
+def _named(verb: str) -> ParseLine:
     return lambda rest: Command(verb, tube=rest.decode()) if _TUBE.fullmatch(rest) else None
 
 
@@ -230,7 +230,7 @@ _BAD_FORMAT = Command("refused", answer=replies.BAD_FORMAT)
 _BAD_PUT = Command("refused", answer=replies.BAD_FORMAT, counted="put")
 _EXPECTED_CRLF = Command("refused", answer=replies.EXPECTED_CRLF, counted="put")
 _JOB_TOO_BIG = Command("refused", answer=replies.JOB_TOO_BIG, counted="put")
-_READERS: tuple[tuple[bytes, Reader], ...] = (
+_READERS: tuple[tuple[bytes, ParseLine], ...] = (
     # In beanstalkd's order: the first that fits the beginning of the line is the command.
     (b"delete ", _numbered("delete")),
     (b"peek ", _numbered("peek")),

@@ -4,13 +4,12 @@ A tube is a queue; a priority p is 1024 - p, so an urgent job (p < 1024) is in t
 A buried job is dead. What the protocol counts for a job travels in its note.
 """
 
-from collections.abc import Callable
-
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.door.beanstalk.parser import Command
+from tarry.door.claim_requests import Rule
 from tarry.errors import NotHeld
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -28,7 +27,6 @@ DEFAULT_TTR = 120.0
 """Seconds for a job of another program that has no timeout."""
 BANDS_OF_STATES = {State.READY: "ready", State.RUNNING: "reserved", State.SCHEDULED: "delayed", State.DEAD: "buried"}
 
-Rule = Callable[[Job, int], Change]
 _U32 = 2**32 - 1
 
 
@@ -45,19 +43,19 @@ class History(Struct, frozen=True, gc=False):
     """tarry's priority of the job before `reserve-job` moved it to the front."""
 
 
-class _Note(Struct, frozen=True):
+class _BeanstalkNote(Struct, frozen=True):
     beanstalk: History = History()
 
 
-_decoder = msgspec.json.Decoder(_Note)
+_decoder = msgspec.json.Decoder(_BeanstalkNote)
 
 
 def history_of(job: Job) -> History:
     """From the job's note; an empty one if its note is another's."""
     try:
-        return _decoder.decode(job.note).beanstalk if job.note else _Note().beanstalk
+        return _decoder.decode(job.note).beanstalk if job.note else _BeanstalkNote().beanstalk
     except UNREADABLE:
-        return _Note().beanstalk
+        return _BeanstalkNote().beanstalk
 
 
 def with_history(job: Job, kind: str, history: History) -> Job:

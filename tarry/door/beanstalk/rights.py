@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from tarry.door.beanstalk import replies
 from tarry.door.beanstalk.parser import Command
-from tarry.door.beanstalk.records import TASK, Rule
+from tarry.door.beanstalk.records import TASK
+from tarry.door.claim_requests import Rule
 from tarry.door.identity.access import DoorAccess, is_as_before
 from tarry.errors import NotAllowed, NotAuthenticated, TarryError
 from tarry.model.change import Change

@@ -6,10 +6,10 @@ from typing import Any
 from tarry.client.handle import Handle
 from tarry.door.beanstalk import records, replies
 from tarry.door.beanstalk.conversation import Conversation, or_error
-from tarry.door.beanstalk.looking import Looking
+from tarry.door.beanstalk.looking import PeekCommands
 from tarry.door.beanstalk.parser import Command
 from tarry.door.beanstalk.shared import BeanstalkDoor, add
-from tarry.door.beanstalk.taking import Taking
+from tarry.door.beanstalk.taking import ReserveCommands
 from tarry.door.beanstalk.tube_choice import TubeChoice
 from tarry.door.open_connections.activity import MOST_TEXT, Activity
 from tarry.errors import BodyTooLarge, Busy, Draining
@@ -34,7 +34,7 @@ class Session:
         self._door = door
         self._conversation = talk = Conversation(door, write, close)
         self._tubes = tubes = TubeChoice(door, address)
-        self._taking = taking = Taking(talk, tubes, self._reply)
+        self._taking = taking = ReserveCommands(talk, tubes, self._reply)
         self._puts: list[Job] = []
         self._roles: set[str] = set()
         self._is_ended = self._is_draining = self._has_client_ended = False
@@ -58,7 +58,7 @@ class Session:
             "touch": taking.touch,
             "kick-job": taking.kick_job,
         }
-        self._look = Looking(door, tubes).table()
+        self._look = PeekCommands(door, tubes).table()
         add(door.counts, "connections", 1)
         door.counts["total-connections"] += 1
 

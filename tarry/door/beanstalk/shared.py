@@ -15,8 +15,9 @@ from tarry.client.handle import Handle
 from tarry.door.beanstalk.numbers import JobNumbers
 from tarry.door.beanstalk.parser import MAX_JOB_SIZE
 from tarry.door.beanstalk.pauses import TubePauses
-from tarry.door.beanstalk.records import Rule, by_holder, ttr_of
+from tarry.door.beanstalk.records import by_holder, ttr_of
 from tarry.door.beanstalk.tubes import Tubes
+from tarry.door.claim_requests import Rule
 from tarry.door.external_marks import ExternalMarks
 from tarry.door.identity.access import DoorAccess
 from tarry.errors import Busy, Draining, StoreError

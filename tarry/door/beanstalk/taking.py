@@ -10,6 +10,7 @@ from tarry.door.beanstalk.reservations import Reservations
 from tarry.door.beanstalk.reserve_job import reserve_job
 from tarry.door.beanstalk.shared import TakeTicket, add
 from tarry.door.beanstalk.tube_choice import TubeChoice
+from tarry.door.claim_requests import Rule
 from tarry.errors import Busy, Draining, StoreError
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
@@ -18,7 +19,7 @@ from tarry.operate.access import Scope
 MakeReply = Callable[[Job], bytes]
 
 
-class Taking:
+class ReserveCommands:
     """Of one connection. reply: ends the command that was begun with these bytes."""
 
     def __init__(self, conversation: Conversation, tubes: TubeChoice, reply: Callable[[bytes], None]) -> None:
@@ -165,18 +166,18 @@ class Taking:
         self._door.tube(job.queue).deletes += 1
         return replies.DELETED
 
-    def _end_reserved(self, command: Command, rule: Callable[[Job], records.Rule], make_reply: MakeReply) -> None:
+    def _end_reserved(self, command: Command, rule: Callable[[Job], Rule], make_reply: MakeReply) -> None:
         job = self._reservations.pop(command.number)
         if job is None:
             self._conversation.write(replies.NOT_FOUND)
         else:
             self._end(job, rule(job), make_reply)
 
-    def _end(self, job: Job, rule: records.Rule, make_reply: MakeReply) -> None:
+    def _end(self, job: Job, rule: Rule, make_reply: MakeReply) -> None:
         self._conversation.begin()
         self._door.change(job, rule, lambda was: self._reply(or_error(was, make_reply)))
 
-    def _change(self, id: bytes, rule: records.Rule, make_reply: MakeReply) -> None:
+    def _change(self, id: bytes, rule: Rule, make_reply: MakeReply) -> None:
         self._conversation.begin()
         self._door.change_any(id, rule, lambda was: self._reply(or_error(was, make_reply)))
 

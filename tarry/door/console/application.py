@@ -91,7 +91,7 @@ _YEAR = 365 * 86400
 _CORRECTABLE = (403, 404, 409, 412, 422)
 """Statuses of what a person can mend in a form, or wants to keep of it."""
 
-Handler = Callable[[Request], Awaitable[Response]]
+PageHandler = Callable[[Request], Awaitable[Response]]
 
 
 class Console:
@@ -129,7 +129,7 @@ class Console:
         handlers.sort(key=lambda each: -each[1].count("/"))
         return found + [Route(route_of(path), self._caught(do), methods=[verb]) for verb, path, do in handlers]
 
-    def _caught(self, handler: Handler, is_counted: bool = True) -> Handler:
+    def _caught(self, handler: PageHandler, is_counted: bool = True) -> PageHandler:
         async def handle(request: Request) -> Response:
             began = time.perf_counter()
             try:
@@ -147,7 +147,7 @@ class Console:
 
         return handle
 
-    def _shower(self, page: ConsolePage) -> Handler:
+    def _shower(self, page: ConsolePage) -> PageHandler:
         async def show(request: Request) -> Response:
             caller = await self._door.caller(request)
             note_request(request.scope, f"GET {page.route}", caller.name)
@@ -170,7 +170,7 @@ class Console:
             if is_refresh(request):
                 self._budget.spend(time.monotonic() - began)
 
-    def _doer(self, act: ConsoleAct) -> Handler:
+    def _doer(self, act: ConsoleAct) -> PageHandler:
         async def do(request: Request) -> Response:
             caller = await self._door.caller(request)
             note_request(request.scope, f"POST {act.route}", caller.name)

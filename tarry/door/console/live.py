@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tarry.door.event_streams import TICK, StreamEvent
 from tarry.door.service import DoorService
 from tarry.errors import Busy, Draining, StoreError
-from tarry.metrics.store_look import StoreLook
+from tarry.metrics.store_overview import StoreOverview
 from tarry.tasks.lazy_asyncio import asyncio
 
 LASTS = 600.0
@@ -91,7 +91,7 @@ class LookChanges:
             return b"away"
 
 
-def _digest(look: StoreLook, allows: Callable[[str], bool]) -> bytes:
+def _digest(look: StoreOverview, allows: Callable[[str], bool]) -> bytes:
     """Of what pages show this reader; without what changes all the time."""
     hosts = look.hosts if allows("*") else ()
     pools = [(host.instance, host.state, [replace(pool, memory=0) for pool in host.pools]) for host in hosts]

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.client.operations.operation import Operation
+from tarry.door.history_snapshot import OLDEST
 from tarry.door.identity.access import is_as_before
 from tarry.door.open_connections.activity import note_wait
 from tarry.door.service import DoorService
-from tarry.door.store_look import OLDEST
-from tarry.metrics.store_look import KEPT_FOR, StoreLook
+from tarry.metrics.store_overview import KEPT_FOR, StoreOverview
 from tarry.operate.access import Caller, Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.method import Method, MethodSettings, method
@@ -66,7 +66,7 @@ class ApiCall(MethodCall):
         """Has the list of connections say what this request waits for: no secrets."""
         note_wait(self.request.scope, what)
 
-    def look(self, kept_for: float = KEPT_FOR) -> StoreLook:
+    def look(self, kept_for: float = KEPT_FOR) -> StoreOverview:
         """See `MethodCall`: one look serves all who ask within that time."""
         return self.service.look.read(kept_for, OLDEST if self.is_page else 0.0)
 

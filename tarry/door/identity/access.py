@@ -42,7 +42,7 @@ def is_as_before(access: DoorAccess, caller: Caller) -> bool:
     return not access.needs_token or access.named(caller.entry) is caller
 
 
-class Anybody:
+class OpenAccess:
     """The access where neither tokens nor passwords are configured: everybody may do everything."""
 
     needs_token = takes_tokens = takes_passwords = False

@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 from msgspec import Meta, Struct
 
+from tarry.config.kinds import TEXT
+from tarry.config.parser import Kind
 from tarry.errors import ConfigError, NotAllowed
-from tarry.kinds import TEXT
 from tarry.operate.access import Scope
-from tarry.settings import Kind
 from tarry.store.name_pattern import fits, fits_all
 
 log = logging.getLogger("tarry.server")

@@ -21,13 +21,13 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from tarry.door.identity.access import Anybody, DoorAccess
+from tarry.config.parser import Kind, read_file, section
+from tarry.door.identity.access import DoorAccess, OpenAccess
 from tarry.door.identity.entries import PASSWORD_ENTRY, EntryCaller, EntryFile, EntrySettings
 from tarry.door.identity.sign_in_tries import SignInTries
 from tarry.door.identity.tokens import TokenAccess
 from tarry.errors import ConfigError, NotAuthenticated
 from tarry.operate.access import Caller
-from tarry.settings import Kind, read_file, section
 
 LEAST, MOST = 8, 1024
 """Characters of a new password at least; bytes of any password at most."""
@@ -174,4 +174,4 @@ class PasswordAccess:
 def open_access(tokens: Path | str | None, passwords: Path | str | None) -> DoorAccess:
     """Who may come in, by the files of tokens and passwords. Without either: everybody. ConfigError."""
     by_token = None if tokens is None else TokenAccess(tokens)
-    return PasswordAccess(passwords, by_token) if passwords is not None else by_token or Anybody()
+    return PasswordAccess(passwords, by_token) if passwords is not None else by_token or OpenAccess()

@@ -17,17 +17,17 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.effect import NodeEffect
 from tarry.model.flow.flow import FlowChange, FlowRow, Phase
 from tarry.model.flow.node_ids import flow_of, index_of, is_root
-from tarry.model.flow.wiring import COMPENSATE, GO_ON, Gate, Ref, Wiring, added_nodes, opened_by, unwrap, wrap
+from tarry.model.flow.wiring import COMPENSATE, GO_ON, Gate, NodeLinks, Ref, added_nodes, opened_by, unwrap, wrap
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.outcome import outcome_note
 
 FLOW_CANCELLED = "FlowCancelled"
 """The type in the note of a node that was cancelled with its flow: it has told nobody, whatever it is to do."""
 
-_STOPS = Wiring()
+_STOPS = NodeLinks()
 
 
-class _Note(Struct):
+class _FlowNote(Struct):
     """What is kept of how a node failed."""
 
     type: str = ""
@@ -35,7 +35,7 @@ class _Note(Struct):
     node: int = 0
 
 
-_notes = msgspec.json.Decoder(_Note)
+_notes = msgspec.json.Decoder(_FlowNote)
 
 
 def refusal(job: Job) -> str:
@@ -67,7 +67,7 @@ def _telling(gates: tuple[Gate, ...]) -> NodeEffect:
     return NodeEffect(active=-1, tells=gates)
 
 
-def _effect_of_adding(wiring: Wiring, added: Ref, opened: int) -> NodeEffect:
+def _effect_of_adding(wiring: NodeLinks, added: Ref, opened: int) -> NodeEffect:
     """The effect of a good end with new nodes, which tell what it would have told."""
     raises = tuple((gate, added.count - 1) for gate in wiring.tells)
     return NodeEffect(active=-1, blocked=added.count, raises=raises, opens=(Gate(added.first, opened, 1),))
@@ -138,19 +138,19 @@ def ending(flow: FlowRow) -> tuple[State, bytes]:
     """How a flow ends, now that none of its nodes is active: the state of its root, and its note."""
     if flow.ends is State.DONE and flow.blocked > 0:
         message = f"{flow.blocked} of its jobs wait for others that are gone"
-        return State.DEAD, msgspec.json.encode(_Note("Stuck", message))
+        return State.DEAD, msgspec.json.encode(_FlowNote("Stuck", message))
     return flow.ends, b"" if flow.ends is State.DONE else flow.note
 
 
 def cancel_flow(flow: bytes, reason: str = "") -> FlowChange:
     """The flow is no longer wanted: no node starts any more. Those that are active are then to be cancelled, too."""
-    note = msgspec.json.encode(_Note(FLOW_CANCELLED, reason))
+    note = msgspec.json.encode(_FlowNote(FLOW_CANCELLED, reason))
     return FlowChange(flow, Phase.RUNNING, Phase.CANCELLING, State.CANCELLED, note)
 
 
 def time_out(flow: FlowRow) -> FlowChange:
     """Its deadline has come: as if it were cancelled, but it is dead then."""
-    note = flow.note or msgspec.json.encode(_Note("Deadline", "it did not end in time"))
+    note = flow.note or msgspec.json.encode(_FlowNote("Deadline", "it did not end in time"))
     return FlowChange(flow.id, flow.phase, Phase.CANCELLING, State.DEAD, note)
 
 
@@ -189,7 +189,7 @@ def keep(flow: FlowRow, state: State) -> int:
 
 def lost(count: int) -> bytes:
     """The note of a flow of which so many nodes are gone."""
-    return msgspec.json.encode(_Note("Lost", f"{count} of its jobs are gone: they were deleted by hand"))
+    return msgspec.json.encode(_FlowNote("Lost", f"{count} of its jobs are gone: they were deleted by hand"))
 
 
 def alone(body: bytes) -> bytes:
@@ -201,7 +201,7 @@ def alone(body: bytes) -> bytes:
     return wrap(replace(wiring or _STOPS, alone=True), arguments)
 
 
-def wiring_of(job: Job) -> Wiring:
+def wiring_of(job: Job) -> NodeLinks:
     """How a node is tied to others. If its body cannot be read, as by an older version: to none, and it stops the flow
     unless it ends well."""
     try:
@@ -210,8 +210,8 @@ def wiring_of(job: Job) -> Wiring:
         return _STOPS
 
 
-def _read(note: bytes) -> _Note:
+def _read(note: bytes) -> _FlowNote:
     try:
         return _notes.decode(note)
     except UNREADABLE:
-        return _Note()
+        return _FlowNote()

@@ -34,7 +34,7 @@ class Awaited(Struct, frozen=True, gc=False):
     """The number of the last signal of the address that the job took; 0: none."""
 
 
-class Awaiting(Struct, frozen=True, gc=False):
+class SignalWait(Struct, frozen=True, gc=False):
     """A job that waits for a signal, while it is scheduled in this epoch. They are listed by `place`."""
 
     name: str

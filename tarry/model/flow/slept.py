@@ -28,7 +28,7 @@ class Slept(Struct, frozen=True, array_like=True):
         return self.before + max(0, min(woken, self.until) - self.since) if self.since else self.before
 
 
-class _Progress(Struct, array_like=True):
+class _SleepProgress(Struct, array_like=True):
     """`Job.progress`; `tasks/progress.py` writes it."""
 
     fraction: Raw = _NO_VALUE
@@ -40,7 +40,7 @@ class _Progress(Struct, array_like=True):
     slept: Slept = Slept()
 
 
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Progress)
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_SleepProgress)
 
 
 def kept_slept(progress: bytes) -> Slept:

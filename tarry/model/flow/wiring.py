@@ -57,7 +57,7 @@ class Take(Struct, frozen=True, array_like=True, gc=False):
     ref: Ref
 
 
-class Wiring(Struct, frozen=True, array_like=True):
+class NodeLinks(Struct, frozen=True, array_like=True):
     """How a node is tied to the others of its flow."""
 
     tells: tuple[Gate, ...] = ()
@@ -75,21 +75,21 @@ class Wiring(Struct, frozen=True, array_like=True):
 UNDO_TASK = "tarry.flow.undo"
 """The task of the node that undoes the others. It is released once nothing of the failed flow is active any more."""
 
-_PLAIN = Wiring()
+_PLAIN = NodeLinks()
 # No encoder begins with a space, so no task can return this by itself.
 _ADDED = b' {"tarry-nodes":'
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Wiring)
+_decoder = msgspec.msgpack.Decoder(NodeLinks)
 _numbers = msgspec.json.Decoder(tuple[NodeIndex, NodeIndex, NodeIndex])
 
 
-def wrap(wiring: Wiring, arguments: bytes) -> bytes:
+def wrap(wiring: NodeLinks, arguments: bytes) -> bytes:
     """The body of a node."""
     packed = _trimmed(wiring)
     return b"".join((MARK, _varint(len(packed)), packed, arguments))
 
 
-def unwrap(body: bytes) -> tuple[Wiring | None, bytes]:
+def unwrap(body: bytes) -> tuple[NodeLinks | None, bytes]:
     """The wiring and the arguments of a body. Without an envelope: None and the body. ValueError: it cannot be read."""
     if body[:1] != MARK:
         return None, body
@@ -135,7 +135,7 @@ def opened_by(result: bytes) -> int:
 
 # The members of a group have the same one, and each is asked for at its start and at its end.
 @lru_cache(maxsize=1000)
-def _decoded(packed: bytes) -> Wiring:
+def _decoded(packed: bytes) -> NodeLinks:
     return _decoder.decode(packed)
 
 
@@ -161,9 +161,9 @@ def _varint(number: int) -> bytes:
     return bytes((*parts, number))
 
 
-def _trimmed(wiring: Wiring) -> bytes:
+def _trimmed(wiring: NodeLinks) -> bytes:
     """As MessagePack, without the default values at the end: most nodes only tell."""
-    values = [getattr(wiring, name) for name in Wiring.__struct_fields__]
-    while values and values[-1] == getattr(_PLAIN, Wiring.__struct_fields__[len(values) - 1]):
+    values = [getattr(wiring, name) for name in NodeLinks.__struct_fields__]
+    while values and values[-1] == getattr(_PLAIN, NodeLinks.__struct_fields__[len(values) - 1]):
         values.pop()
     return _encoder.encode(values)

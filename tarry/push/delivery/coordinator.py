@@ -18,7 +18,7 @@ import msgspec
 
 from tarry.client.clock import Clock
 from tarry.client.task import Task
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.errors import ConfigError, StoreError
 from tarry.keeper.limits import BY_HAND
 from tarry.model.duration import SECOND
@@ -32,7 +32,7 @@ from tarry.push.delivery.flow import INITIAL, FlowState, Observed
 from tarry.push.delivery.order import KeyOrder
 from tarry.push.delivery.slots import Slots
 from tarry.push.delivery.snapshot import StoreSnapshot
-from tarry.push.delivery.verdict import Again, Delivered, Disabled, Verdict, judge
+from tarry.push.delivery.verdict import Again, Delivered, DeliveryVerdict, Disabled, judge
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.guard import AddressGuard
@@ -165,7 +165,7 @@ class DeliveryCoordinator:
             sender = self._open_sender(loop)
         return sender.send(request, limits)
 
-    def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> Verdict:
+    def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> DeliveryVerdict:
         """See `DeliveryPort`."""
         verdict = judge(endpoint, came, time.time())
         self._observe(endpoint.name, came, verdict)
@@ -195,7 +195,7 @@ class DeliveryCoordinator:
             del self._senders[loop]
             await sender.close()
 
-    def _observe(self, name: str, came: HttpResponse | Failure, verdict: Verdict) -> None:
+    def _observe(self, name: str, came: HttpResponse | Failure, verdict: DeliveryVerdict) -> None:
         seen = self._observed.setdefault(name, Observed())
         done = isinstance(verdict, Delivered)
         failed = not done and came.kind not in _OWN_FAILURES if isinstance(came, Failure) else came.status >= 500

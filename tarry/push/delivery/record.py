@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tarry.model.checks.texts import cut
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job
-from tarry.push.delivery.verdict import MAYBE, Again, Delivered, Disabled, Final, Verdict
+from tarry.push.delivery.verdict import MAYBE, Again, Delivered, DeliveryVerdict, Disabled, Final
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.response import Headers, HttpResponse
 from tarry.tasks import progress
@@ -40,7 +40,7 @@ MOST_TEXT = 32 * 1024
 
 AttemptOutcome = Literal["delivered", "again", "final", "disabled"]
 """What the rule of a task says of an attempt."""
-_WORDS: dict[type[Verdict], AttemptOutcome] = {
+_WORDS: dict[type[DeliveryVerdict], AttemptOutcome] = {
     Delivered: "delivered",
     Again: "again",
     Final: "final",
@@ -49,7 +49,7 @@ _WORDS: dict[type[Verdict], AttemptOutcome] = {
 
 
 # A program that takes the job may end it with a record of its own: each can be shown. Below 0: a clock was set back.
-_Seconds = Annotated[float, Meta(ge=-(2**37), le=2**37)]
+_RecordSeconds = Annotated[float, Meta(ge=-(2**37), le=2**37)]
 
 
 class AttemptRecord(Struct, omit_defaults=True):
@@ -66,8 +66,8 @@ class AttemptRecord(Struct, omit_defaults=True):
     status: int = 0
     """0: no answer came."""
     address: str = ""
-    connect: _Seconds = 0.0
-    elapsed: _Seconds = 0.0
+    connect: _RecordSeconds = 0.0
+    elapsed: _RecordSeconds = 0.0
     """Seconds, in all."""
     version: str = ""
     url: str = ""
@@ -87,7 +87,7 @@ class AttemptRecord(Struct, omit_defaults=True):
 
 
 def make_record(
-    attempt: int, began: float, first: int, came: HttpResponse | Failure, verdict: Verdict
+    attempt: int, began: float, first: int, came: HttpResponse | Failure, verdict: DeliveryVerdict
 ) -> AttemptRecord:
     """The record of an attempt. began: seconds since the epoch."""
     record = AttemptRecord(

@@ -34,7 +34,7 @@ from tarry.push.delivery.record import (
     records_of,
 )
 from tarry.push.delivery.slots import Slots
-from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdict
+from tarry.push.delivery.verdict import Again, Delivered, DeliveryVerdict, Disabled, Final
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.endpoint.template import TemplateError
 from tarry.push.http.failure import Failure
@@ -81,7 +81,7 @@ class DeliveryPort(Protocol):
     async def send(self, request: "HttpRequest", limits: "SendLimits") -> HttpResponse | Failure:
         """Sends one request. Raises only if it is cancelled."""
 
-    def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> Verdict:
+    def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> DeliveryVerdict:
         """The verdict on an attempt. Also updates what is known of the endpoint."""
 
     @property
@@ -296,7 +296,7 @@ class Deliverer(TaskRunner):
 
         return SendLimits(self._endpoint.timeout, self._endpoint.connect_timeout, self._endpoint.redirects)
 
-    def _next_step(self, verdict: Verdict, job: Job, first: int, now: int) -> Exception:
+    def _next_step(self, verdict: DeliveryVerdict, job: Job, first: int, now: int) -> Exception:
         """The exception to raise for a verdict other than Delivered."""
         if isinstance(verdict, Final):
             return Fail(verdict.reason)

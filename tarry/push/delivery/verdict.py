@@ -13,7 +13,7 @@ from tarry.model.duration import HOUR, SECOND
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.response import HttpResponse
-from tarry.push.rule.cel import RetryRule
+from tarry.push.rule.cel import RetryCondition
 
 MAX_RETRY_AFTER = HOUR
 """Microseconds. A longer Retry-After counts as this."""
@@ -59,14 +59,14 @@ class Disabled(Struct, frozen=True):
     reason: str
 
 
-Verdict = Delivered | Again | Final | Disabled
+DeliveryVerdict = Delivered | Again | Final | Disabled
 
 
 class SuccessRules(Protocol):
     """The settings of an endpoint that decide which answers are success. `Endpoint` has them."""
 
     @property
-    def retry_when(self) -> RetryRule | None: ...
+    def retry_when(self) -> RetryCondition | None: ...
 
     @property
     def success(self) -> SuccessCodes: ...
@@ -78,7 +78,7 @@ class SuccessRules(Protocol):
     def redirects(self) -> int: ...
 
 
-def judge(terms: SuccessRules, came: HttpResponse | Failure, now: float, cap: int = MAX_RETRY_AFTER) -> Verdict:
+def judge(terms: SuccessRules, came: HttpResponse | Failure, now: float, cap: int = MAX_RETRY_AFTER) -> DeliveryVerdict:
     """The verdict on an attempt. now: seconds since the epoch, for a Retry-After that is a date. cap: microseconds.
 
     Without a rule, the status decides: delivered if it is in `success`; retried for 408, 425, 429, 5xx and network
@@ -106,7 +106,7 @@ def judge(terms: SuccessRules, came: HttpResponse | Failure, now: float, cap: in
     return _judge_status(terms, came, after, busy)
 
 
-def _judge_status(terms: SuccessRules, came: HttpResponse, after: int | None, busy: bool) -> Verdict:
+def _judge_status(terms: SuccessRules, came: HttpResponse, after: int | None, busy: bool) -> DeliveryVerdict:
     if came.status in _RETRYABLE or came.status >= 500:
         return Again(f"answered {_format_status(came.status)}", after, busy=busy)
     # With one url for each job, 410 is about one job. After a redirect it is about another address.
@@ -115,7 +115,7 @@ def _judge_status(terms: SuccessRules, came: HttpResponse, after: int | None, bu
     return Final(_refusal(came, terms.redirects))
 
 
-def _judge_failure(failure: Failure) -> Verdict:
+def _judge_failure(failure: Failure) -> DeliveryVerdict:
     reason = f"{failure.reason}; {MAYBE}" if failure.sent else failure.reason
     if failure.kind in _FINAL:
         return Final(reason, failure.sent)

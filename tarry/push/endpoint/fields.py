@@ -16,7 +16,7 @@ from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.secret import PLACE, Secret
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.endpoint.template import Template, UrlTemplate
-from tarry.push.rule.cel import RetryRule
+from tarry.push.rule.cel import RetryCondition
 
 METHODS = ("POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_TEXT = 200
@@ -118,11 +118,11 @@ def _whole(least: int, most: int) -> FieldReader:
     return read
 
 
-def _rule(written: Any, checked: bool) -> RetryRule:
+def _rule(written: Any, checked: bool) -> RetryCondition:
     # To compile a rule takes the extra `push`, which a producer may not have.
     if not checked and isinstance(written, str):
-        return RetryRule(written)
-    return RetryRule.parse(written)
+        return RetryCondition(written)
+    return RetryCondition.parse(written)
 
 
 def _success(written: Any, checked: bool) -> SuccessCodes:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.config.parser import join_keys
 from tarry.errors import ConfigError
 from tarry.model.job import DEFAULT_QUEUE
 from tarry.push.endpoint.fields import FIELDS, MOST_TEXT, READERS
@@ -27,9 +28,8 @@ from tarry.push.endpoint.schedule import RetrySchedule
 from tarry.push.endpoint.secret import Secret
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.endpoint.template import Template, UrlTemplate
-from tarry.push.rule.cel import RetryRule
+from tarry.push.rule.cel import RetryCondition
 from tarry.push.rule.errors import SettingSyntaxError
-from tarry.settings import join_keys
 
 TIMEOUT, CONNECT_TIMEOUT = 30.0, 5.0
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
@@ -68,7 +68,7 @@ class Endpoint(Struct, frozen=True, eq=False):
     connect_timeout: float = CONNECT_TIMEOUT
     queue: str = DEFAULT_QUEUE
     priority: int = 0
-    retry_when: RetryRule | None = None
+    retry_when: RetryCondition | None = None
     success: SuccessCodes = SuccessCodes()
     schedule: RetrySchedule = RetrySchedule.parse()
     """With `max_attempts` and `until`."""

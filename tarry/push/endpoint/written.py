@@ -11,9 +11,9 @@ import re
 import tomllib
 from typing import Any
 
+from tarry.config.parser import as_toml
 from tarry.errors import UsageError
 from tarry.push.endpoint.hidden import HIDDEN
-from tarry.settings import as_toml
 
 TEXTS = frozenset({"url", "method", "secret", "queue", "retry_when", "rate", "order", "owner", "description"})
 """Settings whose value is text, whatever it looks like."""

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from tarry.errors import ConfigError, TarryError
 from tarry.push.http.local_addresses import own_addresses
 
-Address = IPv4Address | IPv6Address
+IPAddress = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _REFUSED_4 = {
@@ -118,14 +118,14 @@ class AddressGuard:
         address = ip_address(text)
         return [str(one) for one in (address, *_embedded_ipv4(address)) if not self._allows(one)]
 
-    def _kind(self, address: Address) -> str:
+    def _kind(self, address: IPAddress) -> str:
         """Why it is refused; empty if it is not."""
         if address in METADATA:
             # A network that is allowed around it was hardly meant to include the passwords.
             return "" if ip_network(address) in self._allow else "where a cloud gives out passwords"
         return "" if self._allows(address) else _special_kind(address)
 
-    def _allows(self, address: Address) -> bool:
+    def _allows(self, address: IPAddress) -> bool:
         return any(address in network for network in self._allow if network.version == address.version)
 
 
@@ -149,7 +149,7 @@ _KINDS: list[tuple[Network, str]] = [
 ]
 
 
-def _special_kind(address: Address) -> str:
+def _special_kind(address: IPAddress) -> str:
     for network, kind in _KINDS:
         if network.version == address.version and address in network:
             return kind
@@ -166,7 +166,7 @@ _TEREDO = ip_network("2001::/32")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
-def _embedded_ipv4(address: Address) -> Iterator[IPv4Address]:
+def _embedded_ipv4(address: IPAddress) -> Iterator[IPv4Address]:
     """The IPv4 addresses to which packets for this address may be forwarded."""
     if address.version == 4:
         return

@@ -15,7 +15,7 @@ from tarry.model.lifecycle import initial_state
 from tarry.push.delivery.record import AttemptRecord
 from tarry.store import ids
 
-Moment = str | int
+LogMoment = str | int
 """RFC 3339, in UTC and to the microsecond; microseconds since the epoch if that cannot express it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,13 +32,13 @@ class RequestLine(Struct, omit_defaults=True, gc=False):
     task: str
     event: JobEvent
     queue: str = ""
-    due: Moment = 0
+    due: LogMoment = 0
     body: Raw | UnsetType = UNSET
     """As it was enqueued, byte for byte."""
     body_base64: str = ""
     """In place of `body` if that is no JSON on one line."""
     priority: int = 0
-    expires: Moment = 0
+    expires: LogMoment = 0
     key: str | None = None
     unique: int = UNFINISHED
     lane: str | None = None
@@ -147,7 +147,7 @@ def make_job(line: RequestLine, at: int) -> Job:
     )
 
 
-def parse_moment(moment: Moment) -> int:
+def parse_moment(moment: LogMoment) -> int:
     """Microseconds since the epoch; ValueError if it is no time."""
     if isinstance(moment, int):
         return moment
@@ -156,7 +156,7 @@ def parse_moment(moment: Moment) -> int:
     return (past.days * 86400 + past.seconds) * SECOND + past.microseconds
 
 
-def _moment(moment: int) -> Moment:
+def _moment(moment: int) -> LogMoment:
     try:
         return format_time(moment) if moment else 0
     except (ValueError, OverflowError, OSError):

@@ -31,7 +31,7 @@ _NOTE = (
 _Fact = tuple[bytes, int, str, bytes]
 
 
-class _Line(Struct):
+class _OutcomeLine(Struct):
     """The fields that are read here, of either log."""
 
     time: str
@@ -103,7 +103,7 @@ def _outcome(facts: dict[int, tuple[str, bytes]]) -> LoggedOutcome:
     return LoggedOutcome(ended > begun, facts.get(_CHANGED, nothing)[1])
 
 
-_decoder = msgspec.json.Decoder(_Line)
+_decoder = msgspec.json.Decoder(_OutcomeLine)
 
 
 def _read_attempt(line: bytes) -> _Fact | None:

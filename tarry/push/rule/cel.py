@@ -37,13 +37,13 @@ class RuleResult(Struct, frozen=True):
     """Why to retry, in one line."""
 
 
-class RetryRule(Struct, frozen=True):
+class RetryCondition(Struct, frozen=True):
     """A retry rule. Two with the same text are equal."""
 
     text: str
 
     @classmethod
-    def parse(cls, text: str) -> "RetryRule":
+    def parse(cls, text: str) -> "RetryCondition":
         """The rule of this text; SettingSyntaxError, with position and advice, if it is invalid or costs too much."""
         if not isinstance(text, str) or not text.strip():
             raise SettingSyntaxError(f"a rule is text, {_EXAMPLE}")

@@ -56,7 +56,7 @@ def is_php_rule(rule: str) -> bool:
 
 def translate(rule: str) -> Translation:
     """Translates the rule to CEL; SettingSyntaxError if that is not possible."""
-    reader = _Parser(php_tokens.tokenize(rule), len(rule) + 1)
+    reader = _PhpParser(php_tokens.tokenize(rule), len(rule) + 1)
     whole = reader.condition(reader.parse_or(0))
     if reader.next is not None:
         php_tokens.refuse(reader.next)
@@ -74,7 +74,7 @@ def _at(value: Any, path: str) -> Any:
     return None if value is ABSENT else value
 
 
-class _Parser:
+class _PhpParser:
     """Parses tokens with PHP's precedence: ! before < <= > >= before == != === !== before && before ||."""
 
     def __init__(self, tokens: Sequence[Token], end: int) -> None:

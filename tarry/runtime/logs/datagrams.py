@@ -8,14 +8,14 @@ from typing import Any
 
 from tarry.runtime.logs.fallback import StderrFallback
 
-Address = str | tuple[Any, ...]
+SocketAddress = str | tuple[Any, ...]
 
 
 class DatagramHandler(logging.Handler):
     """Sends each record as `pack` encodes it. A line that cannot be sent at once goes to stderr. It tries the
     socket again with growing pauses, and a line says when it is back."""
 
-    def __init__(self, family: int, address: Address, shown: str) -> None:
+    def __init__(self, family: int, address: SocketAddress, shown: str) -> None:
         super().__init__()
         self._family, self._address = family, address
         self._fallback = StderrFallback(shown)

@@ -14,18 +14,18 @@ from tarry.terminal import harmless, harmless_json
 
 MOST_TRACEBACK = 65_536
 """Characters of a traceback in a line of the log."""
-Facts = Mapping[str, Any]
+LogFacts = Mapping[str, Any]
 """What is known of the job: job, task, queue, attempt, worker."""
 
 
 class _FactSources:
     """One for each process; set once, before threads begin."""
 
-    now: Callable[[], Facts | None] = staticmethod(lambda: None)
-    always: Facts = MappingProxyType({})
+    now: Callable[[], LogFacts | None] = staticmethod(lambda: None)
+    always: LogFacts = MappingProxyType({})
 
 
-def set_job_facts(now: Callable[[], Facts | None], **always: Any) -> None:
+def set_job_facts(now: Callable[[], LogFacts | None], **always: Any) -> None:
     """From now on each log line of this process carries the facts that `now` returns for the job of the current thread
     or coroutine (None: no job), and `always`. A line with `extra={"tarry": {...}}` has its own facts."""
     _FactSources.now, _FactSources.always = staticmethod(now), always

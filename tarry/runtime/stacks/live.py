@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from tarry.runtime.child_process import ChildProcess
-from tarry.runtime.pipe import Message
+from tarry.runtime.pipe import PipeMessage
 from tarry.runtime.processes import Processes
 from tarry.runtime.stacks.dump import WRITE_TIMEOUT
 
@@ -21,7 +21,7 @@ _MOST = 16
 """So many requests are under way at once."""
 
 
-class _Request(Struct):
+class _PendingStack(Struct):
     """pid: of the worker. signal_at: when the worker itself is not awaited any more; 0: it has the signal. read_at:
     when its threads have surely been written then. Both by the monotonic clock."""
 
@@ -36,9 +36,9 @@ class LiveStacks:
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
-        self._requests: list[_Request] = []
+        self._requests: list[_PendingStack] = []
 
-    def handle(self, sender: ChildProcess, message: Message, now: float) -> None:
+    def handle(self, sender: ChildProcess, message: PipeMessage, now: float) -> None:
         """Handles a message of a child that is about stacks, or is for a worker; ignores others."""
         if sender.is_keeper and isinstance(message.get("to"), int):
             self._pass_on(message, now)
@@ -65,7 +65,7 @@ class LiveStacks:
         for request in self._requests:
             yield request.signal_at or request.read_at
 
-    def _pass_on(self, message: Message, now: float) -> None:
+    def _pass_on(self, message: PipeMessage, now: float) -> None:
         child = self._find(message["to"])
         if child is None:
             return
@@ -74,9 +74,9 @@ class LiveStacks:
             child.send({name: value for name, value in message.items() if name != "to"})
         if "stack" in message and len(self._requests) < _MOST:
             signal_at = now + ANSWER_TIMEOUT
-            self._requests.append(_Request(str(message["stack"]), child.pid, signal_at, signal_at + WRITE_TIMEOUT))
+            self._requests.append(_PendingStack(str(message["stack"]), child.pid, signal_at, signal_at + WRITE_TIMEOUT))
 
-    def _answer(self, request: _Request, threads: str, coroutines: dict[str, str]) -> None:
+    def _answer(self, request: _PendingStack, threads: str, coroutines: dict[str, str]) -> None:
         self._requests.remove(request)
         child = self._find(request.pid)
         jobs = {} if child is None else child.stacks_of_jobs(threads)

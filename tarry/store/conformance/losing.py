@@ -38,11 +38,11 @@ from tarry.store.shared.uncertain import NOT_DONE
 _MOST_REPLIES = 30
 _REQUESTS = [*range(1, 10), *range(10, 70, 5)]
 
-Call = Callable[[Store], object]
+LosingCall = Callable[[Store], object]
 """Calls a verb with arguments that were not used before."""
 
 
-class Line(Protocol):
+class LossyLine(Protocol):
     """A second way to the store, on which replies can be lost."""
 
     store: Store
@@ -58,35 +58,35 @@ class Line(Protocol):
         """Lets everything work again; returns whether a reply was lost or a request refused."""
 
 
-def _insert(store: Store, number: int) -> Call:
+def _insert(store: Store, number: int) -> LosingCall:
     jobs = made(store, 2)
     return lambda line: line.insert(jobs)
 
 
-def _insert_keyed(store: Store, number: int) -> Call:
+def _insert_keyed(store: Store, number: int) -> LosingCall:
     (job,) = put(store, key=f"one {number}")
     (twin,) = made(store, key=f"one {number}")
     others = made(store, key=f"two {number}")
     return lambda line: line.insert([job, twin, *others])
 
 
-def _insert_bounded(store: Store, number: int) -> Call:
+def _insert_bounded(store: Store, number: int) -> LosingCall:
     jobs = made(store, 2)
     return lambda line: line.insert_bounded(jobs, {jobs[0].queue: Bound(10_000)}, NOW)
 
 
-def _insert_flow(store: Store, number: int) -> Call:
+def _insert_flow(store: Store, number: int) -> LosingCall:
     new = flow_of(store, [[], [1]])
     return lambda line: line.flows.insert(new, NOW)
 
 
-def _signal(store: Store, number: int) -> Call:
+def _signal(store: Store, number: int) -> LosingCall:
     signal, (job,) = Signal("paid", str(number), uuid7(), b"1", until=NOW + DAY), running(store)
     settle(store, job, Suspended(NEVER, Awaited("paid", str(number))))
     return lambda line: line.flows.signal(signal, NOW)
 
 
-def _exchange_in_lanes(store: Store, number: int) -> Call:
+def _exchange_in_lanes(store: Store, number: int) -> LosingCall:
     """Ends attempts and claims jobs that wait in lanes."""
     store.limit("each:laned", Limit(most=1))
     jobs = running(store, 2)
@@ -95,38 +95,38 @@ def _exchange_in_lanes(store: Store, number: int) -> Call:
     return lambda line: line.exchange(changes, EVERYTHING, 10, "bob", LEASE, NOW)
 
 
-def _apply(store: Store, number: int) -> Call:
+def _apply(store: Store, number: int) -> LosingCall:
     jobs = running(store, 3)
     changes = [lifecycle.after(job, Returned(b"1"), DEFAULT, NOW) for job in jobs]
     return lambda line: line.apply(changes, NOW)
 
 
-def _claim(store: Store, number: int) -> Call:
+def _claim(store: Store, number: int) -> LosingCall:
     put(store, 3)
     return lambda line: line.claim(EVERYTHING, 10, "bob", LEASE, NOW)
 
 
-def _mark(store: Store, number: int) -> Call:
+def _mark(store: Store, number: int) -> LosingCall:
     (job,) = running(store)
     return lambda line: line.save_progress("ann", [(job.id, job.epoch, b"half")])
 
 
-def _prune(store: Store, number: int) -> Call:
+def _prune(store: Store, number: int) -> LosingCall:
     jobs = running(store, 2)
     store.apply([replace(lifecycle.after(job, Returned(), DEFAULT, NOW), keep_until=NOW + 1) for job in jobs], NOW)
     return lambda line: line.prune(NOW + 2, PLENTY)
 
 
-def _limit(store: Store, number: int) -> Call:
+def _limit(store: Store, number: int) -> LosingCall:
     put(store, 2, task=f"task {number}")
     return lambda line: line.limit(f"each:task {number}", Limit(most=1))
 
 
-def _pause(store: Store, number: int) -> Call:
+def _pause(store: Store, number: int) -> LosingCall:
     return lambda line: line.pause(f"queue {number}", True)
 
 
-def _write(store: Store, number: int) -> Call:
+def _write(store: Store, number: int) -> LosingCall:
     return lambda line: line.kv_cas(f"cell {number}", b"new", None)
 
 
@@ -155,7 +155,7 @@ def state(store: Store) -> object:
 
 
 class Losing(Promises):
-    def line(self, store: Store) -> Iterator[Line]:
+    def line(self, store: Store) -> Iterator[LossyLine]:
         """Yields a second connection to the same store; nothing if the store has no replies that could be lost."""
         return iter(())
 
@@ -207,7 +207,7 @@ class Losing(Promises):
             assert len(set(ids(store.find(Query(limit=100))))) == number
 
 
-def _error(call: Call, store: Store) -> StoreError | None:
+def _error(call: LosingCall, store: Store) -> StoreError | None:
     try:
         call(store)
     except StoreError as error:

@@ -19,8 +19,8 @@ from tarry.store.conformance.cases import FAILED, LEASE, NOW, RETRY, Promises, p
 QUEUE, TASK, EACH = "queue:default", "task:mail", "each:mail"
 NAMES = [QUEUE, TASK, EACH]
 FORGETFUL = replace(DEFAULT, keep_done=0)
-Rule = Callable[[Job], Change]
-ENDS: dict[str, tuple[bool, Rule]] = {
+DecideChange = Callable[[Job], Change]
+ENDS: dict[str, tuple[bool, DecideChange]] = {
     "returned": (False, lambda job: lifecycle.after(job, Returned(), DEFAULT, NOW)),
     "failed": (False, lambda job: lifecycle.after(job, FAILED, RETRY, NOW)),
     "snoozed": (False, lambda job: lifecycle.after(job, Snoozed(1), DEFAULT, NOW)),

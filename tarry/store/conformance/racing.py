@@ -25,14 +25,14 @@ from tarry.store.conformance.cases import (
     side_by_side,
 )
 
-Decision = Callable[[Job], Change]
+DecideRace = Callable[[Job], Change]
 
 
-def postponing(due: int, expires: int = 0) -> Decision:
+def postponing(due: int, expires: int = 0) -> DecideRace:
     return lambda job: lifecycle.postpone(job, replace(job, due=due, expires=expires), NOW)
 
 
-def decide(store: Store, first: Job, decision: Decision) -> Job:
+def decide(store: Store, first: Job, decision: DecideRace) -> Job:
     """Makes a change as a client does: from what it saw, and if that is not so any more, from a new look."""
     job = first
     for _ in range(9):

@@ -24,7 +24,7 @@ from tarry.errors import OtherDatabase, StoreError
 from tarry.model.duration import MINUTE
 from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import flow_id, index_of
-from tarry.model.flow.signal import Awaiting, Signal
+from tarry.model.flow.signal import Signal, SignalWait
 from tarry.model.job import Job, State
 from tarry.model.outcome import outcome_note
 from tarry.store.name_pattern import fits
@@ -267,7 +267,7 @@ class StoreFlows(ABC):
         counts by itself."""
 
     @abstractmethod
-    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
+    def awaiting(self, prefix: str, limit: int, after: SignalWait | None = None) -> list[SignalWait]:
         """The jobs that wait for a signal whose name begins with the prefix, by name, key and job. after: only those
         that come after this one, which may have gone. For people."""
 
@@ -311,5 +311,5 @@ class NoFlows(StoreFlows):
     def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
         return []
 
-    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
+    def awaiting(self, prefix: str, limit: int, after: SignalWait | None = None) -> list[SignalWait]:
         return []

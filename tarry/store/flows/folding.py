@@ -11,7 +11,7 @@ from tarry.model.attempts import attempts_of, short_error
 from tarry.model.flow.flow import FlowRow
 from tarry.model.flow.node_ids import index_of
 from tarry.model.flow.rules import wiring_of
-from tarry.model.flow.wiring import UNDO_TASK, Gate, Wiring, added_nodes, opened_by
+from tarry.model.flow.wiring import UNDO_TASK, Gate, NodeLinks, added_nodes, opened_by
 from tarry.model.job import RELATIVE, Job, State
 
 MOST_BOXES = 200
@@ -33,7 +33,7 @@ class FailedNode(Struct, frozen=True):
     """Microseconds since the epoch."""
 
 
-class Box(Struct, frozen=True):
+class NodeGroup(Struct, frozen=True):
     """Alike nodes. Times are microseconds since the epoch; 0: not known."""
 
     first: int
@@ -73,7 +73,7 @@ class _BoxCounts:
     __slots__ = ("count", "ended", "failed", "failures", "first", "job", "last", "looked_at", "since", "started",
                  "states", "unlinked", "wiring")  # fmt: skip
 
-    def __init__(self, job: Job, wiring: Wiring, unlinked: bool) -> None:
+    def __init__(self, job: Job, wiring: NodeLinks, unlinked: bool) -> None:
         self.first, self.job, self.wiring, self.unlinked = index_of(job.id), job, wiring, unlinked
         self.last = self.first
         self.count = self.looked_at = self.failures = self.since = self.started = self.ended = 0
@@ -101,12 +101,12 @@ class _BoxCounts:
             index = index_of(job.id)
             self.failed[index] = FailedNode(index, job.id, job.state, short_error(job.note), job.state_since)
 
-    def seen(self, after: set[int]) -> Box:
+    def seen(self, after: set[int]) -> NodeGroup:
         """The box as it is seen."""
         job, wiring = self.job, self.wiring
         label = "undo" if job.task == UNDO_TASK else wiring.label or job.task
         on_failure = ON_FAILURE[wiring.on_failure] if 0 <= wiring.on_failure < len(ON_FAILURE) else ON_FAILURE[0]
-        return Box(
+        return NodeGroup(
             self.first, self.last, self.count, self.looked_at, label, job.task, job.queue, dict(self.states),
             tuple(sorted(after - {self.first})), on_failure,
             tuple(failed for _, failed in sorted(self.failed.items())), self.failures, self.since, self.started,
@@ -114,7 +114,7 @@ class _BoxCounts:
         )  # fmt: skip
 
 
-class _GateSeen:
+class _SeenGate:
     """A gate that was told. sources: `first` of the boxes whose nodes tell it."""
 
     __slots__ = ("end", "first", "sources")
@@ -124,17 +124,17 @@ class _GateSeen:
         self.sources: set[int] = set()
 
 
-class Folding:
+class NodeGrouping:
     """Takes the nodes of a flow by index. A node tells its gates before the nodes of the gates come; only nodes that
     were added at run time tell gates before them."""
 
     def __init__(self, row: FlowRow) -> None:
         self._row = row
         self._boxes: dict[Hashable, _BoxCounts] = {}
-        self._gates: dict[int, _GateSeen] = {}
+        self._gates: dict[int, _SeenGate] = {}
         # First indices of gates whose nodes come later; each node is in one gate at most.
         self._ahead: list[int] = []
-        self._gate: _GateSeen | None = None
+        self._gate: _SeenGate | None = None
         # Where runs of alike nodes begin, and their boxes.
         self._starts: list[int] = []
         self._runs: list[_BoxCounts | None] = []
@@ -185,7 +185,7 @@ class Folding:
         end = min(size, self._gate.end) if self._gate is not None else size
         return min(end, self._ahead[0]) if self._ahead else end
 
-    def boxes(self) -> tuple[Box, ...]:
+    def boxes(self) -> tuple[NodeGroup, ...]:
         """All boxes, by their first index."""
         after: dict[int, set[int]] = {box.first: set() for box in self._boxes.values()}
         for gate in self._gates.values():
@@ -194,7 +194,7 @@ class Folding:
         found = sorted(self._boxes.values(), key=lambda box: box.first)
         return tuple(box.seen(after[box.first]) for box in found)
 
-    def _boxes_in(self, gate: _GateSeen) -> Iterator[_BoxCounts]:
+    def _boxes_in(self, gate: _SeenGate) -> Iterator[_BoxCounts]:
         run = max(0, bisect_right(self._starts, gate.first) - 1)
         while run < len(self._runs) and self._starts[run] < gate.end:
             box = self._runs[run]
@@ -211,7 +211,7 @@ class Folding:
             if index < gate.end:
                 self._gate = gate
 
-    def _key_of(self, job: Job, wiring: Wiring) -> Hashable:
+    def _key_of(self, job: Job, wiring: NodeLinks) -> Hashable:
         sources = frozenset(self._gate.sources) if self._gate is not None else None
         undo = wiring.undo and wiring.undo[0]
         return (
@@ -222,7 +222,7 @@ class Folding:
         # Those that wait for none are blocked too until a large flow is stored whole, but their times are not relative.
         return self._gate is None and job.state is State.BLOCKED and job.due < RELATIVE
 
-    def _begin_run(self, index: int, key: Hashable, job: Job, wiring: Wiring) -> None:
+    def _begin_run(self, index: int, key: Hashable, job: Job, wiring: NodeLinks) -> None:
         box = self._boxes.get(key)
         if box is None and len(self._boxes) < MOST_BOXES:
             box = self._boxes[key] = _BoxCounts(job, wiring, self._is_unlinked(job))
@@ -230,7 +230,7 @@ class Folding:
         self._starts.append(index)
         self._runs.append(box)
 
-    def _tell(self, box: _BoxCounts, job: Job, wiring: Wiring) -> None:
+    def _tell(self, box: _BoxCounts, job: Job, wiring: NodeLinks) -> None:
         added = added_nodes(job.note) if job.state is State.DONE else None
         if added is not None:
             self._told(Gate(added.first, opened_by(job.note), 1)).sources.add(box.first)
@@ -240,10 +240,10 @@ class Folding:
                 # The nodes that it has added tell it instead.
                 told.sources.add(box.first)
 
-    def _told(self, gate: Gate) -> _GateSeen:
+    def _told(self, gate: Gate) -> _SeenGate:
         seen = self._gates.get(gate.first)
         if seen is None:
-            seen = self._gates[gate.first] = _GateSeen(gate)
+            seen = self._gates[gate.first] = _SeenGate(gate)
             heapq.heappush(self._ahead, gate.first)
         return seen
 

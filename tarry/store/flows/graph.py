@@ -7,7 +7,7 @@ from tarry.model.flow.node_ids import index_of
 from tarry.model.job import State
 from tarry.store.flows import folding
 from tarry.store.flows.flows import StoreFlows
-from tarry.store.flows.folding import Box, Folding
+from tarry.store.flows.folding import NodeGroup, NodeGrouping
 
 LOOKED_AT = 20_000
 """How many nodes are read for a page; a person at a terminal waits for more (`ALL_LOOKED_AT`)."""
@@ -22,7 +22,7 @@ _FAILED = (State.DEAD, State.CANCELLED)
 class Graph(Struct, frozen=True):
     """The boxes of a flow, by the index of their first node. Each box comes after those that it names."""
 
-    boxes: tuple[Box, ...]
+    boxes: tuple[NodeGroup, ...]
     looked_at: int
     """How many nodes were read."""
     left_out: int = 0
@@ -40,18 +40,18 @@ def read_graph(flows: StoreFlows, row: FlowRow, most: int = LOOKED_AT) -> Graph:
     Where that is not all, it looks at parts of long runs of alike nodes and at where they end, and takes those between
     for alike; the counts by state of such a box are of the nodes that it looked at.
     """
-    reader = _Reader(flows, row, most)
+    reader = _GraphReader(flows, row, most)
     reader.read()
     reader.read_failed()
     return Graph(reader.folding.boxes(), reader.looked_at, reader.left_out())
 
 
-class _Reader:
+class _GraphReader:
     """Reads the nodes of a flow by pages."""
 
     def __init__(self, flows: StoreFlows, row: FlowRow, most: int) -> None:
         self._flows, self._row, self._most = flows, row, most
-        self.folding = Folding(row)
+        self.folding = NodeGrouping(row)
         self.looked_at = 0
         # Index of the last node that was read; all that follow may be gone, or were never stored.
         self._at, self._is_done = 0, False

@@ -11,7 +11,7 @@ from tarry.model.change import Change
 from tarry.model.flow import rules
 from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, index_of, is_node, node_id
-from tarry.model.flow.signal import MOST_KEPT, Awaiting, Signal
+from tarry.model.flow.signal import MOST_KEPT, Signal, SignalWait
 from tarry.model.job import HELD, Job, State
 from tarry.model.wake import WakeReason
 from tarry.store.flows import flows
@@ -98,7 +98,7 @@ class MemoryFlows(StoreFlows):
         self._signals: defaultdict[tuple[str, str], list[Signal]] = defaultdict(list)
         self._last: defaultdict[tuple[str, str], int] = defaultdict(int)
         """The number of the last signal of each address."""
-        self._awaiting: dict[bytes, Awaiting] = {}
+        self._awaiting: dict[bytes, SignalWait] = {}
         self._turns = Turns()
 
     def _insert(self, new: NewFlow, now: int) -> bytes:
@@ -235,7 +235,7 @@ class MemoryFlows(StoreFlows):
     def _wake_more(self, name: str, key: str, now: int) -> tuple[int, bool]:
         return 0, False
 
-    def _wake_job(self, one: Awaiting, now: int) -> bool:
+    def _wake_job(self, one: SignalWait, now: int) -> bool:
         """Makes a job ready that awaits a signal which has come; False if it does not sleep for it any more."""
         self._awaiting.pop(one.job, None)
         if not self._sleeps(one):
@@ -244,14 +244,14 @@ class MemoryFlows(StoreFlows):
         self._index.put(job.id, job)
         return True
 
-    def _sleeps(self, one: Awaiting) -> bool:
+    def _sleeps(self, one: SignalWait) -> bool:
         job = self._index.jobs.get(one.job)
         return job is not None and job.state is State.SCHEDULED and job.epoch == one.epoch
 
     def _await(self, change: Change) -> None:
         awaits = change.awaits
         assert awaits is not None
-        one = Awaiting(awaits.name, awaits.key, change.id, change.epoch, awaits.after)
+        one = SignalWait(awaits.name, awaits.key, change.id, change.epoch, awaits.after)
         if not self._sleeps(one):
             return
         kept = self._signals.get((awaits.name, awaits.key))
@@ -267,7 +267,7 @@ class MemoryFlows(StoreFlows):
             kept = self._signals.get((name, key), [])
             return kept[bisect_left(kept, after + 1, key=lambda signal: signal.n) :]
 
-    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
+    def awaiting(self, prefix: str, limit: int, after: SignalWait | None = None) -> list[SignalWait]:
         with self._lock:
             found = [one for one in self._awaiting.values() if one.name.startswith(prefix) and self._sleeps(one)]
         left = [one for one in found if after is None or one.place > after.place]

@@ -13,18 +13,19 @@ from tarry.model.wake import WakeReason
 from tarry.store.flows.flows import NewFlow
 from tarry.store.flows.mysql_ahead import SQL, FlowsAhead, lock_flows, read_blocked
 from tarry.store.flows.sql import FlowStore, SqlFlows
-from tarry.store.flows.sql_tables import Row, SqlFlowTables, flow_row
+from tarry.store.flows.sql_tables import SqlFlowTables, flow_row
 from tarry.store.mysql import insert as inserting
 from tarry.store.mysql import open_lanes, sql
-from tarry.store.mysql.insert import Run
+from tarry.store.mysql.insert import RunSql
 from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
 from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, SettingsCache, StoreSettings, limits_of
 from tarry.store.mysql.sql import bind, chunks, id_list, id_table, note_literal, raw
 from tarry.store.mysql.wakeup import news
+from tarry.store.shared.columns import Row
 from tarry.store.shared.lanes import assign_lanes
 from tarry.store.shared.state_codes import CODE
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 BLOCKED = CODE[State.BLOCKED]
 _DUE = f"GREATEST({{now}}, IF(due < {RELATIVE}, {{now}} + due, due))"
 # As `rules.release`. The server sets columns from left to right, and each expression sees those that are set: so the
@@ -164,7 +165,7 @@ class LinkFlowTables(MysqlFlowTables):
 class CallerOfMysql(MysqlFlowTables):
     """Through a caller's own connection."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunSql) -> None:
         self._run = run
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
@@ -185,10 +186,10 @@ class CallerOfMysql(MysqlFlowTables):
 class MysqlFlowStore(FlowStore, Protocol):
     """What it needs of the store."""
 
-    def tell(self, work: Callable[[MysqlConnection], Answer], reasons: Collection[WakeReason]) -> Answer:
+    def tell(self, work: Callable[[MysqlConnection], T], reasons: Collection[WakeReason]) -> T:
         """Does the work in its own transaction, and wakes sleepers for these reasons."""
 
-    def caller(self, connection: Any) -> Run:
+    def caller(self, connection: Any) -> RunSql:
         """A function that runs statements on the caller's connection."""
 
 
@@ -199,8 +200,8 @@ class MysqlFlows(SqlFlows):
         super().__init__(store, SQL)
         self._store, self._known = store, known
 
-    def _write(self, work: Callable[[SqlFlowTables], Answer]) -> Answer:
-        def whole(link: MysqlConnection) -> Answer:
+    def _write(self, work: Callable[[SqlFlowTables], T]) -> T:
+        def whole(link: MysqlConnection) -> T:
             tables = LinkFlowTables(link, self._known.get(link, FRESH))
             done = work(tables)
             tables.flush()

@@ -8,9 +8,10 @@ from tarry.model.flow.node_ids import node_id
 from tarry.model.job import State
 from tarry.store.flows import flows as verbs
 from tarry.store.flows.settle import GateSum, add_up, effects_by_flow
-from tarry.store.flows.sql_tables import FlowSql, Row, flow_row, gate_row
+from tarry.store.flows.sql_tables import FlowSql, flow_row, gate_row
 from tarry.store.mysql.link.connection import StatementResult
 from tarry.store.mysql.sql import bind, chunks, id_list, id_table
+from tarry.store.shared.columns import Row
 from tarry.store.shared.state_codes import CODE
 
 SQL = FlowSql(tables="tarry_", upsert=" ON DUPLICATE KEY UPDATE {1}", new="VALUES({})", column="`{}`")

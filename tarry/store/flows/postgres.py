@@ -18,7 +18,7 @@ from tarry.store.flows.postgres_effects import pack_effects
 from tarry.store.flows.settle import Settled
 from tarry.store.flows.sql import FlowStore, SqlFlows
 from tarry.store.flows.sql_signals import LAST_KEPT
-from tarry.store.flows.sql_tables import FLOW_COLUMNS, GATE_COLUMNS, FlowSql, Row, SqlFlowTables, flow_values
+from tarry.store.flows.sql_tables import FLOW_COLUMNS, GATE_COLUMNS, FlowSql, SqlFlowTables, flow_values
 from tarry.store.history.journal import record_of_new
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
@@ -29,9 +29,10 @@ from tarry.store.postgres.pool import PostgresPool
 from tarry.store.postgres.scan_start import set_aside_if_slow
 from tarry.store.postgres.transactional import CallerConnection, caller_connection, insert_jobs
 from tarry.store.postgres.url import PostgresUrl
+from tarry.store.shared.columns import Row
 from tarry.store.shared.state_codes import CODE
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 BLOCKED = CODE[State.BLOCKED]
 SQL = FlowSql(tables="{s}.", id=sql.STATEMENTS.id, bytes_of="uuid_send({})")
 _ID = sql.STATEMENTS.id
@@ -233,16 +234,16 @@ class PostgresFlows(SqlFlows):
         super().__init__(store, SQL)
         self._store, self._pool = store, store._pool
 
-    def _write(self, work: Callable[[SqlFlowTables], Answer]) -> Answer:
+    def _write(self, work: Callable[[SqlFlowTables], T]) -> T:
         return self._write_through(lambda connection, tables: work(tables), lazy=False)
 
     def _write_through(
-        self, work: Callable[[PostgresConnection, PostgresFlowTables], Answer], lazy: bool, ids: Sequence[bytes] = ()
-    ) -> Answer:
+        self, work: Callable[[PostgresConnection, PostgresFlowTables], T], lazy: bool, ids: Sequence[bytes] = ()
+    ) -> T:
         """Does the work in one transaction. ids: jobs that are changed by it, but those that flows release."""
         began = time.monotonic()
 
-        def whole(connection: PostgresConnection) -> tuple[Answer, list[bytes]]:
+        def whole(connection: PostgresConnection) -> tuple[T, list[bytes]]:
             with connection.transaction_with(*self._store._claim_settings(lazy)):
                 tables = PostgresFlowTables(connection, self._pool.url.schema)
                 done = work(connection, tables)

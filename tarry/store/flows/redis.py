@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tarry.model.flow.flow import FlowChange, FlowRow, Phase
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, node_id
-from tarry.model.flow.signal import Awaiting, Signal
+from tarry.model.flow.signal import Signal, SignalWait
 from tarry.model.job import Job, State
 from tarry.store.base import Query
 from tarry.store.flows import flows as verbs
@@ -146,8 +146,8 @@ class RedisFlows(StoreFlows):
             for number, id, value in zip(numbers, ids, kept, strict=True)
         ]
 
-    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
-        found: list[Awaiting] = []
+    def awaiting(self, prefix: str, limit: int, after: SignalWait | None = None) -> list[SignalWait]:
+        found: list[SignalWait] = []
         begin, end = b"[" + prefix.encode(), b"(" + prefix.encode() + b"\xff"
         if after is not None:
             # A job waits at one place at a time: what follows its id does not matter.
@@ -166,9 +166,9 @@ def _by_time(phase: Phase) -> str:
     return f"flowat:{int(phase)}"
 
 
-def _parse_awaited(member: bytes) -> Awaiting:
+def _parse_awaited(member: bytes) -> SignalWait:
     """A member of `awaited` (`lua/signals.lua`)."""
     epoch, after, length = _AWAITED.unpack_from(member, len(member) - _AWAITED.size)
     place = len(member) - _AWAITED.size - 16
     name, key = member[:length].decode(), member[length + 1 : place - 1].decode()
-    return Awaiting(name, key, member[place : place + 16], epoch, after)
+    return SignalWait(name, key, member[place : place + 16], epoch, after)

@@ -6,14 +6,14 @@ from typing import Any, TypeVar
 from tarry.errors import ConfigError
 from tarry.model.flow.flow import FlowChange, FlowRow
 from tarry.model.flow.node_ids import flow_of
-from tarry.model.flow.signal import Awaiting, Signal
+from tarry.model.flow.signal import Signal, SignalWait
 from tarry.model.job import Job, State
 from tarry.store.flows.flows import FLOW_TASK, RELEASED_AT_ONCE, FlowQuery, NewFlow, StoreFlows
 from tarry.store.shards.answers import ShardAnswers, ask_shards
 from tarry.store.shards.location import LocatedJobs, RendezvousHash
 from tarry.store.shards.shard import Shard
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class FlowPlaces:
@@ -133,12 +133,12 @@ class ShardedFlows(StoreFlows):
         (number,) = self._located.group([job])
         return self._shards[number].ask(lambda store: store.flows.signals(job, name, key, after))
 
-    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
+    def awaiting(self, prefix: str, limit: int, after: SignalWait | None = None) -> list[SignalWait]:
         answers = self._ask_all(lambda flows: flows.awaiting(prefix, limit, after))
         found = sorted((one for some in answers.values() for one in some), key=lambda one: one.place)
         return answers.result(found[: max(0, limit)])
 
-    def _at_home(self, id: bytes, call: Callable[[StoreFlows], Answer]) -> Answer:
+    def _at_home(self, id: bytes, call: Callable[[StoreFlows], T]) -> T:
         """Asks the shard where the flow belongs."""
         return self._shards[self._hashing.place_of_job(id)].ask(lambda store: call(store.flows))
 
@@ -153,11 +153,11 @@ class ShardedFlows(StoreFlows):
         )
         return next(has_flow, home)
 
-    def _wherever(self, flow: bytes, call: Callable[[StoreFlows], Answer]) -> Answer:
+    def _wherever(self, flow: bytes, call: Callable[[StoreFlows], T]) -> T:
         """Asks the shard where the flow belongs, and if it answers with nothing, the others until one does not."""
         home = self._hashing.place_of_job(flow)
         answer = self._at_home(flow, call)
-        answers: ShardAnswers[Answer] = ShardAnswers()
+        answers: ShardAnswers[T] = ShardAnswers()
         answers[home] = answer
         for number in range(len(self._shards)):
             if number != home and not answer:
@@ -165,5 +165,5 @@ class ShardedFlows(StoreFlows):
                 answer = answers.get(number, answer)
         return answer if answer else answers.result(answer)
 
-    def _ask_all(self, call: Callable[[StoreFlows], Answer]) -> ShardAnswers[Answer]:
+    def _ask_all(self, call: Callable[[StoreFlows], T]) -> ShardAnswers[T]:
         return ask_shards(self._shards, range(len(self._shards)), lambda number, store: call(store.flows))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tarry.model.duration import MINUTE
 from tarry.model.flow.flow import FlowChange, FlowRow, Phase
 from tarry.model.flow.node_ids import node_id
-from tarry.model.flow.signal import Awaiting, Signal
+from tarry.model.flow.signal import Signal, SignalWait
 from tarry.model.job import HELD, Job, State
 from tarry.model.wake import WakeReason
 from tarry.store.flows import flows as verbs
@@ -25,13 +25,14 @@ from tarry.store.flows.sql_signals import (
     signal_row,
     text,
 )
-from tarry.store.flows.sql_tables import LAST_INDEX, FlowSql, Row, SqlFlowTables, flow_row, gate_row
+from tarry.store.flows.sql_tables import LAST_INDEX, FlowSql, SqlFlowTables, flow_row, gate_row
 from tarry.store.flows.turns import Turns
+from tarry.store.shared.columns import Row
 from tarry.store.shared.prefix import prefix_end
 from tarry.store.shared.sql_store import SqlStatements, fitting
 from tarry.store.shared.state_codes import CODE
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 _SUMMED_EVERY = MINUTE
 _POSTPONED = STORING_TIME
 """When a flow that has a node that still runs is looked at again."""
@@ -62,7 +63,7 @@ class SqlFlows(StoreFlows):
         """The job that was checked last of those that wait for a signal."""
 
     @abstractmethod
-    def _write(self, work: Callable[[SqlFlowTables], Answer]) -> Answer:
+    def _write(self, work: Callable[[SqlFlowTables], T]) -> T:
         """Does the work in one transaction, which has the write lock where there is one for all."""
 
     @abstractmethod
@@ -199,7 +200,7 @@ class SqlFlows(StoreFlows):
         statement = f"SELECT n, id, value, until FROM {self._sql.tables}signal WHERE {where} ORDER BY n"
         return [signal_row(name, key, row) for row in self._rows(statement, (name, key, max(0, after)))]
 
-    def awaiting(self, prefix: str, limit: int, after: Awaiting | None = None) -> list[Awaiting]:
+    def awaiting(self, prefix: str, limit: int, after: SignalWait | None = None) -> list[SignalWait]:
         later, values = "", list[Any]()
         if after is not None:
             values = [after.name, after.name, after.key, after.name, after.key, after.job]

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from tarry.model.change import Change
 from tarry.model.duration import DAY
-from tarry.model.flow.signal import MOST_KEPT, Awaited, Awaiting, Signal
+from tarry.model.flow.signal import MOST_KEPT, Awaited, Signal, SignalWait
 from tarry.store.flows import flows
-from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, upserting
+from tarry.store.flows.sql_tables import FlowSql, SqlFlowTables, upserting
+from tarry.store.shared.columns import Row
 
 _ADDRESS = ("name", "key", "n")
 LAST_KEPT = 366 * DAY
@@ -151,7 +152,7 @@ def signal_row(name: str, key: str, row: Row) -> Signal:
     return Signal(name, key, bytes(id), bytes(value), until, n)
 
 
-def awaiting_row(row: Row) -> Awaiting:
+def awaiting_row(row: Row) -> SignalWait:
     """Who waits: name, key, job, epoch, seen."""
     name, key, job, epoch, seen = row
-    return Awaiting(text(name), text(key), bytes(job), epoch, seen)
+    return SignalWait(text(name), text(key), bytes(job), epoch, seen)

@@ -18,9 +18,9 @@ from tarry.model.flow.node_ids import MAX_NODES, flow_of, node_id
 from tarry.model.job import Job, State
 from tarry.store.flows.flows import STORING_TIME, NewFlow, abandoned, deleted_meanwhile
 from tarry.store.flows.settle import Settled, end_flow, settle
+from tarry.store.shared.columns import Row
 from tarry.store.shared.state_codes import CODE, state_of
 
-Row = tuple[Any, ...]
 LAST_INDEX = 2**32 - 1
 """No node of a flow has a greater index."""
 FLOW_COLUMNS = (

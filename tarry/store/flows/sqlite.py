@@ -16,7 +16,8 @@ from tarry.store.flows.flows import NewFlow
 from tarry.store.flows.settle import Settled
 from tarry.store.flows.sql import FlowStore, SqlFlows
 from tarry.store.flows.sql_signals import SqlSignals
-from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, touching_flows
+from tarry.store.flows.sql_tables import FlowSql, SqlFlowTables, touching_flows
+from tarry.store.shared.columns import Row
 from tarry.store.shared.lanes import assign_lanes
 from tarry.store.shared.state_codes import CODE
 from tarry.store.sqlite.connection import Statements
@@ -26,7 +27,7 @@ from tarry.store.sqlite.insert import insert_any
 from tarry.store.sqlite.lanes import read_limits
 from tarry.store.sqlite.open_lanes import OpenLanes
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 # The transaction has the write lock of the file, so no row needs one.
 SQL = FlowSql(tables="tarry_", lock="", greatest="max")
 _LANE = """lane = iif(lane IS NULL AND EXISTS (
@@ -124,7 +125,7 @@ class SqliteFlows(SqlFlows):
         super().__init__(store, SQL)
         self._store = store
 
-    def _write(self, work: Callable[[SqlFlowTables], Answer]) -> Answer:
+    def _write(self, work: Callable[[SqlFlowTables], T]) -> T:
         with self._store.lend() as db:
             return call_again(partial(_transact, db, work), self._store.path)
 
@@ -150,7 +151,7 @@ class SqliteFlows(SqlFlows):
         return living
 
 
-def _transact(db: Database, work: Callable[[SqlFlowTables], Answer]) -> Answer:
+def _transact(db: Database, work: Callable[[SqlFlowTables], T]) -> T:
     with transaction(db):
         return work(SqliteFlowTables(db, db.array))
 

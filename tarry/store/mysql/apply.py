@@ -59,7 +59,7 @@ _LOOK = """j.id, j.state, j.epoch, j.queue, j.claim_order, j.due, j.expires, j.t
     (SELECT r.owner FROM tarry_running r WHERE r.id = j.id)"""
 
 
-class Applying:
+class ChangeApplier:
     """Makes changes within the transaction of a link."""
 
     def __init__(self, link: MysqlConnection, settings: StoreSettings, now: int) -> None:

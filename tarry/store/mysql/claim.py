@@ -8,13 +8,14 @@ from tarry.model.job import MOST_EPOCH, Job
 from tarry.model.limit import EACH, TASK, waiting_lane
 from tarry.store.base import PROMOTED_AT_ONCE, Want
 from tarry.store.mysql import open_lanes, sql
-from tarry.store.mysql.halves import Half, Line, exists, group_halves, halves
+from tarry.store.mysql.halves import LatenessLine, exists, group_halves, halves
 from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
 from tarry.store.mysql.settings import StoreSettings
 from tarry.store.mysql.sql import id_and_due_table, id_list, id_table, raw
+from tarry.store.shared.columns import Row
+from tarry.store.shared.lane_reader import Line
 from tarry.store.shared.lanes import Position, merge_lines
 
-Row = tuple[Any, ...]
 ID, GRADE, DUE = 0, 1, 2
 """The places of these columns in a row of a line; often only the first is read."""
 _HALF = "queue = {queue} AND late = {late} AND {band}{more}"
@@ -42,7 +43,7 @@ class Reader:
         self.skip = " SKIP LOCKED" if skip_locked else ""
         self._token = None if skip_locked else token
 
-    def front(self, half: Half, most: int, last: Row | None = None, what: str = "id") -> list[str]:
+    def front(self, half: LatenessLine, most: int, last: Row | None = None, what: str = "id") -> list[str]:
         """The last of these statements answers the columns `what` of up to `most` rows, after the place of `last`."""
         queue, band, late = half
         words: dict[str, Any] = {"what": what, "queue": sql.text(queue), "late": int(late), "band": sql.BANDS[band]}
@@ -60,7 +61,7 @@ class Reader:
         return _PROMOTABLE.format(now, PROMOTED_AT_ONCE, self.skip)
 
 
-class Front:
+class LineHead:
     """The rows read of one half of a line, and whether there are more."""
 
     def __init__(self, asked: int) -> None:
@@ -90,17 +91,17 @@ class OpenLineClaim:
     # A claim expects jobs where the last one found them: it asks the halves in `only` for the whole limit at once, and
     # the others only for whether they have any.
 
-    def __init__(self, reader: Reader, wants: Sequence[Want], limit: int, only: Sequence[Half]) -> None:
+    def __init__(self, reader: Reader, wants: Sequence[Want], limit: int, only: Sequence[LatenessLine]) -> None:
         self._reader, self._wants, self._limit = reader, wants, limit
         counts: defaultdict[Line, int] = defaultdict(int)
         for want in wants:
             counts[want.queue, want.band] += max(0, want.count)
         self._fronts = {
-            half: Front(limit if half in only else min(count, limit))
+            half: LineHead(limit if half in only else min(count, limit))
             for line, count in counts.items()
             for half in halves(*line)
         }
-        self._gave: set[Half] = set()
+        self._gave: set[LatenessLine] = set()
 
         asked = [half for half, front in self._fronts.items() if front.asked]
         self._read_first = [half for half in asked if half in only] or asked
@@ -138,7 +139,7 @@ class OpenLineClaim:
             taken += self._give(want, most)
         return taken
 
-    def only(self) -> Sequence[Half]:
+    def only(self) -> Sequence[LatenessLine]:
         """The halves of the line that gave all jobs; none if several lines gave jobs."""
         return tuple(self._gave) if len({(queue, band) for queue, band, _ in self._gave}) == 1 else ()
 
@@ -147,13 +148,13 @@ class OpenLineClaim:
         there = [half for half in halves(want.queue, want.band) if self._fronts[half].rows]
         if most <= 0 or not there:
             return []
-        counts: Mapping[Half, int] = {there[0]: most}
+        counts: Mapping[LatenessLine, int] = {there[0]: most}
         if len(there) > 1:
             counts = Counter(merge_lines([self._places(half, most) for half in there], most))
         self._gave |= counts.keys()
         return [row[ID] for half, count in counts.items() for row in self._fronts[half].give(count)]
 
-    def _places(self, half: Half, most: int) -> list[tuple[Position, Half]]:
+    def _places(self, half: LatenessLine, most: int) -> list[tuple[Position, LatenessLine]]:
         """The positions of the half's first jobs."""
         _, band, late = half
         # 0 instead of the due time: it is compared only between lines of one lateness, and the halves differ in that.
@@ -171,13 +172,13 @@ class OpenLineClaim:
         places = link.rows(f"SELECT id, claim_order, due FROM tarry_job WHERE id IN ({id_list(ends)})") if ends else ()
         self._read(link, asked, {row[ID]: row for row in places})
 
-    def _read(self, link: MysqlConnection, asked: Mapping[Half, int], places: Mapping[bytes, Row]) -> None:
+    def _read(self, link: MysqlConnection, asked: Mapping[LatenessLine, int], places: Mapping[bytes, Row]) -> None:
         self._came(asked, link.run(*self._statements(asked, places)))
 
-    def _asked(self, some: Sequence[Half]) -> dict[Half, int]:
+    def _asked(self, some: Sequence[LatenessLine]) -> dict[LatenessLine, int]:
         return {half: self._fronts[half].asked for half in some}
 
-    def _statements(self, asked: Mapping[Half, int], places: Mapping[bytes, Row]) -> list[str]:
+    def _statements(self, asked: Mapping[LatenessLine, int], places: Mapping[bytes, Row]) -> list[str]:
         """The statements that read so many more rows of each half. places: of the last rows read before."""
         written: list[str] = []
         for half, most in asked.items():
@@ -186,7 +187,7 @@ class OpenLineClaim:
             written += self._reader.front(half, most, place, what="id, claim_order" if half[1] else "id")
         return written
 
-    def _came(self, asked: Mapping[Half, int], found: Sequence[StatementResult]) -> None:
+    def _came(self, asked: Mapping[LatenessLine, int], found: Sequence[StatementResult]) -> None:
         for (half, most), answer in zip(asked.items(), last_of_each(found, len(asked)), strict=True):
             self._fronts[half].came(answer.rows, most)
 

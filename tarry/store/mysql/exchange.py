@@ -16,9 +16,9 @@ from tarry.store.flows.sql_tables import touching_flows
 from tarry.store.history.journal import record_of_valid
 from tarry.store.history.mysql import to_journal
 from tarry.store.mysql import sql
-from tarry.store.mysql.apply import Applying
+from tarry.store.mysql.apply import ChangeApplier
 from tarry.store.mysql.claim import OpenLineClaim, Reader, Start, promote
-from tarry.store.mysql.halves import Half
+from tarry.store.mysql.halves import LatenessLine
 from tarry.store.mysql.lane_reader import MysqlLaneReader
 from tarry.store.mysql.link.connection import COMMIT, MysqlConnection, StatementResult
 from tarry.store.mysql.open_lanes import nothing_to_claim
@@ -40,7 +40,7 @@ class ExchangeRequest(Struct, frozen=True):
     """The statement that prolongs the owner's lease; empty if the lease still runs for long enough."""
     news: tuple[Sequence[str], Sequence[str]]
     """The statements that tell other hosts of the changes, and of jobs that begin."""
-    only: Sequence[Half]
+    only: Sequence[LatenessLine]
     """The halves of the one line that gave all jobs the last time."""
     careful: bool
     """Look before changing: on the last try some jobs were not as they were seen."""
@@ -50,11 +50,11 @@ class ExchangeResult(Struct, frozen=True):
     """The answer of one exchange, and what the store has to know for the next."""
 
     answer: Exchange
-    only: Sequence[Half]
+    only: Sequence[LatenessLine]
     strays: bool
 
 
-class Exchanging:
+class MysqlExchange:
     """One exchange, on one connection."""
 
     def __init__(self, link: MysqlConnection, settings: StoreSettings, reader: Reader, asked: ExchangeRequest) -> None:
@@ -94,11 +94,11 @@ class Exchanging:
 
     def _changed_in_turn(self) -> list[bool]:
         # The turn comes before any lock on jobs: ends lower levels, which only the one with the turn may write.
-        applying = Applying(self._link, self._settings, self._asked.now)
+        applying = ChangeApplier(self._link, self._settings, self._asked.now)
         return self._apply_and_settle(applying, ["BEGIN", self._settings.look(), TAKE_TURN])[0]
 
     def _apply_and_settle(
-        self, applying: Applying, before: Sequence[str], behind: Sequence[str] = ()
+        self, applying: ChangeApplier, before: Sequence[str], behind: Sequence[str] = ()
     ) -> tuple[list[bool], list[StatementResult]]:
         """Makes the changes and what they do to flows; answers which are valid, and what the statements `behind` found,
         which follow in the last packet. before: begins the transaction, and looks at what the changes rely on."""
@@ -124,7 +124,7 @@ class Exchanging:
     def _changed(self) -> tuple[list[bool], LookResult]:
         """Which changes are valid, and the answer to the look; reads the fronts of the lines too."""
         changes = self._asked.changes
-        applying = Applying(self._link, self._settings, self._asked.now)
+        applying = ChangeApplier(self._link, self._settings, self._asked.now)
         if touching_flows(changes):
             look = self._settings.look(self._open.others())
             valid, answers = self._apply_and_settle(

@@ -7,18 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from tarry.store.base import BANDS
 from tarry.store.mysql import sql
 
-Line = tuple[str, int]
-"""A queue and a band."""
-Half = tuple[str, int, bool]
+LatenessLine = tuple[str, int, bool]
 """Queue, band, and whether it has the late jobs. The jobs' order: priority, due, id."""
 
 
-def halves(queue: str, band: int) -> tuple[Half, Half]:
+def halves(queue: str, band: int) -> tuple[LatenessLine, LatenessLine]:
     """The halves of one line: the late jobs, the jobs on time."""
     return (queue, band, True), (queue, band, False)
 
 
-def exists(halves: Sequence[Half]) -> str:
+def exists(halves: Sequence[LatenessLine]) -> str:
     """A SQL expression: whether there are any jobs. halves: one half, or the halves of all bands of a queue, either all
     late or all on time."""
     queue, band, late = halves[0]
@@ -27,10 +25,10 @@ def exists(halves: Sequence[Half]) -> str:
     return f"EXISTS(SELECT 1 FROM tarry_ready WHERE {where}{one_band})"
 
 
-def group_halves(halves: Iterable[Half]) -> Iterator[Sequence[Half]]:
+def group_halves(halves: Iterable[LatenessLine]) -> Iterator[Sequence[LatenessLine]]:
     """The halves in as few groups as `exists` can take."""
     # Two bands of three in one group are not cheap: the planner might read all jobs of the third.
-    groups: defaultdict[tuple[str, bool], dict[Half, None]] = defaultdict(dict)
+    groups: defaultdict[tuple[str, bool], dict[LatenessLine, None]] = defaultdict(dict)
     for queue, band, late in halves:
         groups[queue, late][queue, band, late] = None
     for group in map(tuple, groups.values()):

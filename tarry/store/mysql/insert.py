@@ -12,8 +12,8 @@ from tarry.store.mysql import sql
 from tarry.store.mysql.open_lanes import insert_statements
 from tarry.store.mysql.sql import bounded_statements, digest, id_list, id_table, raw
 
-Rows = Sequence[tuple[Any, ...]]
-Run = Callable[[str], Rows]
+SqlRows = Sequence[tuple[Any, ...]]
+RunSql = Callable[[str], SqlRows]
 """Runs one statement; answers the rows that it found."""
 # Changes nothing where the key is there, but locks its row.
 _CLAIM_KEYS = " ON DUPLICATE KEY UPDATE digest = digest"
@@ -62,7 +62,7 @@ def _in_lane(job: Job, lane: str) -> str:
     return f"({place},{-job.priority},{job.due},{raw(job.id)},{is_late(job.due, job.state_since):d})"
 
 
-def one_by_one(run: Run, jobs: Sequence[Job], settings: int) -> list[bytes]:
+def one_by_one(run: RunSql, jobs: Sequence[Job], settings: int) -> list[bytes]:
     """Stores the jobs that are new and whose key nobody holds; answers for each job the id under which it lives."""
     known = {id for (id,) in run(f"SELECT id FROM tarry_job WHERE id IN ({id_list({job.id for job in jobs})})")}
     lives: dict[bytes, bytes] = {}
@@ -81,7 +81,7 @@ def one_by_one(run: Run, jobs: Sequence[Job], settings: int) -> list[bytes]:
     return [lives[job.id] for job in jobs]
 
 
-def _holders(run: Run, jobs: Sequence[Job]) -> dict[bytes, tuple[bytes, int]]:
+def _holders(run: RunSql, jobs: Sequence[Job]) -> dict[bytes, tuple[bytes, int]]:
     """The holder and the end of its time for each key of these jobs; takes free keys for the first job of each."""
     # A key that is taken before the look makes a concurrent insert wait for this transaction, and then find it held.
     keyed: dict[bytes, Job] = {}
@@ -99,7 +99,7 @@ def _holders(run: Run, jobs: Sequence[Job]) -> dict[bytes, tuple[bytes, int]]:
     return {key: (id, key_held_until) for key, id, key_held_until in rows}
 
 
-def _holder(run: Run, job: Job, holders: dict[bytes, tuple[bytes, int]]) -> bytes | None:
+def _holder(run: RunSql, job: Job, holders: dict[bytes, tuple[bytes, int]]) -> bytes | None:
     """The job that holds the key when this job begins. A holder whose time is over loses the key here."""
     if job.key is None:
         return None
@@ -119,7 +119,7 @@ def _holder(run: Run, job: Job, holders: dict[bytes, tuple[bytes, int]]) -> byte
     return None
 
 
-def _store(run: Run, jobs: Sequence[Job], settings: int) -> None:
+def _store(run: RunSql, jobs: Sequence[Job], settings: int) -> None:
     """Stores jobs whose keys are taken already."""
     rows = bounded_statements(sql.INSERT, (sql.row(job, settings) for job in jobs))
     for statement in (*rows, *_places(jobs), *to_journal(record_of_new(jobs))):

@@ -13,7 +13,7 @@ from tarry.store.base import band
 from tarry.store.mysql import open_lanes
 from tarry.store.mysql.claim import Reader, Start, last_of_each
 from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
-from tarry.store.mysql.halves import Half, exists, halves
+from tarry.store.mysql.halves import LatenessLine, exists, halves
 from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
 from tarry.store.mysql.settings import StoreSettings
 from tarry.store.mysql.sql import bounded_statements, id_list, text
@@ -21,11 +21,11 @@ from tarry.store.shared.lane_reader import (
     Candidate,
     FoundLane,
     Lane,
+    LaneRange,
     LaneReader,
     LaneState,
     LaneUse,
     Line,
-    Stretch,
     TaskLine,
 )
 from tarry.store.shared.lanes import JobKey
@@ -50,7 +50,7 @@ class MysqlLaneReader(LaneReader[bytes]):
 
     def __init__(self, link: MysqlConnection, settings: StoreSettings, reader: Reader, start: Start, now: int) -> None:
         self._link, self._limits, self._reader, self._start, self._now = link, settings.limits, reader, start, now
-        self._open: dict[Line, list[Half]] = {}
+        self._open: dict[Line, list[LatenessLine]] = {}
         """The halves of each open line that have any jobs."""
         self._tasks: dict[Line, list[str]] = {}
         self._served: set[TaskLine] = set()
@@ -93,7 +93,7 @@ class MysqlLaneReader(LaneReader[bytes]):
         found = self._link.run(*(statement for front in fronts for statement in front)) if fronts else []
         return [_candidates(answer) for answer in last_of_each(found, len(fronts))]
 
-    def lanes(self, line: Line, stretches: Mapping[str, Stretch]) -> dict[str, list[FoundLane]]:
+    def lanes(self, line: Line, stretches: Mapping[str, LaneRange]) -> dict[str, list[FoundLane]]:
         found = scan_distinct(self._link, [self._scan(line, task, stretch) for task, stretch in stretches.items()])
         lanes = {
             task: [lane.decode("utf-8", "replace") for lane in names]
@@ -102,7 +102,7 @@ class MysqlLaneReader(LaneReader[bytes]):
         empty = open_lanes.find_empty(self._link, line, {t: lanes[t] for t in lanes if EACH + t in self._limits})
         return {task: [FoundLane(lane, (task, lane) not in empty) for lane in names] for task, names in lanes.items()}
 
-    def _scan(self, line: Line, task: str, stretch: Stretch) -> DistinctScan:
+    def _scan(self, line: Line, task: str, stretch: LaneRange) -> DistinctScan:
         # Without a limit for each key no lane is ever full, so all lanes with jobs count.
         table = "tarry_open" if EACH + task in self._limits else "tarry_laned"
         where = f"{_LINE.format(text(line[0]), -line[1])} AND task = {text(task)}"

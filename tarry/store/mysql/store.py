@@ -25,10 +25,10 @@ from tarry.store.mysql import owning, sql
 from tarry.store.mysql.claim import Reader
 from tarry.store.mysql.diagnostics import diagnostics, now
 from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
-from tarry.store.mysql.exchange import ExchangeRequest, ExchangeResult, Exchanging
+from tarry.store.mysql.exchange import ExchangeRequest, ExchangeResult, MysqlExchange
 from tarry.store.mysql.finished import MysqlFinished
-from tarry.store.mysql.halves import Half
-from tarry.store.mysql.insert import Run, apart, statements
+from tarry.store.mysql.halves import LatenessLine
+from tarry.store.mysql.insert import RunSql, apart, statements
 from tarry.store.mysql.limits import (
     MysqlRooms,
     all_limits,
@@ -41,7 +41,7 @@ from tarry.store.mysql.limits import (
 from tarry.store.mysql.link.address import Address, parse
 from tarry.store.mysql.link.connection import COMMIT, PASSES_BY_LOCKED, MysqlConnection
 from tarry.store.mysql.link.errors import Denied, DuplicateKey, NotAsSeen
-from tarry.store.mysql.link.guard import GuardConnection, MissingGuards
+from tarry.store.mysql.link.guard import LivenessConnection, LostOwners
 from tarry.store.mysql.link.retrying import Calls
 from tarry.store.mysql.schema import MysqlSchema
 from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, RAISE, SettingsCache, StoreSettings, limits_of
@@ -49,9 +49,10 @@ from tarry.store.mysql.sql import bind, chunks, id_list, raw, text
 from tarry.store.mysql.transactional import through, where
 from tarry.store.mysql.wakeup import MysqlHub, forget_news, news
 from tarry.store.shared.admission import admit, admit_all
+from tarry.store.shared.columns import Row
 from tarry.store.shared.lanes import assign_lanes
 from tarry.store.shared.pruning import Pruning
-from tarry.store.shared.sql_store import Row, ScanningSqlStore
+from tarry.store.shared.sql_store import ScanningSqlStore
 from tarry.store.shared.uncertain import a_part_is_done
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.waiting.dialects import MYSQL
@@ -76,10 +77,10 @@ class MysqlStore(ScanningSqlStore):
         self.flows = MysqlFlows(self, self._known)
         self.waiting = SqlWaiting(MYSQL, self._rows)
         self._hub = MysqlHub(self.address, self._connect)
-        self._guard, self._missing = GuardConnection(self._connect), MissingGuards()
+        self._guard, self._missing = LivenessConnection(self._connect), LostOwners()
         self._guarding = threading.Lock()
         self._leases: dict[str, int] = {}
-        self._only: Sequence[Half] = ()
+        self._only: Sequence[LatenessLine] = ()
         self._closed = False
         try:
             self._skip_locked = self._call(self._ready)
@@ -170,7 +171,7 @@ class MysqlStore(ScanningSqlStore):
         run(news((WakeReason.WORK,)))
         return lives
 
-    def caller(self, connection: Any) -> Run:
+    def caller(self, connection: Any) -> RunSql:
         """A function that runs statements on the caller's connection."""
         return through(connection, self.url, lambda: self._call(where))
 
@@ -189,7 +190,7 @@ class MysqlStore(ScanningSqlStore):
             asked = ExchangeRequest(changes, wants, limit, owner, now, statement, told, self._only, careful)
             try:
                 return (
-                    Exchanging(link, settings, self._reader(), asked).run(),
+                    MysqlExchange(link, settings, self._reader(), asked).run(),
                     settings,
                     prolongs,
                 )

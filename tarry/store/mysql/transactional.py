@@ -5,10 +5,11 @@ the caller began the transaction and has to roll it back.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tarry.errors import OtherDatabase, StoreError
+from tarry.store.mysql.insert import RunSql, SqlRows
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.shared.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
 
@@ -16,8 +17,6 @@ ACCEPTED = (
     "a connection or cursor of PyMySQL or mysqlclient, a Connection or Session of SQLAlchemy (with aenqueue also the"
     " asynchronous ones), or a connection of Django"
 )
-Rows = Sequence[tuple[Any, ...]]
-Run = Callable[[str], Rows]
 _WHERE = "SELECT CONCAT_WS('|', @@hostname, @@port, @@datadir, @@server_id, HEX(DATABASE()))"
 _IN_TRANSACTION = 1
 """The bit of the server's status for an open transaction."""
@@ -28,7 +27,7 @@ def where(link: MysqlConnection) -> str:
     return str(link.rows(_WHERE)[0][0])
 
 
-def through(connection: Any, url: str, home: Callable[[], str]) -> Run:
+def through(connection: Any, url: str, home: Callable[[], str]) -> RunSql:
     """A function that runs statements on the caller's connection, once it is known to be fit for inserts.
 
     OtherDatabase if it is to another database; StoreError if its writes would not wait for a commit; TypeError if it is
@@ -43,7 +42,7 @@ def through(connection: Any, url: str, home: Callable[[], str]) -> Run:
     return run
 
 
-def _recognise(connection: Any) -> tuple[Run, Any]:
+def _recognise(connection: Any) -> tuple[RunSql, Any]:
     """A way to run statements, and the driver's connection."""
     for module in ("pymysql.cursors", "MySQLdb.cursors"):
         if is_a(connection, module, "Cursor" if module.startswith("py") else "BaseCursor"):
@@ -56,32 +55,32 @@ def _recognise(connection: Any) -> tuple[Run, Any]:
     raise TypeError(f"connection={connection!r}: give {ACCEPTED}")
 
 
-def _driver(connection: Any) -> Run:
+def _driver(connection: Any) -> RunSql:
     # Not the connection's usual cursors: those may answer dicts, or leave rows unread.
     package = "pymysql" if type(connection).__module__.startswith("pymysql") else "MySQLdb"
     plain = sys.modules[f"{package}.cursors"].Cursor
 
-    def run(statement: str) -> Rows:
+    def run(statement: str) -> SqlRows:
         with connection.cursor(plain) as cursor:
             cursor.execute(statement)
-            found: Rows = cursor.fetchall() if cursor.description else ()
+            found: SqlRows = cursor.fetchall() if cursor.description else ()
             return found
 
     return run
 
 
-def _alchemy(connection: Any) -> Run:
+def _alchemy(connection: Any) -> RunSql:
     """A function that runs statements through SQLAlchemy."""
 
     # By its own API, so that it knows that a transaction has begun.
-    def run(statement: str) -> Rows:
+    def run(statement: str) -> SqlRows:
         result = connection.exec_driver_sql(statement)
         return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
 
     return run
 
 
-def _transactional(run: Run, driver: Any) -> bool:
+def _transactional(run: RunSql, driver: Any) -> bool:
     # Without autocommit the first write begins a transaction.
     ((committing,),) = run("SELECT @@autocommit")
     if not int(committing):

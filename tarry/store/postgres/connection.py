@@ -16,9 +16,9 @@ from psycopg.types.string import StrBinaryDumper
 from tarry.errors import ConfigError
 from tarry.store.postgres.password import connect_options
 from tarry.store.postgres.url import PostgresUrl
+from tarry.store.shared.columns import Row
 from tarry.store.shared.deadline import left
 
-Row = tuple[Any, ...]
 OLDEST = 130000
 """Version 13, as the driver writes it."""
 

@@ -7,7 +7,7 @@ from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.open_lanes import remove_empty
 from tarry.store.postgres.pool import PostgresPool
-from tarry.store.shared.pruning import Finished, LanePlace, Place
+from tarry.store.shared.pruning import Finished, LanePlace, PrunedPlace
 from tarry.store.shared.sql_store import SqlFinishedJobs, SqlStore
 
 # PostgreSQL may compress jobs on disk, but hardly to less than a tenth of their size.
@@ -29,10 +29,10 @@ class PostgresFinished(SqlFinishedJobs):
         ((size,),) = self._rows(sql.ALL_BYTES)
         return int(size) * COMPRESSED
 
-    def after(self, place: Place, now: int, count: int) -> Sequence[Finished]:
+    def after(self, place: PrunedPlace, now: int, count: int) -> Sequence[Finished]:
         return super().after(_whole(place), now, count)
 
-    def weights(self, place: Place, count: int) -> tuple[Mapping[str, int], Place | None]:
+    def weights(self, place: PrunedPlace, count: int) -> tuple[Mapping[str, int], PrunedPlace | None]:
         return super().weights(_whole(place), count)
 
     def forget(self, jobs: Sequence[Finished]) -> int:
@@ -52,7 +52,7 @@ class PostgresFinished(SqlFinishedJobs):
             self._pool.call(lambda connection: remove_empty(connection, self._schema, line, names))  # noqa: B023
 
 
-def _whole(place: Place) -> Place:
+def _whole(place: PrunedPlace) -> PrunedPlace:
     # A UUID needs 16 bytes, but the place before all jobs has an empty id.
     until, id = place
     return until, id.ljust(16, b"\0")

@@ -12,16 +12,17 @@ from msgspec import Struct
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.postgres import open_lanes, sql
 from tarry.store.postgres import packing as pack
-from tarry.store.postgres.connection import PostgresConnection, Row
+from tarry.store.postgres.connection import PostgresConnection
+from tarry.store.shared.columns import Row
 from tarry.store.shared.lane_reader import (
     Candidate,
     FoundLane,
     Lane,
+    LaneRange,
     LaneReader,
     LaneState,
     LaneUse,
     Line,
-    Stretch,
 )
 from tarry.store.shared.lanes import JobKey, decode_limit, lane_level
 
@@ -93,10 +94,10 @@ class PostgresLaneReader(LaneReader[WaitingJob]):
         jobs = _candidates(self._rows(sql.OPEN_LINES, (queue, -band, most)))
         return [[job for job in jobs if job[1].late is late] for late in (True, False)]
 
-    def lanes(self, line: Line, stretches: Mapping[str, Stretch]) -> dict[str, list[FoundLane]]:
+    def lanes(self, line: Line, stretches: Mapping[str, LaneRange]) -> dict[str, list[FoundLane]]:
         return {task: self._read_lanes(line, task, stretch) for task, stretch in stretches.items()}
 
-    def _read_lanes(self, line: Line, task: str, stretch: Stretch) -> list[FoundLane]:
+    def _read_lanes(self, line: Line, task: str, stretch: LaneRange) -> list[FoundLane]:
         """The lanes of one task. One statement brings their levels, too, for `lane_levels`."""
         # With a limit for each key only open lanes are read, however many are full.
         first, after = (

@@ -18,12 +18,12 @@ from tarry.store.postgres.connection import (
     ByteaArray,
     IntArray,
     PostgresConnection,
-    Row,
     SmallIntArray,
     TextArray,
     UuidArray,
 )
 from tarry.store.postgres.sql import for_schema
+from tarry.store.shared.columns import Row
 from tarry.store.shared.state_codes import CODE
 
 RUNNING = State.RUNNING

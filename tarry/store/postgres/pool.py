@@ -8,12 +8,13 @@ from typing import TypeVar
 import psycopg
 
 from tarry.errors import StoreAway, StoreUnavailable
-from tarry.store.postgres.connection import PostgresConnection, Row, connect
+from tarry.store.postgres.connection import PostgresConnection, connect
 from tarry.store.postgres.errors import RETRIED, translate, translate_errors
 from tarry.store.postgres.url import PostgresUrl
+from tarry.store.shared.columns import Row
 from tarry.store.shared.pool import ConnectionPool, Loan
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 # More would not make a database faster.
 MOST = 8
 """The most connections of one process."""
@@ -37,7 +38,7 @@ class PostgresPool(ConnectionPool[PostgresConnection]):
             (self._identity,) = self.call(lambda connection: connection.rows(statement))
         return self._identity
 
-    def call(self, work: Callable[[PostgresConnection], Answer]) -> Answer:
+    def call(self, work: Callable[[PostgresConnection], T]) -> T:
         """Runs it with a connection; again after a conflict with other transactions. Raises errors of tarry."""
         with translate_errors(self.url):
             for tried in range(1, TRIES + 1):
@@ -51,11 +52,11 @@ class PostgresPool(ConnectionPool[PostgresConnection]):
                     time.sleep(random.uniform(0, 0.01) * 2**tried)
         raise AssertionError("the last try returns or raises")
 
-    def call_long(self, work: Callable[[PostgresConnection], Answer]) -> Answer:
+    def call_long(self, work: Callable[[PostgresConnection], T]) -> T:
         """As `call`, in one transaction and with a long timeout."""
 
         # Tables are read whole here, so sequential scans are allowed, unlike for the hot verbs (`connection`).
-        def run(connection: PostgresConnection) -> Answer:
+        def run(connection: PostgresConnection) -> T:
             usual, connection.timeout = connection.timeout, LONG_TIMEOUT + 1.0
             try:
                 with connection.transaction_with(

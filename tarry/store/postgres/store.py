@@ -29,7 +29,7 @@ from tarry.store.history.postgres import PostgresHistory
 from tarry.store.kept_places import given_up
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
-from tarry.store.postgres.connection import PostgresConnection, Row
+from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.diagnostics import diagnose
 from tarry.store.postgres.errors import translate_errors
 from tarry.store.postgres.finished import PostgresFinished
@@ -51,6 +51,7 @@ from tarry.store.postgres.transactional import insert_within
 from tarry.store.postgres.url import parse_url
 from tarry.store.postgres.wakeup import PostgresHub
 from tarry.store.shared.admission import admit, admit_all
+from tarry.store.shared.columns import Row
 from tarry.store.shared.lane_claim import claim_in_lanes
 from tarry.store.shared.lanes import earliest
 from tarry.store.shared.pruning import Pruning
@@ -61,9 +62,9 @@ from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.waiting.dialects import POSTGRES
 from tarry.store.waiting.sql import SqlWaiting
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 Packed = Callable[[Sequence[Change]], Row]
-Rows = Callable[[str, Row], list[Row]]
+FetchRows = Callable[[str, Row], list[Row]]
 # One command must stay within its timeout.
 BATCH = 5000
 """The most jobs or changes in one command."""
@@ -244,7 +245,7 @@ class PostgresStore(SqlStore):
             self._hub.notify(WakeReason.STEP)
         return Exchange(valid, jobs, earliest(next_due, again), unheard=unheard, tend=tend)
 
-    def _exchange_rows(self, changes: Sequence[Change], packed: Packed, rows: Rows) -> list[Row]:
+    def _exchange_rows(self, changes: Sequence[Change], packed: Packed, rows: FetchRows) -> list[Row]:
         if touching_flows(changes):
             return self.flows.exchange(changes, packed, rows)
         return rows(sql.EXCHANGE, packed(changes))
@@ -375,10 +376,10 @@ class PostgresStore(SqlStore):
     def _for_schema(self, statement: str) -> str:
         return sql.for_schema(statement, self._schema)
 
-    def _call(self, work: Callable[[PostgresConnection], Answer]) -> Answer:
+    def _call(self, work: Callable[[PostgresConnection], T]) -> T:
         return self._pool.call(work)
 
-    def _call_long(self, work: Callable[[PostgresConnection], Answer]) -> Answer:
+    def _call_long(self, work: Callable[[PostgresConnection], T]) -> T:
         return self._pool.call_long(work)
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:

@@ -15,11 +15,11 @@ from tarry.model.job import Job
 from tarry.model.wake import WakeReason
 from tarry.store.history.journal import record_of_new
 from tarry.store.postgres import sql
-from tarry.store.postgres.connection import Row
 from tarry.store.postgres.notify import channel
 from tarry.store.postgres.pool import PostgresPool
 from tarry.store.postgres.url import PostgresUrl
 from tarry.store.shared.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
+from tarry.store.shared.columns import Row
 from tarry.store.shared.state_codes import CODE
 
 ACCEPTED = (

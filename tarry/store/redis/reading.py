@@ -39,7 +39,7 @@ _ENTRY = 18
 _UNREADABLE = (*UNREADABLE, IndexError, struct.error)
 
 
-class _Reader:
+class _ReplyReader:
     """Reads one field after the other."""
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -59,7 +59,7 @@ class _Reader:
 def parse_job(id: bytes, data: bytes, running: bytes | None) -> Job:
     """The job of a record. running: its entry among the running jobs, if it runs."""
     code, epoch, due, flags = HEAD.unpack_from(data)
-    read = _Reader(data, HEAD.size)
+    read = _ReplyReader(data, HEAD.size)
     fields: dict[str, Any] = {"state": STATE_OF_BYTE.get(code, State.DEAD), "epoch": epoch, "due": due}
     fields["priority"] = MIDDLE - read.number(6) if flags & CLAIM_ORDER else 0
     fields["state_since"] = read.number(8) if flags & STATE_SINCE else due
@@ -83,7 +83,7 @@ def _owner(entry: bytes) -> str:
     return entry[18 + entry[16] + entry[17] :].decode(errors="replace")
 
 
-def _read_unusual(read: _Reader) -> dict[str, Any]:
+def _read_unusual(read: _ReplyReader) -> dict[str, Any]:
     """The fields of the tail that most jobs lack."""
     flags = read.number(1)
     fields: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from tarry.errors import ConfigError
 from tarry.store.base import Diagnostic
 from tarry.store.redis.scripts import REFUSED
 
-Run = Callable[..., list[bytes]]
+RunCommand = Callable[..., list[bytes]]
 """Runs a script with these arguments."""
 
 NEEDED = (
@@ -51,7 +51,7 @@ _ARGUMENTS = {
 """What a command is asked for with: as many arguments as a true call has at least."""
 
 
-def require_rights(run: Run, where: str) -> None:
+def require_rights(run: RunCommand, where: str) -> None:
     """ConfigError if the account may not run a command that is needed."""
     if refused := _refused(run, NEEDED):
         names, rights = ", ".join(refused), _rights(refused)
@@ -60,7 +60,7 @@ def require_rights(run: Run, where: str) -> None:
         )
 
 
-def rights(run: Run) -> Diagnostic:
+def rights(run: RunCommand) -> Diagnostic:
     """What the account may not do, of what tarry can do without."""
     if not (refused := _refused(run, tuple(OPTIONAL))):
         return Diagnostic("rights", "all that tarry uses")
@@ -68,7 +68,7 @@ def rights(run: Run) -> Diagnostic:
     return Diagnostic("rights", f"without {', '.join(refused)}: {missing}", f"ACL SETUSER name {_rights(refused)}")
 
 
-def _refused(run: Run, commands: tuple[str, ...]) -> list[str]:
+def _refused(run: RunCommand, commands: tuple[str, ...]) -> list[str]:
     calls = chain.from_iterable((name, _ARGUMENTS.get(name, _ONE_KEY)) for name in commands)
     return [name.decode() for name in run(REFUSED, *calls)]
 

@@ -7,18 +7,18 @@ from tarry.errors import PartlyUnavailable, StoreError
 from tarry.store.base import Store
 from tarry.store.shards.shard import Shard
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+K = TypeVar("K")
+T = TypeVar("T")
 
 
-class ShardAnswers(dict[int, Answer]):
+class ShardAnswers(dict[int, T]):
     """The answers of the shards, by their numbers, and the errors of the shards that did not answer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.errors: dict[int, StoreError] = {}
 
-    def result(self, value: Item, missing: Mapping[int, StoreError] | None = None) -> Item:
+    def result(self, value: K, missing: Mapping[int, StoreError] | None = None) -> K:
         """The value, made of the answers, if all answered. Else PartlyUnavailable with the value, or the plain error
         if none answered at all."""
         if not self.errors:
@@ -29,17 +29,15 @@ class ShardAnswers(dict[int, Answer]):
             raise next(iter(self.errors.values()))
         raise PartlyUnavailable("; ".join(map(str, self.errors.values())), value, missing)
 
-    def add(self, other: "ShardAnswers[Answer]") -> None:
+    def add(self, other: "ShardAnswers[T]") -> None:
         """Adds the answers and errors of other shards."""
         self.update(other)
         self.errors |= other.errors
 
 
-def ask_shards(
-    shards: Sequence[Shard], numbers: Iterable[int], call: Callable[[int, Store], Answer]
-) -> ShardAnswers[Answer]:
+def ask_shards(shards: Sequence[Shard], numbers: Iterable[int], call: Callable[[int, Store], T]) -> ShardAnswers[T]:
     """Asks each shard of these numbers, also when another one fails."""
-    answers: ShardAnswers[Answer] = ShardAnswers()
+    answers: ShardAnswers[T] = ShardAnswers()
     for number in numbers:
         try:
             # B023 does not apply: `ask` calls the function before the loop goes on.
@@ -49,14 +47,14 @@ def ask_shards(
     return answers
 
 
-def pick(items: Sequence[Item], positions: Sequence[int]) -> list[Item]:
+def pick(items: Sequence[K], positions: Sequence[int]) -> list[K]:
     """The items at these positions."""
     return [items[position] for position in positions]
 
 
 def place_answers(
-    answers: ShardAnswers[list[Item]], places: Mapping[int, Sequence[int]], value: list[Item]
-) -> tuple[list[Item], dict[int, StoreError]]:
+    answers: ShardAnswers[list[K]], places: Mapping[int, Sequence[int]], value: list[K]
+) -> tuple[list[K], dict[int, StoreError]]:
     """Puts the answers into `value`, in the order of the questions. Answers `value`, and the error of each position
     that has no answer."""
     for number, given in answers.items():
@@ -65,7 +63,7 @@ def place_answers(
     return value, {at: error for number, error in answers.errors.items() for at in places[number]}
 
 
-def assemble(answers: ShardAnswers[list[Item]], places: Mapping[int, Sequence[int]], value: list[Item]) -> list[Item]:
+def assemble(answers: ShardAnswers[list[K]], places: Mapping[int, Sequence[int]], value: list[K]) -> list[K]:
     """The list that `place_answers` makes; PartlyUnavailable if some answers are missing."""
     whole, missing = place_answers(answers, places, value)
     return answers.result(whole, missing)

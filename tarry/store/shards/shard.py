@@ -23,7 +23,7 @@ from tarry.store.shared.deadline import left, until
 from tarry.store.shared.masking import is_astray, mask_password
 from tarry.store.shared.wakeup.sleeper import JoinedWakeup, Wakeup
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 log = logging.getLogger("tarry.store")
 WHERE = frozenset(
@@ -108,7 +108,7 @@ class Shard:
             return [Diagnostic(self.url, self.describe(), str(error))]
         return [Diagnostic(self.url, "draining"), *facts] if self.draining else facts
 
-    def ask(self, call: Callable[[Store], Answer]) -> Answer:
+    def ask(self, call: Callable[[Store], T]) -> T:
         """The answer of the store; its errors. StoreAway, at once, while it is away; then nothing was sent."""
         if self._away_reason:
             raise StoreAway(f"{self.url} is away: {self._away_reason}")

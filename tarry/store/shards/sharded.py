@@ -35,7 +35,7 @@ from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.waiting.shards import ShardedWaiting
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class ShardedStore(Store):
@@ -116,10 +116,10 @@ class ShardedStore(Store):
             return self._hashing.place_of_job(job.id)
         return self.home(job.task, job.key, job.lane)
 
-    def _ask(self, numbers: Iterable[int], call: Callable[[int, Store], Answer]) -> ShardAnswers[Answer]:
+    def _ask(self, numbers: Iterable[int], call: Callable[[int, Store], T]) -> ShardAnswers[T]:
         return ask_shards(self.shards, numbers, call)
 
-    def _ask_all(self, call: Callable[[Store], Answer]) -> ShardAnswers[Answer]:
+    def _ask_all(self, call: Callable[[Store], T]) -> ShardAnswers[T]:
         return ask_shards(self.shards, range(len(self.shards)), lambda number, store: call(store))
 
     # Keeping

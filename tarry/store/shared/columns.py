@@ -9,6 +9,9 @@ from typing import Any
 from tarry.model.job import Job, State
 from tarry.store.shared.state_codes import CODE, state_of
 
+Row = tuple[Any, ...]
+"""A row as a driver answers it."""
+
 FIELDS = Job.__struct_fields__
 STORED = tuple(field for field in FIELDS if field != "owner")
 """What an insert writes. A new job has no owner."""

@@ -15,13 +15,13 @@ from tarry.store.base import Want
 from tarry.store.shared.lane_reader import (
     Candidate,
     FoundLane,
-    Item,
     Lane,
+    LaneRange,
     LaneReader,
     LaneState,
     LaneUse,
     Line,
-    Stretch,
+    T,
     TaskLine,
 )
 from tarry.store.shared.lanes import (
@@ -41,17 +41,17 @@ _MORE = 64
 """How many lanes are read at least, after the first ones had too little room."""
 
 
-def claim_in_lanes(reader: LaneReader[Item], wants: Sequence[Want], limit: int, now: int) -> int | None:
+def claim_in_lanes(reader: LaneReader[T], wants: Sequence[Want], limit: int, now: int) -> int | None:
     """Claims at most `limit` jobs. If there are none: returns when a rate allows a start, 0 for at once, None for no
     rate."""
     lines = list(dict.fromkeys((want.queue, want.band) for want in wants))
     return _LaneClaim(reader, reader.look(lines), now).run(wants, limit)
 
 
-class _LaneClaim(Generic[Item]):
+class _LaneClaim(Generic[T]):
     """One claim. The jobs that it starts count for its later steps; it writes the levels at the end."""
 
-    def __init__(self, reader: LaneReader[Item], state: LaneState, now: int) -> None:
+    def __init__(self, reader: LaneReader[T], state: LaneState, now: int) -> None:
         self._reader, self._now = reader, now
         self._limits, self._known = state.limits, state.levels
         self._turns, self._next_open = state.turns, state.next_open
@@ -74,7 +74,7 @@ class _LaneClaim(Generic[Item]):
         """Claims up to so many jobs of a line; how many it got."""
         tasks = self._reader.tasks(line)
         most = 0 if tasks is None else self._queue_room(line, tasks, count)
-        chosen: list[Item] = []
+        chosen: list[T] = []
         if tasks is not None and most:
             lines = [*self._reader.open_fronts(line, most), *self._lane_fronts(line, tasks, most)]
             chosen = merge_lines(lines, most)
@@ -89,7 +89,7 @@ class _LaneClaim(Generic[Item]):
             return self._levels.room(name, count)
         return 0
 
-    def _start(self, line: Line, chosen: Sequence[Item]) -> int:
+    def _start(self, line: Line, chosen: Sequence[T]) -> int:
         started = self._reader.start(chosen)
         for name, count in count_by_level(started, self._limits).items():
             level = self._known.get(name, Level()).started(self._limits[limit_name(name)], count, self._now)
@@ -102,7 +102,7 @@ class _LaneClaim(Generic[Item]):
                 self._use.drained[*line, task].add(lane)
         return len(started)
 
-    def _lane_fronts(self, line: Line, tasks: Sequence[str], most: int) -> list[Sequence[Candidate[Item]]]:
+    def _lane_fronts(self, line: Line, tasks: Sequence[str], most: int) -> list[Sequence[Candidate[T]]]:
         """For each task, as many jobs as may start, from its lanes in turn."""
         rooms = {task: room for task in tasks if (room := self._levels.room(TASK + task, most))}
         lanes = {task: found for task, found in self._lanes_with_room(line, rooms).items() if found}
@@ -118,9 +118,7 @@ class _LaneClaim(Generic[Item]):
         self._note_short(line, fronts, asked | more)
         return [take_in_turn([fronts[t, lane] for lane, _ in found], rooms[t]) for t, found in lanes.items()]
 
-    def _note_short(
-        self, line: Line, fronts: Mapping[Lane, Sequence[Candidate[Item]]], asked: Mapping[Lane, int]
-    ) -> None:
+    def _note_short(self, line: Line, fronts: Mapping[Lane, Sequence[Candidate[T]]], asked: Mapping[Lane, int]) -> None:
         short = [lane for lane, most in asked.items() if len(fronts[lane]) < most and EACH + lane[0] in self._limits]
         for task, lane in short:
             self._use.drained[*line, task].add(lane)
@@ -187,7 +185,7 @@ class _LaneScan:
         self.found: list[tuple[str, int]] = []
         """Lanes with room, and how much room; `most` lanes are enough."""
         self.rejected = 0
-        self.stretch = Stretch(turn, None, 0)
+        self.stretch = LaneRange(turn, None, 0)
         self._turn, self._read, self._size, self._at_end = turn, 0, most, False
 
     @property
@@ -218,7 +216,7 @@ class _LaneScan:
     def _examined(self) -> int:
         return len(self.found) + self.rejected
 
-    def next_stretch(self) -> Stretch:
+    def next_stretch(self) -> LaneRange:
         """What to read next."""
         useful = FULL - self.rejected + self.most - len(self.found)
         self.stretch.count = min(self._size, useful, EXAMINED - self._read)

@@ -9,14 +9,14 @@ from msgspec import Struct, field
 from tarry.model.limit import Level, Limit
 from tarry.store.shared.lanes import JobKey, Position
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 Line = tuple[str, int]
 """A queue and a band."""
 TaskLine = tuple[str, int, str]
 """A queue, a band and a task."""
 Lane = tuple[str, str]
 """A task and the name of one of its lanes."""
-Candidate = tuple[Position, Item]
+Candidate = tuple[Position, T]
 """Where a job stands, and what its store needs to claim it."""
 
 
@@ -33,7 +33,7 @@ class LaneState(Struct):
     """The earliest time at which the rate of a closed lane allows a start."""
 
 
-class Stretch(Struct):
+class LaneRange(Struct):
     """Which lanes of a task to read, by name: after `after` (None: from the first) up to `last` (None: to the end)."""
 
     after: str | None
@@ -67,7 +67,7 @@ class LaneUse(Struct):
     """Lanes that gave all that was read of them: perhaps they are empty now."""
 
 
-class LaneReader(Protocol[Item]):
+class LaneReader(Protocol[T]):
     """How a store reads and writes for one claim."""
 
     # All in one transaction: two claims at once must not start more than a limit allows.
@@ -84,19 +84,19 @@ class LaneReader(Protocol[Item]):
     def has_open_jobs(self, line: Line) -> bool:
         """Whether jobs without a lane wait in the line."""
 
-    def open_fronts(self, line: Line, most: int) -> Sequence[Sequence[Candidate[Item]]]:
+    def open_fronts(self, line: Line, most: int) -> Sequence[Sequence[Candidate[T]]]:
         """The first late jobs without a lane and the first ones on time, at most so many of each."""
 
-    def lanes(self, line: Line, stretches: Mapping[str, Stretch]) -> Mapping[str, Sequence[FoundLane]]:
+    def lanes(self, line: Line, stretches: Mapping[str, LaneRange]) -> Mapping[str, Sequence[FoundLane]]:
         """Lanes of each of these tasks; of a task with a limit for each key, only the open ones."""
 
     def lane_levels(self, names: Sequence[str]) -> Mapping[str, Level]:
         """The levels of these names that are not unused."""
 
-    def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[Item]]]:
+    def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[T]]]:
         """The first jobs of each of these lanes, at most so many."""
 
-    def start(self, items: Sequence[Item]) -> Sequence[JobKey]:
+    def start(self, items: Sequence[T]) -> Sequence[JobKey]:
         """Claims these jobs and keeps them for its store; returns those that it got, in this order."""
 
     def save(self, use: LaneUse) -> None:

@@ -18,7 +18,7 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit, waiting_lane
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 Position = tuple[int, int, bool, bytes]
 """Where a ready job stands: its priority as a number that is lower for a higher one, due, whether it is late, id."""
 JobKey = tuple[str, str, str | None]
@@ -92,9 +92,9 @@ def is_wrongly_closed(limit: Limit | None, running: int, again: int | None, now:
     return again > now + 2 * limit.period
 
 
-def take_in_turn(lines: Sequence[Sequence[Item]], most: int) -> list[Item]:
+def take_in_turn(lines: Sequence[Sequence[T]], most: int) -> list[T]:
     """One item from each line in turn, until there are `most`, or none is left."""
-    taken: list[Item] = []
+    taken: list[T] = []
     for turn in range(max(map(len, lines), default=0)):
         taken += [line[turn] for line in lines if len(line) > turn]
         if len(taken) >= most:
@@ -102,7 +102,7 @@ def take_in_turn(lines: Sequence[Sequence[Item]], most: int) -> list[Item]:
     return taken[:most]
 
 
-def merge_lines(lines: Sequence[Sequence[tuple[Position, Item]]], most: int) -> list[Item]:
+def merge_lines(lines: Sequence[Sequence[tuple[Position, T]]], most: int) -> list[T]:
     """Merges lines, each in its own order, into the first `most` items.
 
     The highest priority comes first. Within a priority, late jobs and jobs on time alternate. Of each kind, the line
@@ -112,7 +112,7 @@ def merge_lines(lines: Sequence[Sequence[tuple[Position, Item]]], most: int) -> 
     # They alternate so that many jobs that fall due at once do not delay the others. The ids stand for a random draw:
     # so claims of one job at a time are fair too, and no store has to remember whose turn it is.
     turns, heads = _Alternation(), [0] * len(lines)
-    taken: list[Item] = []
+    taken: list[T] = []
     while len(taken) < most:
         pending = enumerate(zip(lines, heads, strict=True))
         firsts = [(line[head][0], number) for number, (line, head) in pending if head < len(line)]

@@ -5,11 +5,11 @@ from typing import TypeVar
 
 from tarry.errors import PartlyUnavailable
 
-Answer = TypeVar("Answer")
-Made = TypeVar("Made")
+T = TypeVar("T")
+M = TypeVar("M")
 
 
-def partial_result(ask: Callable[[], Answer]) -> tuple[Answer, PartlyUnavailable | None]:
+def partial_result(ask: Callable[[], T]) -> tuple[T, PartlyUnavailable | None]:
     """The answer; if only some of several stores answered, theirs and the error that says so."""
     try:
         return ask(), None
@@ -17,12 +17,12 @@ def partial_result(ask: Callable[[], Answer]) -> tuple[Answer, PartlyUnavailable
         return error.answer, error
 
 
-def reachable_part(ask: Callable[[], Answer]) -> Answer:
+def reachable_part(ask: Callable[[], T]) -> T:
     """The answer of the stores that can be reached."""
     return partial_result(ask)[0]
 
 
-def made_of(ask: Callable[[], Answer], make: Callable[[Answer], Made]) -> Made:
+def made_of(ask: Callable[[], T], make: Callable[[T], M]) -> M:
     """What `make` makes of the answer; of only a part of it: PartlyUnavailable with what it makes of that."""
     answer, error = partial_result(ask)
     made = make(answer)

@@ -10,13 +10,13 @@ from weakref import WeakSet
 from tarry.store.shared.deadline import left
 from tarry.store.shared.fair_condition import FairCondition
 
-Connection = TypeVar("Connection")
+C = TypeVar("C")
 # Kept alive: a forked child must neither use nor close its parent's connections.
 _inherited: list[list[Any]] = []
 """The connections of the parent process."""
 
 
-class ConnectionPool(ABC, Generic[Connection]):
+class ConnectionPool(ABC, Generic[C]):
     """Lends each connection to one thread at a time, first come, first served. Opens one when none is idle, `most` at
     most. A store says in a subclass how its connections are opened, checked and closed."""
 
@@ -32,16 +32,16 @@ class ConnectionPool(ABC, Generic[Connection]):
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._freed = FairCondition(self._lock)
-        self._idle: list[Connection] = []
+        self._idle: list[C] = []
         self._all: WeakSet[Any] = WeakSet()
         """The connections, idle and in use, and an _Opening for each that is being opened."""
 
     @abstractmethod
-    def _open(self, end: float) -> Connection:
+    def _open(self, end: float) -> C:
         """A new connection, made before that moment of time.monotonic()."""
 
     @abstractmethod
-    def _discard(self, connection: Connection) -> None:
+    def _discard(self, connection: C) -> None:
         """Closes it; raises nothing."""
         # A forked child must not tell the server: that would end its parent's connection.
 
@@ -49,19 +49,19 @@ class ConnectionPool(ABC, Generic[Connection]):
     def _busy_error(self) -> Exception:
         """What to raise if all connections stay in use."""
 
-    def _prepare(self, connection: Connection) -> bool:
+    def _prepare(self, connection: C) -> bool:
         """Makes an idle connection ready to be lent again. False: it is broken."""
         return True
 
     @abstractmethod
-    def _restore(self, connection: Connection, error: BaseException | None) -> bool:
+    def _restore(self, connection: C, error: BaseException | None) -> bool:
         """Cleans up after a loan. error: how the loan ended. False: the connection must not be used again."""
 
-    def lend(self, seconds: float) -> "Loan[Connection]":
+    def lend(self, seconds: float) -> "Loan[C]":
         """`with pool.lend(5) as connection:`. Waits so long at most."""
         return Loan(self, seconds)
 
-    def take(self, taken: list[Connection], seconds: float) -> None:
+    def take(self, taken: list[C], seconds: float) -> None:
         """Puts a connection into the list."""
         # Returned, it would be lost if an exception came before the caller has it.
         if self._pid != os.getpid():
@@ -73,7 +73,7 @@ class ConnectionPool(ABC, Generic[Connection]):
                 return
         self._wait_and_take(taken, time.monotonic() + left(seconds))
 
-    def _wait_and_take(self, taken: list[Connection], end: float) -> None:
+    def _wait_and_take(self, taken: list[C], end: float) -> None:
         opening = _Opening()
         with self._lock:
             if not self._freed.wait_for(self._is_free, end - time.monotonic()):
@@ -96,7 +96,7 @@ class ConnectionPool(ABC, Generic[Connection]):
     def _is_free(self) -> bool:
         return bool(self._idle) or len(self._all) < self._most or self._closed
 
-    def _take_idle(self, taken: list[Connection]) -> bool:
+    def _take_idle(self, taken: list[C]) -> bool:
         while self._idle:
             taken.append(self._idle.pop())
             if self._prepare(taken[0]):
@@ -105,7 +105,7 @@ class ConnectionPool(ABC, Generic[Connection]):
             self._discard(taken.pop())
         return False
 
-    def take_this(self, connection: Connection, seconds: float) -> bool:
+    def take_this(self, connection: C, seconds: float) -> bool:
         """Takes exactly this connection, once no thread uses it. False: it was not free in time, or is closed."""
         with self._lock:
             # Out of turn: a thread that waits for this one connection must not hold up those that take any.
@@ -115,7 +115,7 @@ class ConnectionPool(ABC, Generic[Connection]):
             self._idle.remove(connection)
             return True
 
-    def give_back(self, connection: Connection, error: BaseException | None = None) -> None:
+    def give_back(self, connection: C, error: BaseException | None = None) -> None:
         """Gives back a connection that `take` gave. error: see `_restore`."""
         keep = False
         try:
@@ -158,16 +158,16 @@ class ConnectionPool(ABC, Generic[Connection]):
         self.drop_idle()
 
 
-class Loan(Generic[Connection]):
+class Loan(Generic[C]):
     """`with` this."""
 
     # A class: in a generator an exception could come between taking the connection and `try`.
 
-    def __init__(self, pool: ConnectionPool[Connection], seconds: float) -> None:
+    def __init__(self, pool: ConnectionPool[C], seconds: float) -> None:
         self._pool, self._seconds = pool, seconds
-        self._taken: list[Connection] = []
+        self._taken: list[C] = []
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> C:
         try:
             self._pool.take(self._taken, self._seconds)
             return self._taken[0]

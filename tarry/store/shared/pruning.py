@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from tarry.model.limit import EACH
 
-Place = tuple[int, bytes]
+PrunedPlace = tuple[int, bytes]
 """`keep_until` and id: where a job stands among the finished ones."""
 FORGOTTEN_AT_ONCE = 50
 LOOKED_AT_ONCE = 1000
 SUMMED = 100_000
 """How many jobs one call reads to sum up their bytes. With no more jobs than this, each call is exact."""
-BEFORE_ALL: Place = (-1, b"")
+BEFORE_ALL: PrunedPlace = (-1, b"")
 LanePlace = tuple[str, int, str, str]
 """Queue, band, task and lane, as the store's table of open lanes has them."""
 BEFORE_ALL_LANES: LanePlace = ("", -2, "", "")
@@ -38,7 +38,7 @@ class Finished(Struct, frozen=True, gc=False):
     free: bool
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PrunedPlace:
         """Where the job stands."""
         return self.until, self.id
 
@@ -49,10 +49,10 @@ class FinishedJobs(Protocol):
     def bound(self) -> int:
         """A number of bytes that no queue exceeds."""
 
-    def after(self, place: Place, now: int, count: int) -> Sequence[Finished]:
+    def after(self, place: PrunedPlace, now: int, count: int) -> Sequence[Finished]:
         """The next `count` jobs after this place, in order."""
 
-    def weights(self, place: Place, count: int) -> tuple[Mapping[str, int], Place | None]:
+    def weights(self, place: PrunedPlace, count: int) -> tuple[Mapping[str, int], PrunedPlace | None]:
         """The bytes of the next `count` jobs by queue, and the place of the last of them; None: no more come after."""
 
     def forget(self, jobs: Sequence[Finished]) -> int:

@@ -14,12 +14,11 @@ from msgspec import Struct
 from tarry.model.job import Job
 from tarry.store.base import Backlog, Query, Store, Tally
 from tarry.store.name_pattern import translate
-from tarry.store.shared.columns import COLUMN_OF, stored_job
+from tarry.store.shared.columns import COLUMN_OF, Row, stored_job
 from tarry.store.shared.prefix import prefix_end
-from tarry.store.shared.pruning import Finished, LanePlace, Place, Pruning
+from tarry.store.shared.pruning import Finished, LanePlace, PrunedPlace, Pruning
 from tarry.store.shared.state_codes import CODE, state_of
 
-Row = tuple[Any, ...]
 DAY = 86_400_000_000
 
 
@@ -254,11 +253,11 @@ class SqlFinishedJobs:
     def __init__(self, store: SqlStore) -> None:
         self._sql, self._rows, self._change_each = store._sql, store._rows, store._change_each
 
-    def after(self, place: Place, now: int, count: int) -> Sequence[Finished]:
+    def after(self, place: PrunedPlace, now: int, count: int) -> Sequence[Finished]:
         rows = self._rows(self._sql.finished, (*place, now, count))
         return [Finished(until, id, queue, size, bool(free)) for until, id, queue, size, free in rows]
 
-    def weights(self, place: Place, count: int) -> tuple[Mapping[str, int], Place | None]:
+    def weights(self, place: PrunedPlace, count: int) -> tuple[Mapping[str, int], PrunedPlace | None]:
         weights: dict[str, int] = dict(self._rows(self._sql.weights, (*place, count)))
         last = self._rows(self._sql.last_weighed, (*place, count - 1))
         return weights, (last[0][0], last[0][1]) if last else None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tarry.store")
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 BUSY_LIMIT = 5.0
 FIRST_LIMIT = 30.0
 """Seconds that who opens a new file waits for the process that makes its tables: on a busy disk that takes a while."""
@@ -222,7 +222,7 @@ _DAMAGE = (apsw.CorruptError, apsw.NotADBError)
 _FAILED_READS = (apsw.SQLITE_IOERR_READ, apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
 
 
-def call_again(call: Callable[[], Answer], path: Path, make_room: Callable[[], bool] = lambda: False) -> Answer:
+def call_again(call: Callable[[], T], path: Path, make_room: Callable[[], bool] = lambda: False) -> T:
     """What the call answers; it is called a second time if a read failed, or if the disk was full and `make_room`
     answers True. call: a whole transaction, or a read."""
     # SQLite says that a file is damaged, too, where the disk could not read it just now.

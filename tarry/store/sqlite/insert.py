@@ -13,14 +13,14 @@ from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.lanes import ready_lanes
 from tarry.store.sqlite.open_lanes import OpenLanes
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class SomeKnown(Exception):
     """Some jobs were there already. To be rolled back, and inserted again with `insert_any`."""
 
 
-def hopefully(insert: Callable[[bool], Answer]) -> Answer:
+def hopefully(insert: Callable[[bool], T]) -> T:
     """The answer of `insert`, which is called with True first: it may hope that no job is there already."""
     # To look for each job first costs a tenth of its insert, and nearly always all are new.
     try:

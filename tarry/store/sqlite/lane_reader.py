@@ -4,23 +4,24 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
+from tarry.store.shared.columns import Row
 from tarry.store.shared.lane_claim import FULL
 from tarry.store.shared.lane_reader import (
     Candidate,
     FoundLane,
     Lane,
+    LaneRange,
     LaneReader,
     LaneState,
     LaneUse,
     Line,
-    Stretch,
 )
 from tarry.store.shared.lanes import JobKey
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.levels import LevelTable
 from tarry.store.sqlite.open_lanes import OpenLanes
-from tarry.store.sqlite.open_line import OpenLine, Row, position
+from tarry.store.sqlite.open_line import OpenLine, position
 
 TASK_OF, QUEUE_OF, LANE = 2, 4, 15
 """The places of these columns in a row of `sqlite.sql.CLAIMED`."""
@@ -70,13 +71,13 @@ class SqliteLaneReader(LaneReader[Row]):
     def open_fronts(self, line: Line, most: int) -> Sequence[Sequence[Candidate[Row]]]:
         return OpenLine(self._db, line).fronts(most)
 
-    def lanes(self, line: Line, stretches: Mapping[str, Stretch]) -> Mapping[str, Sequence[FoundLane]]:
+    def lanes(self, line: Line, stretches: Mapping[str, LaneRange]) -> Mapping[str, Sequence[FoundLane]]:
         return {
             task: (self._open.read if EACH + task in self._limits else self._read_lanes)((*line, task), stretch)
             for task, stretch in stretches.items()
         }
 
-    def _read_lanes(self, place: tuple[str, int, str], stretch: Stretch) -> list[FoundLane]:
+    def _read_lanes(self, place: tuple[str, int, str], stretch: LaneRange) -> list[FoundLane]:
         """Lanes of a task without a limit for each key."""
         queue, band, task = place
         found: list[FoundLane] = []

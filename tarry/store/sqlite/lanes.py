@@ -15,6 +15,7 @@ from tarry.model.limit import EACH, QUEUE, Level, Limit
 from tarry.store import kept_places
 from tarry.store.base import PROMOTED_AT_ONCE, Want, band
 from tarry.store.kept_places import KeptPlace
+from tarry.store.shared.columns import Row
 from tarry.store.shared.lane_claim import claim_in_lanes
 from tarry.store.shared.lane_reader import Lane
 from tarry.store.shared.lanes import (
@@ -27,13 +28,13 @@ from tarry.store.shared.lanes import (
     wrong_levels,
 )
 from tarry.store.shared.prefix import prefix_end
+from tarry.store.shared.pruning import LanePlace
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Statements
 from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.lane_reader import SqliteLaneReader
 from tarry.store.sqlite.levels import LevelTable
-from tarry.store.sqlite.open_lanes import LanePlace, OpenLanes
-from tarry.store.sqlite.open_line import Row
+from tarry.store.sqlite.open_lanes import OpenLanes
 
 
 def ready_lanes(jobs: Iterable[Job]) -> list[LanePlace]:

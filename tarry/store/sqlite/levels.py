@@ -13,9 +13,9 @@ _READ = "SELECT name, running, next, turn FROM tarry_level WHERE name IN (SELECT
 _WRITE = """INSERT INTO tarry_level (name, running, next, turn) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (name) DO UPDATE SET running = ?2, next = ?3, turn = ?4"""
 _DELETE = "DELETE FROM tarry_level WHERE name = ?"
-Row: TypeAlias = tuple[Level, str | None]
+LevelRow: TypeAlias = tuple[Level, str | None]
 """A level, and of a task the lane that a claim served last."""
-_UNUSED: Row = (Level(), None)
+_UNUSED: LevelRow = (Level(), None)
 
 
 class LevelTable:
@@ -24,10 +24,10 @@ class LevelTable:
     known: rows that were read already, by name; None: there is no such row.
     """
 
-    def __init__(self, db: Statements, known: Mapping[str, Row | None]) -> None:
+    def __init__(self, db: Statements, known: Mapping[str, LevelRow | None]) -> None:
         self._db = db
         self._stored = dict(known)
-        self._changed: dict[str, Row] = {}
+        self._changed: dict[str, LevelRow] = {}
         self.is_lower = False
         """After `save`: a level is lower than it was, so that more jobs may start."""
 
@@ -64,19 +64,19 @@ class LevelTable:
         if idle:
             self._db.executemany(_DELETE, [(name,) for name in sorted(idle)])
 
-    def _before(self, name: str) -> Row:
+    def _before(self, name: str) -> LevelRow:
         return self._stored[name] or _UNUSED
 
-    def _row(self, name: str) -> Row:
+    def _row(self, name: str) -> LevelRow:
         return self._rows((name,))[name]
 
-    def _rows(self, names: Iterable[str]) -> dict[str, Row]:
+    def _rows(self, names: Iterable[str]) -> dict[str, LevelRow]:
         names = list(names)
         if missing := [name for name in names if name not in self._stored]:
             self._stored |= dict.fromkeys(missing) | self._read(missing)
         return {name: self._changed.get(name) or self._before(name) for name in names}
 
-    def _read(self, names: Sequence[str]) -> dict[str, Row]:
+    def _read(self, names: Sequence[str]) -> dict[str, LevelRow]:
         rows = self._db.execute(_READ, (msgspec.json.encode(names).decode(),)).fetchall()
         return {name: (Level(running, next_start), turn) for name, running, next_start, turn in rows}
 

@@ -8,12 +8,11 @@ ends, when its rate allows a start, and when its limit changes. So thousands of 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tarry.store.shared.lane_reader import FoundLane, Lane, Stretch, TaskLine
+from tarry.store.shared.lane_reader import FoundLane, Lane, LaneRange, TaskLine
+from tarry.store.shared.pruning import LanePlace
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Statements
 
-LanePlace = tuple[str, int, str, str]
-"""Where a lane waits: queue, band, task, lane. band: as in `store.base`."""
 # A time that never comes, instead of NULL: NULL in `again` says that the lane is open.
 UNTIL_AN_END = 2**62
 _PLACE = "queue, -((claim_order > 0) - (claim_order < 0)), task, lane"
@@ -67,7 +66,7 @@ class OpenLanes:
         """Adds all lanes where jobs of that task are ready: it has a limit for each key now."""
         self._db.execute(_ADD_TASK, (task,))
 
-    def read(self, place: TaskLine, stretch: Stretch) -> list[FoundLane]:
+    def read(self, place: TaskLine, stretch: LaneRange) -> list[FoundLane]:
         """The open lanes of this stretch."""
         statement, after = (_FIRST, "") if stretch.after is None else (_AFTER, stretch.after)
         rows = self._db.execute(statement, (*place, after, stretch.last, stretch.count)).fetchall()

@@ -1,15 +1,14 @@
 """The jobs without a lane of one queue and band: late jobs and jobs on time, which take turns."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from tarry.store.base import Want
+from tarry.store.shared.columns import Row
 from tarry.store.shared.lane_reader import Candidate, Line
 from tarry.store.shared.lanes import Position, merge_lines
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Statements
 
-Row = tuple[Any, ...]
 LATE, ON_TIME = 1, 0
 """The values of `lifecycle.is_late` in the index."""
 ID, PRIORITY, DUE = 1, 5, 6

@@ -22,7 +22,7 @@ from tarry.store.sqlite.connection import Rows
 OLDEST = (3, 37, 0)
 """The first SQLite with STRICT tables."""
 
-Busy = Callable[[int], bool]
+BusyHandler = Callable[[int], bool]
 
 
 class PythonDatabase:
@@ -36,14 +36,14 @@ class PythonDatabase:
                 " newer Python, or give tarry a file of its own"
             )
         self._path = path
-        self._busy: Busy = _give_up
+        self._busy: BusyHandler = _give_up
         with _as_apsw():
             # timeout=0: `_patiently` waits, by our own busy handler, which sqlite3 cannot set. isolation_level=None:
             # or the module would begin transactions by itself. The store's lock keeps threads apart.
             self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             self._db.create_function("tarry_item", 1, _item, deterministic=True)
 
-    def set_busy_handler(self, handler: Busy) -> None:
+    def set_busy_handler(self, handler: BusyHandler) -> None:
         """Sets what waits when the file is locked. handler: takes the number of tries so far; answers False to give
         up."""
         self._busy = handler

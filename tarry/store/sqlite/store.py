@@ -24,10 +24,10 @@ from tarry.store.flows.sqlite import SqliteFlows, settle_flows
 from tarry.store.history.journal import record_of_valid
 from tarry.store.history.sqlite import SqliteHistory
 from tarry.store.shared.admission import admit, admit_all
-from tarry.store.shared.columns import claimed_jobs
+from tarry.store.shared.columns import Row, claimed_jobs
 from tarry.store.shared.lanes import assign_lanes, earliest
 from tarry.store.shared.pruning import Finished, Pruning
-from tarry.store.shared.sql_store import Row, ScanningSqlStore, SqlFinishedJobs
+from tarry.store.shared.sql_store import ScanningSqlStore, SqlFinishedJobs
 from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.sqlite import file as sqlite_file
@@ -36,7 +36,7 @@ from tarry.store.sqlite.apply import ChangeGroups, SomeInvalid, apply_changes
 from tarry.store.sqlite.connection import Statements
 from tarry.store.sqlite.damage.guard import FileGuard
 from tarry.store.sqlite.database import Database
-from tarry.store.sqlite.file import Answer, call_again, diagnose, open_database, transaction, translate_errors
+from tarry.store.sqlite.file import T, call_again, diagnose, open_database, transaction, translate_errors
 from tarry.store.sqlite.insert import hopefully, insert_any, insert_jobs, insert_unlimited
 from tarry.store.sqlite.lanes import SqliteLanes, read_limits
 from tarry.store.sqlite.levels import SqliteRooms
@@ -124,7 +124,7 @@ class SqliteStore(ScanningSqlStore):
         self._check_insert()
         return self._insert(partial(self._insert_any, jobs))
 
-    def _insert(self, insert: Callable[[], Answer]) -> Answer:
+    def _insert(self, insert: Callable[[], T]) -> T:
         with self._lock, self._errors:
             answer = call_again(insert, self.path)
             self._board.wake(WakeReason.WORK)

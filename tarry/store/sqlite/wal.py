@@ -30,7 +30,7 @@ MAGIC = 0x377F0682
 LOOKED_AT = 256
 """The most frames that are checked behind the last valid commit."""
 
-Sums = tuple[int, int]
+Checksums = tuple[int, int]
 
 
 class Frame(NamedTuple):
@@ -39,7 +39,7 @@ class Frame(NamedTuple):
     commits: bool
     """Whether it is the last of its transaction."""
     salt: bytes
-    sums: Sums
+    sums: Checksums
     content: bytes
     """The bytes that the checksum covers."""
 
@@ -65,7 +65,7 @@ class Log:
             return None
         return Frame(read[4:8] != bytes(4), read[8:16], _sums(read[16:24]), read[:8] + read[FRAME:])
 
-    def follows(self, before: Sums, content: bytes, sums: Sums) -> bool:
+    def follows(self, before: Checksums, content: bytes, sums: Checksums) -> bool:
         """Whether `sums` is the checksum of the content that follows the checksum `before`."""
         return sums_of(self._words, before, content) == sums
 
@@ -189,7 +189,7 @@ def log_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
-def sums_of(words: str, before: Sums, content: bytes) -> Sums:
+def sums_of(words: str, before: Checksums, content: bytes) -> Checksums:
     """The checksum of content that follows the checksum `before`. words: the byte order, as `struct` writes it."""
     one, two = before
     each = iter(struct.unpack(f"{words}{len(content) // 4}I", content))
@@ -199,6 +199,6 @@ def sums_of(words: str, before: Sums, content: bytes) -> Sums:
     return one, two
 
 
-def _sums(eight: bytes) -> Sums:
+def _sums(eight: bytes) -> Checksums:
     one, two = struct.unpack(">II", eight)
     return one, two

@@ -8,7 +8,7 @@ from tarry.store.shards.answers import ask_shards
 from tarry.store.shards.shard import Shard
 from tarry.store.waiting.counts import CappedCount, ReadyBefore, WaitingCounts
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class ShardedWaiting(WaitingCounts):
@@ -32,7 +32,7 @@ class ShardedWaiting(WaitingCounts):
     def _before(self, job: Job, most: int) -> ReadyBefore:
         raise NotImplementedError("each shard counts by itself: see `before`")
 
-    def _ask(self, ask: Callable[[WaitingCounts], Answer], merge: Callable[[Sequence[Answer]], Answer]) -> Answer:
+    def _ask(self, ask: Callable[[WaitingCounts], T], merge: Callable[[Sequence[T]], T]) -> T:
         numbers = range(len(self._shards))
         answers = ask_shards(self._shards, numbers, lambda number, store: ask(store.waiting))
         return answers.result(merge([*answers.values()]))

@@ -9,13 +9,13 @@ from tarry.store.waiting.counts import CappedCount, ReadyBefore, WaitingCounts, 
 from tarry.store.waiting.dialects import WaitingDialect
 
 _RANGES = {-1: "< 0", 0: "= 0", 1: "> 0"}
-Rows = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
+SelectRows = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
 
 
 class SqlWaiting(WaitingCounts):
     """The waiting jobs of one database. rows: runs a statement."""
 
-    def __init__(self, dialect: WaitingDialect, rows: Rows) -> None:
+    def __init__(self, dialect: WaitingDialect, rows: SelectRows) -> None:
         self._sql, self._rows = dialect, rows
 
     def due(self, bounds: Sequence[int], queues: Collection[str] | None, most: int) -> list[CappedCount]:

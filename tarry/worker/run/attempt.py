@@ -25,7 +25,7 @@ from tarry.tasks.running import Batch, Running, current
 from tarry.worker.run import hook_calls, inputs
 from tarry.worker.run.context import AttemptContext, run_shown
 from tarry.worker.run.report import outcome_of_argument_error, outcome_of_error, with_status
-from tarry.worker.run.steps import BATCH, ONE, RUNNER, WRAPPED, Call, End, Steps
+from tarry.worker.run.steps import BATCH, ONE, RUNNER, WRAPPED, End, StepCall, Steps
 
 Disarm = Callable[[Running], None]
 """Called once the task's own code is over: from then on nothing interrupts the attempt."""
@@ -78,7 +78,7 @@ def run_async(
     return django_connections.run_attempt(attempt) if DJANGO in sys.modules else attempt
 
 
-def _prepare(steps: Steps, running: Running) -> Call | None:
+def _prepare(steps: Steps, running: Running) -> StepCall | None:
     try:
         return steps.prepare(running)
     except (ArgumentError, Interrupted):
@@ -97,7 +97,7 @@ def _drive_beside_django(running: Running, steps: Steps, context: AttemptContext
 
 
 def _drive_sync(running: Running, steps: Steps, context: AttemptContext, disarm: Disarm) -> Outcome:
-    call: Call | None = None
+    call: StepCall | None = None
     value: Any = None
     error: BaseException | None = None
     outcome: Outcome | None = None
@@ -138,7 +138,7 @@ def _drive_sync(running: Running, steps: Steps, context: AttemptContext, disarm:
 
 
 async def _drive_async(running: Running, steps: Steps, context: AttemptContext, disarm: Disarm) -> Outcome:
-    call: Call | None = None
+    call: StepCall | None = None
     value: Any = None
     error: BaseException | None = None
     outcome: Outcome | None = None

@@ -18,7 +18,7 @@ from tarry.tasks.task_hooks import RunWrapper
 from tarry.worker.run import report
 from tarry.worker.run.context import AttemptContext
 
-Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
+StepCall = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 """A function and its arguments."""
 HookCall = tuple[Sequence[Hook], CurrentJob, Any]
 """Hooks, and what they are called with: the job, and its value or its error."""
@@ -28,7 +28,7 @@ _NO_KWARGS: Mapping[str, Any] = {}
 class End(Struct, frozen=True):
     """How an attempt ended. call: None if there was none."""
 
-    call: Call | None
+    call: StepCall | None
     value: Any
     error: BaseException | None
     outcome: Outcome
@@ -39,19 +39,19 @@ class Steps(Struct, frozen=True):
     outcome: from the returned value and the size limit of a result. hook_calls: the hooks to call afterwards.
     """
 
-    prepare: Callable[[Any], Call | None]
+    prepare: Callable[[Any], StepCall | None]
     outcome: Callable[[Any, Any, int], Outcome]
     hook_calls: Callable[[Any, RunWrapper, End, AttemptContext], list[HookCall]]
 
 
-def _prepare_one(running: Running) -> Call:
+def _prepare_one(running: Running) -> StepCall:
     task, body = running.task, running.job.body
     # Looked at here, too, since a call takes longer: nearly all jobs are in no flow.
     args, kwargs = task.codec.decode(body if body[:1] != MARK else running.arguments)
     return task.fn, args, kwargs
 
 
-def _prepare_runner(running: Running) -> Call:
+def _prepare_runner(running: Running) -> StepCall:
     runner = running.task.runner
     assert runner is not None
     args, _ = running.task.codec.decode(running.arguments)
@@ -62,7 +62,7 @@ def _encoded_outcome(running: Running, value: bytes, max_result: int) -> Outcome
     return Returned(value)
 
 
-def _prepare_wrapped(running: Running) -> Call:
+def _prepare_wrapped(running: Running) -> StepCall:
     around = running.task.run_wrapper
     assert around is not None
     current.set(running)  # already here: the hooks see it, too
@@ -77,7 +77,7 @@ def _hook_calls(running: Running, around: RunWrapper, end: End, context: Attempt
     return list(_choose_hooks(around, job, end, context))
 
 
-def _prepare_batch(batch: Batch) -> Call | None:
+def _prepare_batch(batch: Batch) -> StepCall | None:
     """Leaves out jobs that are no longer wanted or whose arguments do not fit, and sets their outcomes."""
     items: list[Any] = []
     decode = batch.task.codec.decode

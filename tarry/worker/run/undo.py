@@ -14,7 +14,7 @@ from tarry.client.flows.maps import map_part
 from tarry.client.flows.node import AddedNodes
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.rules import wiring_of
-from tarry.model.flow.wiring import GO_ON, UNDO_TASK, Gate, Wiring, added_result, unwrap, wrap
+from tarry.model.flow.wiring import GO_ON, UNDO_TASK, Gate, NodeLinks, added_result, unwrap, wrap
 from tarry.model.job import Job, State
 from tarry.store.base import Store
 from tarry.tasks.definition import TaskDefinition
@@ -56,7 +56,7 @@ def _chain(job: Job, first: int, done: Sequence[Job]) -> Iterator[Job]:
         task, queue, body = undo
         takes, arguments = unwrap(body)
         tells = (Gate(index + 1, 1, 1),) if index + 1 < first + len(done) else ()
-        wiring = replace(takes or Wiring(), tells=tells, on_failure=GO_ON, label=f"undo {index_of(node.id)}")
+        wiring = replace(takes or NodeLinks(), tells=tells, on_failure=GO_ON, label=f"undo {index_of(node.id)}")
         yield Job(
             node_id(flow_of(job.id), index), task, wrap(wiring, arguments), queue, state=State.BLOCKED,
             state_since=job.state_since,

@@ -12,7 +12,7 @@ from tarry import App, ArgumentError, Flow, Node
 from tarry.client.flows.wires import joined, wire
 from tarry.model.duration import DAY, SECOND
 from tarry.model.flow.node_ids import index_of, node_id
-from tarry.model.flow.wiring import GO_ON, Gate, Ref, Take, Wiring, unwrap
+from tarry.model.flow.wiring import GO_ON, Gate, NodeLinks, Ref, Take, unwrap
 from tarry.model.job import HELD, Job, State
 from tarry.store.memory import MemoryStore
 
@@ -58,7 +58,7 @@ def jobs(app: App, flow: Any) -> list[Job]:
     return [node.record() for node in flow.handle.nodes()]
 
 
-def wired(job: Job) -> tuple[Wiring, bytes]:
+def wired(job: Job) -> tuple[NodeLinks, bytes]:
     wiring, arguments = unwrap(job.body)
     assert wiring is not None
     return wiring, arguments
@@ -103,10 +103,10 @@ def test_a_result_stands_as_null_and_makes_its_node_a_parent(app: App) -> None:
         f.add(call(app, "both", one.result, two.result, c="x"))
     first, second, third = jobs(app, f)
     gate = Gate(3, 1, 2)
-    assert wired(first) == (Wiring((gate,)), b"[1]")
+    assert wired(first) == (NodeLinks((gate,)), b"[1]")
     assert wired(second)[0].tells == (gate,)
     takes = (Take("a", Ref(1)), Take("b", Ref(2)))
-    assert wired(third) == (Wiring(takes=takes), b'{"a":null,"b":null,"c":"x"}')
+    assert wired(third) == (NodeLinks(takes=takes), b'{"a":null,"b":null,"c":"x"}')
     assert [job.state for job in (first, second, third)] == [State.READY, State.READY, State.BLOCKED]
     assert [index_of(job.id) for job in (first, second, third)] == [1, 2, 3]
 
@@ -114,7 +114,7 @@ def test_a_result_stands_as_null_and_makes_its_node_a_parent(app: App) -> None:
 def test_a_result_by_position_keeps_its_position(app: App) -> None:
     with app.flow("order") as f:
         f.add(call(app, "rest", 5, f.add(call(app, "number", 1)).result, 7))
-    assert wired(jobs(app, f)[1]) == (Wiring(takes=(Take(1, Ref(1)),)), b"[5,null,7]")
+    assert wired(jobs(app, f)[1]) == (NodeLinks(takes=(Take(1, Ref(1)),)), b"[5,null,7]")
 
 
 def test_a_list_of_results_is_as_few_ranges_as_can_be(app: App) -> None:
@@ -141,7 +141,7 @@ def test_an_empty_group_is_the_empty_list(app: App) -> None:
     with app.flow("order") as f:
         nothing: Node[list[int]] = f.add_all([])
         f.add(call(app, "total", nothing.result), after=[nothing])
-    assert wired(jobs(app, f)[0]) == (Wiring(), b"[[]]")
+    assert wired(jobs(app, f)[0]) == (NodeLinks(), b"[[]]")
 
 
 def test_policy_label_and_what_the_flow_says(app: App) -> None:
@@ -149,8 +149,8 @@ def test_policy_label_and_what_the_flow_says(app: App) -> None:
         f.add(call(app, "number", 1), name="first")
         f.add(app.tasks["number"].using(queue="fast", priority=5).call(2), on_failure="stop")
     one, two = jobs(app, f)
-    assert wired(one)[0] == Wiring(on_failure=GO_ON, label="first")
-    assert wired(two)[0] == Wiring()
+    assert wired(one)[0] == NodeLinks(on_failure=GO_ON, label="first")
+    assert wired(two)[0] == NodeLinks()
     assert (one.queue, two.queue, two.priority) == ("slow", "fast", 5)
     row = f.handle.record()
     assert row.root is not None
@@ -337,7 +337,7 @@ def test_chain_group_chord(app: App) -> None:
     assert [node.state for node in group.nodes()] == [State.READY] * 3
     chord: Flow[Any] = app.chord((call(app, "number", n) for n in range(3)), call(app, "total", scale=2))
     assert wired(list(chord.nodes())[3].record()) == (
-        Wiring(takes=(Take("numbers", Ref(1, 3)),)),
+        NodeLinks(takes=(Take("numbers", Ref(1, 3)),)),
         b'{"numbers":null,"scale":2}',
     )
     with pytest.raises(TypeError, match="needs a call"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tarry import App, FlowFailed, current_job, fan_out
-from tarry.model.flow.wiring import AFTER, Ref, Take, Wiring, unwrap
+from tarry.model.flow.wiring import AFTER, NodeLinks, Ref, Take, unwrap
 from tarry.store.memory import MemoryStore
 
 fails: set[int] = set()
@@ -101,7 +101,7 @@ def test_neighbours_are_one_range_and_arguments_are_none_of_them(app: App) -> No
         f.add(call(app, "read"))
     job, alone = [node.record() for node in f.handle.nodes()][3:]
     reads = (Take(AFTER, Ref(1, 2)), Take(AFTER, Ref(1)))
-    assert unwrap(job.body) == (Wiring(takes=(Take(0, Ref(3)), *reads)), b"[null]")
+    assert unwrap(job.body) == (NodeLinks(takes=(Take(0, Ref(3)), *reads)), b"[null]")
     app.drain(queues=["default"])
     assert app.get(alone.id).result(timeout=0) == ""
 

@@ -8,11 +8,11 @@ import pystalk  # type: ignore[import-untyped]
 import pytest
 
 from tarry import App
+from tarry.config.parser import SettingsSource
+from tarry.config.server import ServerConfig, check_server
 from tarry.door.beanstalk.parser import _READERS
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.errors import ConfigError
-from tarry.server_settings import ServerConfig, check_server
-from tarry.settings import SettingsSource
 from tests.door.beanstalk.serving import ServedDoor, serving
 from tests.door.beanstalk.talking import Client
 from tests.door.http.serving import until

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.door.console.graph.drawing import HEIGHT, MOST_STEPS, WIDTH, Corner, Drawing, draw
-from tarry.door.console.graph.layers import MOST_ACROSS, Parents, Tie, layers_of, ties_of
+from tarry.door.console.graph.layers import MOST_ACROSS, LayerEdge, ParentIndexes, layers_of, ties_of
 from tarry.door.console.graph.rows import rows_of
 
 MOST_BOXES = 200
@@ -17,7 +17,7 @@ _STEP = re.compile(r"([MCVv])([-\d ]+)")
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> Parents:
+def graphs(draw: st.DrawFn) -> ParentIndexes:
     """Graphs of which each box waits for some before it; now and then for one after it, as folded boxes may."""
     count = draw(st.integers(0, 30))
     found = [draw(st.lists(st.integers(0, max(0, box - 1)), max_size=min(box, 4))) for box in range(count)]
@@ -51,7 +51,7 @@ def check(drawing: Drawing) -> None:
             assert all(not (box.y == top and box.x <= x <= box.x + WIDTH) for box in drawing.places)
 
 
-def drawn_ties(drawing: Drawing) -> set[Tie]:
+def drawn_ties(drawing: Drawing) -> set[LayerEdge]:
     """Which boxes a reader of the picture sees tied: by lines from a lower edge to an upper edge."""
     onwards: dict[Point, set[Point]] = {}
     for start, end in (step for line in drawing.lines for step in steps(line)):
@@ -62,12 +62,12 @@ def drawn_ties(drawing: Drawing) -> set[Tie]:
         reached = [(place.x + WIDTH // 2, place.y + HEIGHT)]
         for point in reached:
             reached += onwards.get(point, set()) - set(reached)
-        found |= {Tie(parent, tops[point]) for point in reached if point in tops}
+        found |= {LayerEdge(parent, tops[point]) for point in reached if point in tops}
     return found
 
 
 @given(graphs())
-def test_boxes_stand_apart_and_below_those_that_they_wait_for(parents: Parents) -> None:
+def test_boxes_stand_apart_and_below_those_that_they_wait_for(parents: ParentIndexes) -> None:
     drawing = draw(parents)
     assert len(drawing.places) == len(parents)
     check(drawing)
@@ -78,34 +78,34 @@ def test_boxes_stand_apart_and_below_those_that_they_wait_for(parents: Parents) 
 
 
 @given(graphs())
-def test_a_line_is_drawn_or_implied_by_others(parents: Parents) -> None:
+def test_a_line_is_drawn_or_implied_by_others(parents: ParentIndexes) -> None:
     layers = layers_of(parents)
     ties = ties_of(parents, layers)
     reached: dict[int, set[int]] = {box: {box} for box in range(len(parents))}
     for tie in sorted(ties, key=lambda tie: layers[tie.child]):
         reached[tie.child] |= reached[tie.parent]
-    wanted = {Tie(each, box) for box, above in enumerate(parents) for each in above if layers[each] < layers[box]}
+    wanted = {LayerEdge(each, box) for box, above in enumerate(parents) for each in above if layers[each] < layers[box]}
     assert set(ties) <= wanted
     assert all(tie.parent in reached[tie.child] for tie in wanted)
 
 
 def test_what_others_imply_is_left_out() -> None:
-    parents: Parents = [[], [], [0, 1], [0, 1, 2], [0, 0]]
+    parents: ParentIndexes = [[], [], [0, 1], [0, 1, 2], [0, 0]]
     assert layers_of(parents) == [0, 0, 1, 2, 1]
-    assert ties_of(parents, layers_of(parents)) == [Tie(0, 2), Tie(1, 2), Tie(0, 4), Tie(2, 3)]
+    assert ties_of(parents, layers_of(parents)) == [LayerEdge(0, 2), LayerEdge(1, 2), LayerEdge(0, 4), LayerEdge(2, 3)]
 
 
 def test_a_circle_of_boxes_is_drawn() -> None:
     parents = [[1], [0], [1, 2]]
     assert layers_of(parents) == [0, 1, 2]
-    assert ties_of(parents, [0, 1, 2]) == [Tie(0, 1), Tie(1, 2)]
+    assert ties_of(parents, [0, 1, 2]) == [LayerEdge(0, 1), LayerEdge(1, 2)]
     check(draw(parents))
 
 
 def test_a_wide_layer_is_several() -> None:
     at_most = layers_of([[]] + [[0]] * MOST_ACROSS)
     assert at_most == [0] + [1] * MOST_ACROSS
-    parents: Parents = [[]] + [[0]] * 30 + [list(range(1, 31))]
+    parents: ParentIndexes = [[]] + [[0]] * 30 + [list(range(1, 31))]
     assert layers_of(parents) == [0, *(1 + at // 5 for at in range(30)), 7]
     drawing = draw(parents)
     check(drawing)
@@ -114,7 +114,7 @@ def test_a_wide_layer_is_several() -> None:
 
 
 def test_ties_of_one_box_go_the_same_way() -> None:
-    parents: Parents = [[]] + [[0]] * 15 + [list(range(1, 16))]
+    parents: ParentIndexes = [[]] + [[0]] * 15 + [list(range(1, 16))]
     layers = layers_of(parents)
     drawn = rows_of(layers, ties_of(parents, layers))
     bends = {point for way in drawn.ways for point in way if point >= len(parents)}
@@ -127,7 +127,7 @@ def test_lines_that_need_not_cross_do_not() -> None:
     # Two chains, told crosswise.
     drawing = draw([[], [], [1], [0]])
     left, right = drawing.places[2].x, drawing.places[3].x
-    assert drawn_ties(drawing) == {Tie(1, 2), Tie(0, 3)}
+    assert drawn_ties(drawing) == {LayerEdge(1, 2), LayerEdge(0, 3)}
     assert (drawing.places[0].x < drawing.places[1].x) == (right < left)
 
 
@@ -142,7 +142,7 @@ def test_lines_that_need_not_cross_do_not() -> None:
         [[] if box < MOST_BOXES // 2 else list(range(MOST_BOXES // 2)) for box in range(MOST_BOXES)],
     ],
 )
-def test_the_largest_graphs_are_drawn(parents: Parents) -> None:
+def test_the_largest_graphs_are_drawn(parents: ParentIndexes) -> None:
     drawing = draw(parents)
     check(drawing)
     assert sum(map(len, drawing.lines)) < 50_000

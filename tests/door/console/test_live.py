@@ -103,7 +103,7 @@ def test_the_memory_of_workers_is_no_change(page: Page, monkeypatch: pytest.Monk
     def hosts(_: object) -> list[Host]:
         return [Host("h", "h", pools=list(figures))]
 
-    monkeypatch.setattr("tarry.metrics.store_look.list_hosts", hosts)
+    monkeypatch.setattr("tarry.metrics.store_overview.list_hosts", hosts)
 
     async def story() -> None:
         assert not await page.hears()

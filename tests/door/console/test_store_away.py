@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tarry import App
-from tarry.config import Config
+from tarry.config.config import Config
 from tarry.door.console.application import PAGES, Console
 from tarry.door.console.session import COOKIE, SECRET_CELL
 from tarry.door.console.sign_in import SECRET_KEPT, SignIn

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from jinja2.ext import extract_from_ast
 
-from tarry.client.operations.operation import Act, OperationState
+from tarry.client.operations.operation import BulkAct, OperationState
 from tarry.door.console import rendering
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.application import ACTS
@@ -44,7 +44,7 @@ def wanted() -> set[str]:
     # What templates show of values that are words, or of which each has its sentence.
     words = {
         *map(str, State),
-        *get_args(Act),
+        *get_args(BulkAct),
         *get_args(OperationState),
         *CIRCUITS,
         *CONNECTION_STATES,

@@ -13,7 +13,7 @@ from tarry.door.http.api import METHODS
 from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.problem import KINDS
-from tarry.door.identity.access import Anybody
+from tarry.door.identity.access import OpenAccess
 from tarry.door.service import DoorSettings
 from tarry.errors import Busy, NotAllowed, NotAuthenticated, QueueFull, StoreAway
 from tarry.operate.access import Scope
@@ -251,7 +251,7 @@ class OnlyReader:
         return scope == Scope.READ
 
 
-class OnlyReaders(Anybody):
+class OnlyReaders(OpenAccess):
     def caller(self, headers: Any, address: str) -> OnlyReader:
         assert address == "127.0.0.1"
         return OnlyReader()

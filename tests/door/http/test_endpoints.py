@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tarry import App
-from tarry.config import Config, Push
+from tarry.config.config import Config, Push
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import State

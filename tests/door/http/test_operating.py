@@ -13,8 +13,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tarry import App
-from tarry.door import claim_loop, store_look
-from tarry.door.identity.access import Anybody
+from tarry.door import claim_loop, history_snapshot
+from tarry.door.identity.access import OpenAccess
 from tarry.errors import NotAllowed, StoreAway
 from tarry.keeper import schedule_state
 from tarry.keeper.hosts import HostEntry
@@ -32,7 +32,7 @@ HOOK = "https://shop.example/hook?token=sesame"
 Story = Callable[[httpx.AsyncClient], Awaitable[Any]]
 
 
-class MailOnly(Anybody):
+class MailOnly(OpenAccess):
     """A caller that may do everything with the queue mail, and nothing else."""
 
     name = entry = "mail-team"
@@ -363,7 +363,7 @@ class TestHealth:
             calls.append(name)
             release.wait(20)
 
-        monkeypatch.setattr(store_look, "PROBE_TIMEOUT", 0.05)
+        monkeypatch.setattr(history_snapshot, "PROBE_TIMEOUT", 0.05)
         monkeypatch.setattr(shop.client.store, "kv_get", hang)
 
         async def story(client: httpx.AsyncClient) -> Any:

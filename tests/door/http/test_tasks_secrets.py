@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tarry import App
-from tarry.config import Config, Push
+from tarry.config.config import Config, Push
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.store.memory import MemoryStore
 from tests.door.http.calling import request

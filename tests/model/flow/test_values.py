@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tarry.model.flow import node_ids, wiring
 from tarry.model.flow.node_ids import MAX_NODES
-from tarry.model.flow.wiring import COMPENSATE, Gate, Ref, Take, Wiring
+from tarry.model.flow.wiring import COMPENSATE, Gate, NodeLinks, Ref, Take
 from tarry.store.flows.flows import NoFlows
 from tarry.store.ids import uuid7
 
@@ -35,7 +35,7 @@ given_out = st.integers(0, MAX_NODES)
 gates = st.builds(Gate, given_out, given_out, given_out)
 takes = st.builds(Take, st.integers(0, 99) | st.text(), st.builds(Ref, given_out, given_out))
 wirings = st.builds(
-    Wiring,
+    NodeLinks,
     st.lists(gates).map(tuple),
     st.lists(takes).map(tuple),
     st.integers(0, 2),
@@ -46,7 +46,7 @@ wirings = st.builds(
 
 
 @given(wired=wirings, arguments=st.binary())
-def test_an_envelope_gives_back_what_was_put_in(wired: Wiring, arguments: bytes) -> None:
+def test_an_envelope_gives_back_what_was_put_in(wired: NodeLinks, arguments: bytes) -> None:
     body = wiring.wrap(wired, arguments)
     assert wiring.unwrap(body) == (wired, arguments)
     assert wiring.arguments(body) == arguments
@@ -69,8 +69,8 @@ def test_a_broken_envelope_is_an_error(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("wired", "size"),
-    [(Wiring(), 3), (Wiring((Gate(2, 1, 1),)), 8), (Wiring((Gate(1, 99_999, 1),), on_failure=COMPENSATE), 14)],
+    [(NodeLinks(), 3), (NodeLinks((Gate(2, 1, 1),)), 8), (NodeLinks((Gate(1, 99_999, 1),), on_failure=COMPENSATE), 14)],
 )
-def test_an_envelope_is_small(wired: Wiring, size: int) -> None:
+def test_an_envelope_is_small(wired: NodeLinks, size: int) -> None:
     """Each job of a flow has one, in memory too."""
     assert len(wiring.wrap(wired, b"")) == size

@@ -32,7 +32,7 @@ _REFUSED = {
 }
 
 
-class Sending(Struct, frozen=True):
+class SendOptions(Struct, frozen=True):
     """A call with options of `apply_async`."""
 
     args: Sequence[Any]
@@ -40,14 +40,14 @@ class Sending(Struct, frozen=True):
     options: Mapping[str, Any]
 
     @classmethod
-    def of(cls, args: Any, kwargs: Any, task_id: str | None, options: Mapping[str, Any]) -> "Sending":
+    def of(cls, args: Any, kwargs: Any, task_id: str | None, options: Mapping[str, Any]) -> "SendOptions":
         """As `apply_async` is called."""
         if isinstance(args, str | bytes):
             raise TypeError("task args must be a list or tuple")
         return cls(tuple(args or ()), dict(kwargs or {}), {**options, "task_id": task_id})
 
 
-def send(app: Any, native: Any, sending: Sending) -> AsyncResult:
+def send(app: Any, native: Any, sending: SendOptions) -> AsyncResult:
     """Stores the job of that call; returns its AsyncResult."""
     args, kwargs = to_json(sending.args), to_json(sending.kwargs)
     options, envelope = options_of(app, native.name, sending.options), envelope_of(sending.options)
@@ -58,7 +58,7 @@ def send(app: Any, native: Any, sending: Sending) -> AsyncResult:
     return AsyncResult(native.app_hooks.enqueue_chain[False](new).id, app=app)
 
 
-def send_by_name(app: Any, name: str, sending: Sending) -> AsyncResult:
+def send_by_name(app: Any, name: str, sending: SendOptions) -> AsyncResult:
     """Stores a job of a task that this app does not have; the worker that has it checks the arguments."""
     if sending.args and sending.kwargs:
         raise CeleryNotSupported(f"{name}: this app does not have it, so give its arguments all by name, or none")

@@ -15,8 +15,8 @@ from tarry.door.console.charts.drawing import (
     histogram,
 )
 from tarry.door.console.charts.ranges import RANGES, TODAY, RangeName, view_span
+from tarry.door.history_snapshot import OLDEST, is_wanted
 from tarry.door.http.method import ApiCall
-from tarry.door.store_look import OLDEST, is_wanted
 from tarry.store.history.reading import Figures, HistoryPoint, HistoryView, totals_of
 
 _PERCENTILES = ("p50", "p95", "p99")

@@ -4,8 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tarry.door.history_snapshot import HistorySpan, ReadHistory
 from tarry.door.http.method import ApiCall
-from tarry.door.store_look import HistorySpan, ReadHistory
 from tarry.store.history.reading import HistoryView
 from tarry.store.history.sums import DAYS, HOURS, MINUTES
 

@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 
 from msgspec import Struct
 
-from tarry.door.console.graph.layers import Parents, Tie, layers_of, ties_of
+from tarry.door.console.graph.layers import LayerEdge, ParentIndexes, layers_of, ties_of
 from tarry.door.console.graph.rows import GraphRows, rows_of
 
 WIDTH, HEIGHT = 176, 48
@@ -40,7 +40,7 @@ class Drawing(Struct, frozen=True):
     """Ties that are too many to be drawn."""
 
 
-def draw(parents: Parents) -> Drawing:
+def draw(parents: ParentIndexes) -> Drawing:
     """The drawing of boxes, each with the numbers of those that it waits for."""
     layers = layers_of(parents)
     all_ties = ties_of(parents, layers)
@@ -54,7 +54,7 @@ def draw(parents: Parents) -> Drawing:
     return Drawing(width, max(height, 0), places, list(lines), len(all_ties) - len(ties))
 
 
-def _shortest(ties: Sequence[Tie], layers: Sequence[int]) -> list[Tie]:
+def _shortest(ties: Sequence[LayerEdge], layers: Sequence[int]) -> list[LayerEdge]:
     """As many ties as are drawn, those first that go down the least."""
     ordered = sorted(ties, key=lambda tie: layers[tie.child] - layers[tie.parent])
     sums = accumulate(layers[tie.child] - layers[tie.parent] for tie in ordered)

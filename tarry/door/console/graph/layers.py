@@ -12,17 +12,17 @@ from msgspec import Struct
 MOST_ACROSS, FEW_ACROSS = 7, 5
 """Boxes of one layer; and of each of several layers, where there are more."""
 
-Parents = Sequence[Sequence[int]]
+ParentIndexes = Sequence[Sequence[int]]
 
 
-class Tie(Struct, frozen=True):
+class LayerEdge(Struct, frozen=True):
     """The child waits for the parent."""
 
     parent: int
     child: int
 
 
-def layers_of(parents: Parents) -> list[int]:
+def layers_of(parents: ParentIndexes) -> list[int]:
     """The layer of each box, from 0: its longest way from a box that waits for none; deeper where a layer would have
     too many boxes."""
     found: dict[int, int] = {}
@@ -44,15 +44,15 @@ def _across(boxes: int) -> int:
     return -(-boxes // layers)
 
 
-def ties_of(parents: Parents, layers: Sequence[int]) -> list[Tie]:
+def ties_of(parents: ParentIndexes, layers: Sequence[int]) -> list[LayerEdge]:
     """The ties to draw. A tie that others imply is left out: where C waits for B, and B for A, it adds nothing to a
     picture that C waits for A, too."""
-    found: list[Tie] = []
+    found: list[LayerEdge] = []
     # For each box those above it, as the bits of a number.
     above = [0] * len(layers)
     for child in sorted(range(len(layers)), key=layers.__getitem__):
         direct = sorted({each for each in parents[child] if layers[each] < layers[child]})
         implied = reduce(or_, (above[each] for each in direct), 0)
         above[child] = reduce(or_, (1 << each for each in direct), implied)
-        found += [Tie(each, child) for each in direct if not implied >> each & 1]
+        found += [LayerEdge(each, child) for each in direct if not implied >> each & 1]
     return found

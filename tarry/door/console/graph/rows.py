@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from tarry.door.console.graph.layers import Tie
+from tarry.door.console.graph.layers import LayerEdge
 
 _SWEEPS = 6
 """Down and up in turn: more change nothing that is seen."""
@@ -28,7 +28,7 @@ class GraphRows(Struct, frozen=True):
         return _joined((point, way[-1]) for way in self.ways for point in way[:-1])
 
 
-def rows_of(layers: Sequence[int], ties: Sequence[Tie]) -> GraphRows:
+def rows_of(layers: Sequence[int], ties: Sequence[LayerEdge]) -> GraphRows:
     """The boxes of each layer with the bends between them, in an order in which few ties cross."""
     rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]
     for box, layer in enumerate(layers):
@@ -47,7 +47,7 @@ def rows_of(layers: Sequence[int], ties: Sequence[Tie]) -> GraphRows:
     return _sorted(GraphRows(rows, ways))
 
 
-def _busier_ends(ties: Sequence[Tie]) -> Iterator[tuple[int, bool]]:
+def _busier_ends(ties: Sequence[LayerEdge]) -> Iterator[tuple[int, bool]]:
     """For each tie its end with more ties, and whether that is its parent."""
     down, up = Counter(tie.parent for tie in ties), Counter(tie.child for tie in ties)
     for tie in ties:

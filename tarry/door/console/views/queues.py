@@ -12,7 +12,7 @@ from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
 from tarry.keeper.records import LimitRecord
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
-from tarry.metrics.store_look import StoreLook
+from tarry.metrics.store_overview import StoreOverview
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.limit import QUEUE
@@ -78,7 +78,7 @@ def queue_page(call: ApiCall, path: QueuePath, query: RangeQuery) -> PageData:
     }
 
 
-def queue_tasks(look: StoreLook, queue: str) -> list[QueueTask]:
+def queue_tasks(look: StoreOverview, queue: str) -> list[QueueTask]:
     """The tasks whose jobs are in the queue, by name."""
     shown = QueueTask.__struct_fields__
     found: dict[str, dict[str, int]] = {}
@@ -88,7 +88,7 @@ def queue_tasks(look: StoreLook, queue: str) -> list[QueueTask]:
     return [QueueTask(task, **counts) for task, counts in sorted(found.items())]
 
 
-def pools_that_serve(look: StoreLook, queue: str) -> list[ServingPool] | None:
+def pools_that_serve(look: StoreOverview, queue: str) -> list[ServingPool] | None:
     """The pools of all masters that run and serve the queue; None: some master does not tell."""
     return None if None in (found := list(_pools(look, queue))) else [one for one in found if one is not None]
 
@@ -102,7 +102,7 @@ def share_of(pool: PoolFigures, queue: str) -> float | None:
     )
 
 
-def _pools(look: StoreLook, queue: str) -> Iterator[ServingPool | None]:
+def _pools(look: StoreOverview, queue: str) -> Iterator[ServingPool | None]:
     for host in look.hosts:
         if host.is_alive and (pools := serving_pools(host.pools, queue)) is not None:
             yield from (ServingPool(host.name, pool, share_of(pool, queue)) for pool in pools)

@@ -48,7 +48,7 @@ class ClaimPath(Struct):
     queue: Name
 
 
-class ClaimOrder(Struct, forbid_unknown_fields=True):
+class ClaimJobsRequest(Struct, forbid_unknown_fields=True):
     """How many jobs to take, for how long, and how long to wait for them."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST_JOBS)] = 1
@@ -58,7 +58,7 @@ class ClaimOrder(Struct, forbid_unknown_fields=True):
     """Seconds to wait for the first job."""
 
 
-class ClaimManyOrder(ClaimOrder, kw_only=True):
+class ClaimManyOrder(ClaimJobsRequest, kw_only=True):
     """The same, of several queues."""
 
     queues: Annotated[list[Name], Meta(min_length=1, max_length=MOST_QUEUES)]
@@ -196,7 +196,7 @@ class TakenPath(Struct):
 
 
 @api_method("POST /v1/queues/{queue}/claim", Scope.TAKE, tag="claims", errors=(errors.Draining,))
-async def claim_of_queue(call: ApiCall, path: ClaimPath, body: ClaimOrder) -> ClaimAnswer:
+async def claim_of_queue(call: ApiCall, path: ClaimPath, body: ClaimJobsRequest) -> ClaimAnswer:
     """Takes jobs of a queue.
 
     They are the caller's for the time of its lease. Then the attempt counts as a time-out, and another taker gets the
@@ -258,7 +258,7 @@ async def _claims(call: ApiCall) -> Claims:
     return call.service.claims
 
 
-async def _claim(call: ApiCall, queues: Sequence[str], order: ClaimOrder) -> ClaimAnswer:
+async def _claim(call: ApiCall, queues: Sequence[str], order: ClaimJobsRequest) -> ClaimAnswer:
     for queue in queues:
         call.check(queue)
     lease, claims = _lease(order.lease), await _claims(call)

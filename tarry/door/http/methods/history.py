@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from tarry.door.history_snapshot import is_sample_of, is_wanted
 from tarry.door.http.method import ApiCall, api_method
-from tarry.door.store_look import is_sample_of, is_wanted
 from tarry.operate.access import Scope
 from tarry.operate.method import Method
 from tarry.operate.problem import RequestError
@@ -29,8 +29,8 @@ _RESOLUTIONS = {"minute": MINUTES, "hour": HOURS, "day": DAYS}
 _SHOWN = {MINUTES: 60, HOURS: 24, DAYS: 30}
 _FAR = 253_402_300_799
 """The last second of the year 9999."""
-Moment = Annotated[float, Meta(ge=0, le=_FAR)]
-Step = Annotated[int, Meta(ge=60, le=366 * 86400)]
+UnixTime = Annotated[float, Meta(ge=0, le=_FAR)]
+StepSeconds = Annotated[int, Meta(ge=60, le=366 * 86400)]
 
 
 class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}):
@@ -38,15 +38,15 @@ class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True, rename={"sta
 
     resolution: Literal["minute", "hour", "day"] = "hour"
     """Minutes are kept for a day, hours for 31 days, days for two years. Hours and days are those of UTC."""
-    start: Moment | None = None
+    start: UnixTime | None = None
     """From when on, in seconds since the epoch; else the last 60 minutes, 24 hours or 30 days."""
-    end: Moment | None = None
+    end: UnixTime | None = None
     """Until when, in seconds since the epoch; else until now."""
     queue: Name | None = None
     """Only this queue."""
     task: Name | None = None
     """Only this task."""
-    step: Step | None = None
+    step: StepSeconds | None = None
     """How long a point is to be, in seconds: several minutes, hours or days; else one."""
     durations: bool = False
     """Whether the answer is to have histograms of the times waited and run."""

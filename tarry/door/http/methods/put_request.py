@@ -17,7 +17,7 @@ from tarry.model.retry import Retry
 from tarry.operate.problem import RequestError
 from tarry.tasks.options import INTERNAL, NO_OPTIONS, UNFIT, Options
 
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
+ShortName = Annotated[str, Meta(min_length=1, max_length=200)]
 MOST_DELAYS, MOST_KINDS = 1000, 100
 """In a list of delays; names in a list of errors."""
 _NAMED = re.compile(r"(\w+)=")
@@ -37,9 +37,9 @@ class RetryRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """A fraction from 0 to 1 by which delays get longer at random."""
     within: Span | None = None
     """No retry starts later than this after the put."""
-    only: Annotated[list[Name], Meta(max_length=MOST_KINDS)] = []
+    only: Annotated[list[ShortName], Meta(max_length=MOST_KINDS)] = []
     """Names of errors that are tried again; none: all."""
-    never: Annotated[list[Name], Meta(max_length=MOST_KINDS)] = []
+    never: Annotated[list[ShortName], Meta(max_length=MOST_KINDS)] = []
     """Names of errors that are not."""
 
     def rule(self) -> Retry:
@@ -51,7 +51,7 @@ class RetryRequest(Struct, forbid_unknown_fields=True, frozen=True):
 class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """A job to put. All but the task may be left out: the task decides then."""
 
-    task: Name
+    task: ShortName
     """The task's full name."""
     args: Annotated[Raw, Meta(extra_json_schema={"type": ["array", "object"]})] | UnsetType = UNSET
     """Its arguments: a list, or an object by name."""
@@ -61,7 +61,7 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """Not before so long from now: seconds, or text such as "1h30m"."""
     at: datetime | float | None = None
     """Not before: a time with its zone, or seconds since the epoch."""
-    key: Name | None = None
+    key: ShortName | None = None
     """At most one unfinished job of the task has it."""
     unique_for: Span | Literal["waiting", "unfinished"] | None = None
     """How long the job holds its key."""
@@ -69,14 +69,14 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """What to do if a job with this key is there: nothing, give it this call, or delay it."""
     priority: int | None = None
     """Higher first; 0 is normal."""
-    queue: Name | None = None
+    queue: ShortName | None = None
     expires: Span | None = None
     """Cancelled unless started within so long of when it is due."""
     timeout: Span | None = None
     """How long an attempt may take."""
     retry: int | RetryRequest | None = None
     """How many times to try again, or a rule; null: as the task says."""
-    idempotency: Name | None = None
+    idempotency: ShortName | None = None
     """The name of this request: sent again with the same name, it is the same job. Or the header Idempotency-Key."""
     window: Span = "1d"
     """For how long its name is remembered."""

@@ -67,7 +67,7 @@ class PutItem(Struct, frozen=True, kw_only=True):
 _one = msgspec.json.Decoder(PutRequest)
 _many = msgspec.json.Decoder(list[PutRequest])
 _encode = msgspec.json.Encoder().encode
-Made = tuple[Job, Options]
+JobWithOptions = tuple[Job, Options]
 T = TypeVar("T")
 
 
@@ -162,10 +162,10 @@ async def _put_lines(call: ApiCall, name: str | None) -> Response:
     return StreamingResponse(_pieces(answers), 207 if failed else 201, media_type=LINES[0])
 
 
-async def _line_chunks(call: ApiCall, name: str | None) -> AsyncIterator[list[Made | PutItem]]:
+async def _line_chunks(call: ApiCall, name: str | None) -> AsyncIterator[list[JobWithOptions | PutItem]]:
     """The jobs of the lines, and what is wrong with the others; as many at once as are committed together."""
     most = call.service.client.factory.max_body + _MOST_LINE_BESIDES
-    chunk: list[Made | PutItem] = []
+    chunk: list[JobWithOptions | PutItem] = []
     number = size = wrong = 0
     try:
         async for lines in read_lines(call.request, most):
@@ -192,7 +192,7 @@ async def _line_chunks(call: ApiCall, name: str | None) -> AsyncIterator[list[Ma
         yield chunk
 
 
-def _make_line(call: ApiCall, line: bytes, number: int, name: str | None) -> Made | PutItem:
+def _make_line(call: ApiCall, line: bytes, number: int, name: str | None) -> JobWithOptions | PutItem:
     try:
         return _make(call, _decode(_one, line), name and f"{name}/{number}")
     except NOT_JSON as error:
@@ -208,7 +208,7 @@ async def _pieces(answers: IO[bytes]) -> AsyncIterator[bytes]:
             yield piece
 
 
-def _make(call: ApiCall, wanted: PutRequest, name: str | None) -> Made:
+def _make(call: ApiCall, wanted: PutRequest, name: str | None) -> JobWithOptions:
     task = call.service.app.tasks.get(wanted.task)
     # First: what a task takes is nothing for those who may not put it.
     call.caller.check_task(wanted.task, None if task is None else task.queue)
@@ -230,12 +230,12 @@ def _decode(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
     return decoder.decode(text)
 
 
-def _apart(made: Sequence[Made]) -> tuple[list[Job], list[Options]]:
+def _apart(made: Sequence[JobWithOptions]) -> tuple[list[Job], list[Options]]:
     return [job for job, _ in made], [options for _, options in made]
 
 
 async def _answers(
-    call: ApiCall, made: Sequence[Made], found: Sequence[Handle[Any] | Exception]
+    call: ApiCall, made: Sequence[JobWithOptions], found: Sequence[Handle[Any] | Exception]
 ) -> list[PutAnswer | PutItem]:
     """What to say of each of these jobs."""
     known = [ids.parse(each.id) for each in found if isinstance(each, Handle) and each.is_new is False]

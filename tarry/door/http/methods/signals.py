@@ -15,7 +15,7 @@ from tarry.client.flows.approvals import (
     read_approvals,
 )
 from tarry.door.http.method import ApiCall, api_method
-from tarry.model.flow.signal import MOST_ADDRESS, Awaiting
+from tarry.model.flow.signal import MOST_ADDRESS, SignalWait
 from tarry.model.lifecycle import NotPossible
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
@@ -26,14 +26,14 @@ from tarry.tasks.durable.waiting import APPROVE, Approval
 
 _ID, MOST_CURSOR = 16, 8 * MOST_ADDRESS + 100
 """Bytes of the id of a job; characters of a cursor."""
-Address = Annotated[str, Meta(min_length=1, max_length=MOST_ADDRESS, pattern=r"^[^\x00]*$")]
+SignalAddress = Annotated[str, Meta(min_length=1, max_length=MOST_ADDRESS, pattern=r"^[^\x00]*$")]
 
 
 class SignalRequest(Struct, forbid_unknown_fields=True):
     """A signal to send."""
 
-    name: Address
-    key: Address
+    name: SignalAddress
+    key: SignalAddress
     value: Any = None
     """Any JSON of up to 64 KB: what `wait_for` returns."""
     id: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
@@ -52,7 +52,7 @@ class SignalAnswer(Struct, frozen=True):
 class ApprovalsQuery(Struct, forbid_unknown_fields=True):
     """Which approvals to list."""
 
-    question: Address | None = None
+    question: SignalAddress | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
     cursor: Annotated[str, Meta(max_length=MOST_CURSOR)] = ""
     """`next` of the answer before."""
@@ -72,7 +72,7 @@ class ApprovalList(Struct, frozen=True):
 class ApprovalPath(Struct):
     """Names an approval."""
 
-    key: Address
+    key: SignalAddress
 
 
 class DecisionRequest(Struct, forbid_unknown_fields=True):
@@ -80,7 +80,7 @@ class DecisionRequest(Struct, forbid_unknown_fields=True):
 
     ok: bool
     note: Annotated[str, Meta(max_length=10_000)] = ""
-    question: Address | None = None
+    question: SignalAddress | None = None
     """Which question; needed only if several have this key."""
 
 
@@ -128,11 +128,11 @@ def list_approvals(call: ApiCall, query: ApprovalsQuery) -> ApprovalList:
     return ApprovalList([approval_record(one) for one in found.jobs], away, following)
 
 
-def _cursor(last: Awaiting) -> str:
+def _cursor(last: SignalWait) -> str:
     return urlsafe_b64encode(msgspec.json.encode(last.place)).decode().rstrip("=")
 
 
-def _read_cursor(cursor: str) -> Awaiting | None:
+def _read_cursor(cursor: str) -> SignalWait | None:
     if not cursor:
         return None
     try:
@@ -142,7 +142,7 @@ def _read_cursor(cursor: str) -> Awaiting | None:
         raise RequestError("cursor: not one that an answer had", "cursor", 422) from None
     if len(job) != _ID or "\0" in name + key:
         raise RequestError("cursor: not one that an answer had", "cursor", 422)
-    return Awaiting(name, key, job, 0, 0)
+    return SignalWait(name, key, job, 0, 0)
 
 
 @api_method("POST /v1/approvals/{key}", Scope.OPERATE, errors=(errors.JobNotFound, NotPossible))

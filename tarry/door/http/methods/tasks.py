@@ -19,7 +19,7 @@ from tarry.push.task_records import TaskRecord, task_records
 from tarry.store.base import Tally
 from tarry.tasks.options import Name
 
-Settings = dict[str, Any]
+WrittenSettings = dict[str, Any]
 MOST_SAMPLE = 1_000_000
 """Characters of an answer to try a rule with."""
 
@@ -50,7 +50,7 @@ class NewTask(Struct, frozen=True, forbid_unknown_fields=True):
 
     task: Name
     """Its name."""
-    settings: Settings
+    settings: WrittenSettings
     """As in `[tasks.NAME]` of tarry.toml; `url` at least."""
 
 
@@ -111,7 +111,7 @@ def add_task(call: ApiCall, body: NewTask) -> TaskChange:
 
 
 @api_method("PUT /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError, Outdated))
-def put_task(call: ApiCall, path: TaskPath, query: EditQuery, body: Settings) -> TaskChange:
+def put_task(call: ApiCall, path: TaskPath, query: EditQuery, body: WrittenSettings) -> TaskChange:
     """Gives an HTTP task these settings in place of all that it has; adds it if there is none.
 
     A hidden value (`***`, or `?...` at the end of the URL) that is sent as it was shown stays."""
@@ -128,7 +128,7 @@ def put_task(call: ApiCall, path: TaskPath, query: EditQuery, body: Settings) ->
 
 
 @api_method("PATCH /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError, UnknownTask, Outdated))
-def edit_task(call: ApiCall, path: TaskPath, query: EditQuery, body: Settings) -> TaskChange:
+def edit_task(call: ApiCall, path: TaskPath, query: EditQuery, body: WrittenSettings) -> TaskChange:
     """Changes some settings of an HTTP task; null takes a setting out.
 
     A hidden value (`***`, or `?...` at the end of the URL) that is sent as it was shown stays. A task of
@@ -167,7 +167,7 @@ def _editor(call: ApiCall) -> HttpTaskEditor:
     return HttpTaskEditor(app.http, call.service.client.store, app.declare_limits, may_write_places=not call.queues)
 
 
-def _queue_of(settings: Settings) -> str:
+def _queue_of(settings: WrittenSettings) -> str:
     """The queue that a task with these settings has."""
     queue = settings.get("queue")
     # What is no text is refused with the other settings.

@@ -10,7 +10,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import DAY, HOUR
 from tarry.model.flow.flow import FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import index_of, node_id
-from tarry.model.flow.wiring import STOP, Gate, Wiring, wrap
+from tarry.model.flow.wiring import STOP, Gate, NodeLinks, wrap
 from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Outcome, Raised, Released, Returned
@@ -57,7 +57,7 @@ def flow_of(
     gates = gates_of(parents)
     nodes: list[Job] = []
     for index, waits_for in enumerate(parents, 1):
-        wiring = Wiring(tuple(gate for of, gate in gates if index in of), on_failure=policies.get(index, STOP))
+        wiring = NodeLinks(tuple(gate for of, gate in gates if index in of), on_failure=policies.get(index, STOP))
         start = Job(node_id(id, index), "mail", wrap(wiring, b"{}"), due=NOW, state_since=NOW)
         if waits_for or index == undo:
             start = replace(start, state=State.BLOCKED, due=0)

@@ -8,7 +8,7 @@ from tarry.model import lifecycle
 from tarry.model.flow.effect import NodeEffect
 from tarry.model.flow.flow import Phase
 from tarry.model.flow.node_ids import MAX_NODES, node_id
-from tarry.model.flow.wiring import Gate, Wiring, wrap
+from tarry.model.flow.wiring import Gate, NodeLinks, wrap
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
@@ -124,7 +124,7 @@ def _fan_out(store: Store, flow: bytes, count: int, by: int = 1) -> list[int]:
 def _insert_blocked(store: Store, flow: bytes, count: int, tells: Gate) -> list[int]:
     first = store.flows.grow(flow, count)
     assert first is not None
-    body = wrap(Wiring((tells,)), b"{}")
+    body = wrap(NodeLinks((tells,)), b"{}")
     indices = list(range(first, first + count))
     nodes = [Job(node_id(flow, index), "mail", body, state=State.BLOCKED, state_since=NOW) for index in indices]
     for _ in range(2):

@@ -7,7 +7,7 @@ import pytest
 
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, HOUR
-from tarry.model.flow.signal import MOST_KEPT, Awaited, Awaiting, Signal
+from tarry.model.flow.signal import MOST_KEPT, Awaited, Signal, SignalWait
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.moving import NEVER
@@ -222,7 +222,7 @@ class Signalling(FlowCase):
         """By name, key and job; no longer once a job has woken."""
         names = [("approve:refund", "2"), ("approve:refund", "1"), ("paid", "1")]
         jobs = [asleep(store, *name) for name in names]
-        rows = [Awaiting(*name, job.id, job.epoch, 0) for name, job in zip(names, jobs, strict=True)]
+        rows = [SignalWait(*name, job.id, job.epoch, 0) for name, job in zip(names, jobs, strict=True)]
         wanted = sorted(rows, key=lambda row: (row.name, row.key))
         assert store.flows.awaiting("", 10) == wanted
         assert store.flows.awaiting("approve:", 10) == wanted[:2]
@@ -231,7 +231,7 @@ class Signalling(FlowCase):
             assert store.flows.awaiting("", 10, wanted[place]) == wanted[place + 1 :]
         assert store.flows.awaiting("approve:", 10, wanted[0]) == wanted[1:2]
         # One that was never there has its place, too.
-        before = Awaiting("approve:refund", "2", b"\0" * 16, 0, 0)
+        before = SignalWait("approve:refund", "2", b"\0" * 16, 0, 0)
         assert store.flows.awaiting("approve:", 10, before) == wanted[1:2]
         store.flows.signal(sent("paid", "1"), NOW)
         assert store.flows.awaiting("paid", 10) == []

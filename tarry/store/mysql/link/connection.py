@@ -166,7 +166,7 @@ class MysqlPool(ConnectionPool[MysqlConnection]):
         )
 
 
-class _Connection(Connection):
+class _MySqlConnection(Connection):
     """Shares one TLS context between all connections that verify nothing."""
 
     # The driver makes a context for each attempt to connect and reads all certificates of the host for it: 25 ms of
@@ -177,9 +177,9 @@ class _Connection(Connection):
         driver: Any = super()  # its stubs leave this out
         if sslp != {}:
             return cast("ssl.SSLContext", driver._create_ssl_ctx(sslp))
-        if _Connection._unverified is None:
-            _Connection._unverified = driver._create_ssl_ctx(sslp)
-        return _Connection._unverified
+        if _MySqlConnection._unverified is None:
+            _MySqlConnection._unverified = driver._create_ssl_ctx(sslp)
+        return _MySqlConnection._unverified
 
 
 def _connected(address: Address, patience: float) -> "Connection[Any]":
@@ -188,7 +188,7 @@ def _connected(address: Address, patience: float) -> "Connection[Any]":
         tls = {"ssl_disabled": True}
     elif address.tls != "preferred":
         tls = {"ssl": _context(address)}
-    return _Connection(
+    return _MySqlConnection(
         host=address.host,
         port=address.port,
         unix_socket=address.socket,

@@ -30,7 +30,7 @@ _SAME_START = 3
 """Seconds by which two computed starts of the same server may differ."""
 
 
-class GuardConnection:
+class LivenessConnection:
     """The connection by which others see that this process lives."""
 
     def __init__(self, connect: Callable[[], MysqlConnection]) -> None:
@@ -75,7 +75,7 @@ class GuardConnection:
             link.close()
 
 
-class MissingGuards:
+class LostOwners:
     """The guards that are away, and since when."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -14,14 +14,14 @@ _NODES = (TABLE_NODE, INDEX_NODE)
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 """The length of an integer, by its type in a record."""
 
-Values = tuple[Any, ...]
+RowValues = tuple[Any, ...]
 
 
-class Row(NamedTuple):
+class PageRow(NamedTuple):
     """A record of a table or index. number: its rowid; 0 in an index and in a table without rowids."""
 
     number: int
-    values: Values
+    values: RowValues
 
 
 class Pages:
@@ -72,7 +72,7 @@ class Pages:
         """TABLE_LEAF, INDEX_LEAF and so on; any other number for pages that are no part of a tree."""
         return self.page(number)[_start(number)]
 
-    def rows(self, number: int) -> Iterator[Row]:
+    def rows(self, number: int) -> Iterator[PageRow]:
         """The records in a page; those that cannot be read are left out."""
         page, start = self.page(number), _start(number)
         kind = page[start]
@@ -84,11 +84,11 @@ class Pages:
             except (ValueError, IndexError, struct.error):
                 continue
 
-    def _row(self, page: bytes, at: int, kind: int) -> Row:
+    def _row(self, page: bytes, at: int, kind: int) -> PageRow:
         at += 4 if kind == INDEX_NODE else 0
         length, at = _varint(page, at)
         number, at = _varint(page, at) if kind == TABLE_LEAF else (0, at)
-        return Row(number, _record(self._payload(page, at, length, kind)))
+        return PageRow(number, _record(self._payload(page, at, length, kind)))
 
     def _payload(self, page: bytes, at: int, length: int, kind: int) -> bytes:
         usable = self._usable
@@ -138,7 +138,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
     return value - (1 << 64) if value >> 63 else value, at + 9
 
 
-def _record(payload: bytes) -> Values:
+def _record(payload: bytes) -> RowValues:
     length, at = _varint(payload, 0)
     kinds = []
     while at < length:

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
-from tarry.store.sqlite.damage.pages import INDEX_LEAF, INDEX_NODE, TABLE_LEAF, Pages, Row, Values
+from tarry.store.sqlite.damage.pages import INDEX_LEAF, INDEX_NODE, TABLE_LEAF, PageRow, Pages, RowValues
 from tarry.store.sqlite.damage.trees import DamagedTree
 from tarry.store.sqlite.database import ApswDatabase
 
@@ -32,7 +32,7 @@ class SavedTable(Struct, frozen=True):
     lost: int | None
 
 
-class _Column(Struct, frozen=True):
+class _TableColumn(Struct, frozen=True):
     name: str
     kind: type
     is_required: bool
@@ -70,11 +70,11 @@ class Salvage:
             lost = self._save_rows(table, columns)
         return SavedTable(table, self._fresh.execute(f"SELECT count(*) FROM {table}").get, lost)
 
-    def _columns(self, table: str) -> list[_Column]:
+    def _columns(self, table: str) -> list[_TableColumn]:
         rows: list[Any] = self._fresh.execute(f"PRAGMA table_info({table})").fetchall()
-        return [_Column(name, _CLASSES[kind], bool(required or key)) for _, name, kind, required, _, key in rows]
+        return [_TableColumn(name, _CLASSES[kind], bool(required or key)) for _, name, kind, required, _, key in rows]
 
-    def _save_rows(self, table: str, columns: Sequence[_Column]) -> int | None:
+    def _save_rows(self, table: str, columns: Sequence[_TableColumn]) -> int | None:
         for row in self._rows(table):
             values = _fitted(row, columns, table in _NUMBERED)
             if values is not None:
@@ -88,7 +88,7 @@ class Salvage:
         except (apsw.CorruptError, apsw.SQLError):
             return None
 
-    def _rows(self, table: str) -> Iterator[Row]:
+    def _rows(self, table: str) -> Iterator[PageRow]:
         kinds = (TABLE_LEAF,) if table in _NUMBERED else (INDEX_LEAF, INDEX_NODE)
         for number in sorted(self._candidates(table)):
             if self._pages.kind(number) in kinds:
@@ -111,7 +111,7 @@ class Salvage:
         except (apsw.CorruptError, apsw.SQLError):
             return {}
 
-    def _put(self, table: str, columns: Sequence[_Column], values: Values) -> None:
+    def _put(self, table: str, columns: Sequence[_TableColumn], values: RowValues) -> None:
         names, places = ", ".join(column.name for column in columns), ", ".join("?" * len(columns))
         if table != _JOBS:
             self._fresh.execute(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({places})", values)
@@ -129,7 +129,7 @@ class Salvage:
             self._fresh.execute(insert, tuple((row | {"key_held_until": 0}).values()))
 
 
-def _fitted(row: Row, columns: Sequence[_Column], is_numbered: bool) -> Values | None:
+def _fitted(row: PageRow, columns: Sequence[_TableColumn], is_numbered: bool) -> RowValues | None:
     """The values of all columns; None if the row is of another table."""
     values: list[Any] = list(row.values)
     if is_numbered and values and values[0] is None:

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from tarry.kinds import DURATION, FILE, FLAG, FROM_0, FROM_1, RATE, SECONDS, SOME_SIZE, parse_list, parse_table
+from tarry.config.kinds import DURATION, FILE, FLAG, FROM_0, FROM_1, RATE, SECONDS, SOME_SIZE, parse_list, parse_table
+from tarry.config.parser import Kind, SettingsSource
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.listen_address import ListenAddress, listen_address
-from tarry.settings import Kind, SettingsSource
 
 
 def _addresses(written: str | list[str]) -> tuple[ListenAddress, ...]:

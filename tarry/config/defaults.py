@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from tarry.kinds import DURATION, FRACTION, FROM_0
+from tarry.config.kinds import DURATION, FRACTION, FROM_0
+from tarry.config.parser import Kind
 from tarry.model import retry
 from tarry.model.duration import microseconds
 from tarry.model.retry import SHAPES, Retry
-from tarry.settings import Kind
 
 
 def _backoff(written: str | list[float | str]) -> str | tuple[int, ...]:

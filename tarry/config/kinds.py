@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from tarry.config.parser import Kind
 from tarry.model.bound import WhenFull
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.limit import parse_limit
 from tarry.model.log_target import NAMES, log_target
 from tarry.model.quantity import octets
-from tarry.settings import Kind
 
 DEFAULT_STORE = "sqlite:///tarry.db"
 
@@ -139,10 +139,10 @@ class Sealed:
         return "<sealed>"
 
 
-_Text = Annotated[str, Meta(min_length=1)]
-_Place = Annotated[str, Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00\n]*)$")]
+_SomeText = Annotated[str, Meta(min_length=1)]
+_SecretPlace = Annotated[str, Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00\n]*)$")]
 _From1 = Annotated[int, Meta(ge=1)]
-_Duration = int | float | str
+_WrittenDuration = int | float | str
 
 # No Meta(pattern=...) here: msgspec 0.22 frees a pattern that stands in a union once too often, and crashes.
 DURATION = Kind('a duration such as 90 (seconds) or "1h30m"', int | float | str, microseconds, number)
@@ -156,17 +156,20 @@ STORE = Kind(
     _urls,
     is_secret=True,
 )
-LEASE = Kind('a duration of 2 seconds or more, such as "15s"', _Duration, _lease, number)
-SECONDS = Kind(DURATION.expected, _Duration, lambda written: microseconds(written) / SECOND, number)
+LEASE = Kind('a duration of 2 seconds or more, such as "15s"', _WrittenDuration, _lease, number)
+SECONDS = Kind(DURATION.expected, _WrittenDuration, lambda written: microseconds(written) / SECOND, number)
 SIZE = Kind('a size such as 65536 (bytes), "64KB" or "1MiB"', int | str, octets, number)
 SOME_SIZE = Kind('a size of 1 byte or more, such as 65536, "64KB" or "1MiB"', int | str, _some_octets, number)
 OUTPUT = Kind('a size of at most 1MB such as "8KB", or 0 for none', int | str, _output, number)
 RATE = Kind('a rate such as "100/s", "10/m" or "5/2h"', str, _rate)
 FROM_1 = Kind("a whole number of 1 or more", _From1, parse_variable=number)
-FILE = Kind("the path of a file", _Text, Path)
+FILE = Kind("the path of a file", _SomeText, Path)
 DIRECTORY = Kind('the path of a directory, or "" for none', str, lambda written: Path(written) if written else None)
 LOG = Kind(
-    '"stderr", "syslog", "journal", a URL such as "syslog://host:514", or the path of a file', _Text, _log, names=NAMES
+    '"stderr", "syslog", "journal", a URL such as "syslog://host:514", or the path of a file',
+    _SomeText,
+    _log,
+    names=NAMES,
 )
 FORMAT = Kind('"text" or "json"', Literal["text", "json"], parse_variable=str.lower, names=("text", "json"))
 FENCE = Kind('"off" or "stop"', Literal["off", "stop"], parse_variable=str.lower, names=("off", "stop"))
@@ -179,7 +182,9 @@ LEVEL = Kind(
 )
 QUEUES = Kind(
     '"*", a list of names such as ["default", "mail"], or weights such as { critical = 5, default = 3 }',
-    Literal["*"] | Annotated[list[_Text], Meta(min_length=1)] | Annotated[dict[_Text, _From1], Meta(min_length=1)],
+    Literal["*"]
+    | Annotated[list[_SomeText], Meta(min_length=1)]
+    | Annotated[dict[_SomeText, _From1], Meta(min_length=1)],
     parse_variable=_names,
 )
 SHARES = Kind(
@@ -188,14 +193,16 @@ SHARES = Kind(
     parse_variable=_shares,
 )
 FLAG = Kind("true or false", bool, parse_variable=_flag)
-TASKS = Kind('a table for each HTTP task, as in [tasks."order.timeout"]', dict[_Text, Any], Unshown, parse_table)
+TASKS = Kind('a table for each HTTP task, as in [tasks."order.timeout"]', dict[_SomeText, Any], Unshown, parse_table)
 PLACES = Kind(
-    'a list of places such as ["env:ORDER_SECRET", "file:/run/secrets/order"]', list[_Place], parse_variable=parse_list
+    'a list of places such as ["env:ORDER_SECRET", "file:/run/secrets/order"]',
+    list[_SecretPlace],
+    parse_variable=parse_list,
 )
-ALLOW = Kind('a list of networks such as ["10.0.0.0/8"]', list[_Text], parse_variable=parse_list)
+ALLOW = Kind('a list of networks such as ["10.0.0.0/8"]', list[_SomeText], parse_variable=parse_list)
 
 SEALED = Kind("a setting", Any, Sealed)
 RECIPIENTS = Kind("a list of recipients", Any, Sealed, _recipients)
-SCHEMES = Kind('a list of schemes such as ["slack"]', list[_Text], parse_variable=parse_list)
+SCHEMES = Kind('a list of schemes such as ["slack"]', list[_SomeText], parse_variable=parse_list)
 SHARE = Kind('a share such as "90%"', str, _share)
 TEXT = Kind("a text", str)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tarry.kinds import parse_list
+from tarry.config.kinds import parse_list
+from tarry.config.parser import Kind, SettingsSource
 from tarry.model.calendars.calendar import EVERY_DAY, MOST_DATES, WEEKDAYS, Calendar
-from tarry.settings import Kind, SettingsSource
 
 
 def _check_days(written: str) -> str:

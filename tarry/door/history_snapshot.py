@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.errors import TarryError
-from tarry.metrics.store_look import CachedRead, read_totals
+from tarry.metrics.store_overview import CachedRead, read_totals
 from tarry.store.base import Store
 from tarry.store.history.reading import (
     Figures,
@@ -89,7 +89,7 @@ def is_sample_of(queue: str | None, of: str, allows: Callable[[str], bool]) -> b
     return allows(of or "*") if queue is None else of == queue and allows(of)
 
 
-class HistoryLook:
+class HistorySnapshot:
     """The history as pages show it: each span is read at most every few seconds, however many ask."""
 
     def __init__(self, store: Callable[[], Store]) -> None:

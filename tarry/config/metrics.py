@@ -6,10 +6,10 @@ from typing import Annotated
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.kinds import FILE
+from tarry.config.kinds import FILE
+from tarry.config.parser import SettingsSource
+from tarry.config.server import ADDRESSES, HOST_NAMES, SOME_TIME, ServerConfig, absolute_paths
 from tarry.model.listen_address import ListenAddress
-from tarry.server_settings import ADDRESSES, HOST_NAMES, SOME_TIME, ServerConfig, absolute_paths
-from tarry.settings import SettingsSource
 
 
 class MetricsConfig(Struct, frozen=True):

@@ -8,18 +8,18 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.calendar_settings import CalendarConfig
-from tarry.config import Alerts, ClientConfig, Config, Keep, MasterConfig, Pool, Queue, Workers, load, template
-from tarry.defaults import DefaultRetry, Defaults
+from tarry.config.calendars import CalendarConfig
+from tarry.config.config import Alerts, ClientConfig, Config, Keep, MasterConfig, Pool, Queue, Workers, load, template
+from tarry.config.defaults import DefaultRetry, Defaults
+from tarry.config.metrics import MetricsConfig
+from tarry.config.parser import line_of
+from tarry.config.server import ServerConfig, ServerProcesses
 from tarry.errors import ConfigError
-from tarry.metrics_settings import MetricsConfig
 from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.listen_address import ListenAddress
 from tarry.model.retry import DEFAULT, Retry
 from tarry.push.endpoint.settings import Endpoint
-from tarry.server_settings import ServerConfig, ServerProcesses
-from tarry.settings import line_of
 
 Loads = Callable[..., Config]
 

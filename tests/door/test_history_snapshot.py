@@ -6,9 +6,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from tarry.door.store_look import HistoryLook, HistorySpan
+from tarry.door.history_snapshot import HistorySnapshot, HistorySpan
 from tarry.errors import PartlyUnavailable, StoreAway, StoreUnavailable
-from tarry.metrics.store_look import CachedLook, LookStore
+from tarry.metrics.store_overview import CachedOverview, OverviewStore
 from tarry.model.job import Job, State
 from tarry.store.base import Tally
 from tarry.store.history.reading import Period, read_cells
@@ -71,7 +71,7 @@ def store() -> CountedStore:
 
 def looks_at(store: CountedStore, moments: Sequence[float], kept_for: float) -> int:
     """How many looks are made by those who ask at these moments."""
-    look = CachedLook(lambda: store, store.clock, lambda call: call())
+    look = CachedOverview(lambda: store, store.clock, lambda call: call())
     for moment in moments:
         store.seconds = max(store.seconds, moment)
         look.read(kept_for)
@@ -100,7 +100,7 @@ def test_a_look_that_failed_is_made_again(store: CountedStore) -> None:
             raise StoreAway("away")
         return store
 
-    look = CachedLook(find, store.clock, lambda call: call())
+    look = CachedOverview(find, store.clock, lambda call: call())
     with pytest.raises(StoreAway):
         look.read()
     assert look.read().counts == []
@@ -109,7 +109,7 @@ def test_a_look_that_failed_is_made_again(store: CountedStore) -> None:
 @pytest.mark.timeout(30)
 def test_while_a_slow_look_is_made_the_last_one_serves(store: CountedStore) -> None:
     store.takes = 2.0
-    look = CachedLook(lambda: store, store.clock, lambda call: call())
+    look = CachedOverview(lambda: store, store.clock, lambda call: call())
     first = look.read(0)
     store.gate, store.seconds = threading.Event(), store.seconds + 9
     store.began.clear()
@@ -124,7 +124,7 @@ def test_while_a_slow_look_is_made_the_last_one_serves(store: CountedStore) -> N
 
 def test_nobody_waits_for_a_look_at_a_large_store(store: CountedStore) -> None:
     store.takes, started = 2.0, list[Callable[[], None]]()
-    look = CachedLook(lambda: store, store.clock, started.append)
+    look = CachedOverview(lambda: store, store.clock, started.append)
     first = look.read()
     store.seconds += 9
     assert look.read() is first
@@ -137,7 +137,7 @@ def test_nobody_waits_for_a_look_at_a_large_store(store: CountedStore) -> None:
 
 def test_a_page_rather_shows_an_old_look_at_a_large_store_than_none(store: CountedStore) -> None:
     store.takes, started = 2.0, list[Callable[[], None]]()
-    look = CachedLook(lambda: store, store.clock, started.append)
+    look = CachedOverview(lambda: store, store.clock, started.append)
     first = look.read()
     store.seconds += 300
     assert look.read(0, oldest=600) is first
@@ -150,7 +150,7 @@ def test_a_page_rather_shows_an_old_look_at_a_large_store_than_none(store: Count
 
 
 def test_of_a_small_store_no_page_shows_an_old_look(store: CountedStore) -> None:
-    look = CachedLook(lambda: store, store.clock)
+    look = CachedOverview(lambda: store, store.clock)
     first = look.read()
     store.seconds += 6
     assert look.read(5, oldest=600) is not first
@@ -165,7 +165,7 @@ def test_a_look_beside_the_callers_that_fails_is_not_lost(store: CountedStore) -
             raise StoreAway("away")
         return store
 
-    look = CachedLook(find, store.clock, lambda call: call())
+    look = CachedOverview(find, store.clock, lambda call: call())
     first = look.read()
     store.seconds += 9
     assert look.read() is first
@@ -183,7 +183,11 @@ def test_those_who_waited_for_a_store_that_is_away_do_not_ask_it_again(store: Co
         raise StoreAway("away")
 
     store.counts = away  # type: ignore[method-assign]
-    look, lock, errors = CachedLook(lambda: store, store.clock, lambda call: call()), CountingLock(5), list[Exception]()
+    look, lock, errors = (
+        CachedOverview(lambda: store, store.clock, lambda call: call()),
+        CountingLock(5),
+        list[Exception](),
+    )
     look._lock = lock  # type: ignore[assignment]
 
     def read() -> None:
@@ -215,7 +219,7 @@ def test_a_look_has_a_store_of_its_own_until_the_end() -> None:
             closed.append(True)
 
     opened = [ClosingStore(), ClosingStore()]
-    own, shared = LookStore(lambda: (opened[0], True)), LookStore(lambda: (opened[0], False))
+    own, shared = OverviewStore(lambda: (opened[0], True)), OverviewStore(lambda: (opened[0], False))
     assert own() is own() is opened[0]
     shared()
     shared.close()
@@ -225,12 +229,12 @@ def test_a_look_has_a_store_of_its_own_until_the_end() -> None:
     with pytest.raises(StoreUnavailable):
         own()
     # Nothing was opened.
-    LookStore(lambda: (opened[1], True)).close()
+    OverviewStore(lambda: (opened[1], True)).close()
     assert closed == [True]
 
 
 @pytest.fixture
-def history_look() -> tuple[HistoryLook, MemoryStore]:
+def history_look() -> tuple[HistorySnapshot, MemoryStore]:
     """Two jobs of mail were put, and one of shop."""
     store = MemoryStore()
     now = store.time()
@@ -239,10 +243,10 @@ def history_look() -> tuple[HistoryLook, MemoryStore]:
         [Job(bytes([n]) * 16, "send", b"", queue, due=now, state=State.READY, state_since=now) for n, queue in queues]
     )
     store.history.sum_up(now)
-    return HistoryLook(lambda: store), store
+    return HistorySnapshot(lambda: store), store
 
 
-def test_a_history_is_read_once_for_all_who_ask(history_look: tuple[HistoryLook, MemoryStore]) -> None:
+def test_a_history_is_read_once_for_all_who_ask(history_look: tuple[HistorySnapshot, MemoryStore]) -> None:
     look, store = history_look
     span = HistorySpan(MINUTES, 15, 60)
     found = look.read(span)
@@ -254,7 +258,7 @@ def test_a_history_is_read_once_for_all_who_ask(history_look: tuple[HistoryLook,
     assert look.read(HistorySpan(MINUTES, 60, 60)).view("ann", lambda queue: True, None, None).total.put == 0
 
 
-def test_figures_are_made_once_for_each_caller(history_look: tuple[HistoryLook, MemoryStore]) -> None:
+def test_figures_are_made_once_for_each_caller(history_look: tuple[HistorySnapshot, MemoryStore]) -> None:
     found = history_look[0].read(HistorySpan(MINUTES, 15, 60))
     view = found.view("ann", lambda queue: True, None, None)
     assert found.view("ann", lambda queue: True, None, None) is view
@@ -267,7 +271,7 @@ def test_figures_are_made_once_for_each_caller(history_look: tuple[HistoryLook, 
 
 
 def test_of_the_shards_that_are_there_a_history_is_read(
-    history_look: tuple[HistoryLook, MemoryStore], monkeypatch: pytest.MonkeyPatch
+    history_look: tuple[HistorySnapshot, MemoryStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look, store = history_look
     part = read_cells(store.history, Period.last(MINUTES, 15, store.time()))

@@ -28,7 +28,7 @@ def _in_thread(call: Callable[[], None]) -> None:
     threading.Thread(target=call, name="tarry-look", daemon=True).start()
 
 
-class StoreLook(Struct, frozen=True):
+class StoreOverview(Struct, frozen=True):
     """The figures of a store at one moment; of several stores, of those that can be reached."""
 
     counts: Sequence[Tally]
@@ -40,7 +40,7 @@ class StoreLook(Struct, frozen=True):
     """By the store's clock; microseconds."""
 
     @classmethod
-    def of(cls, store: Store) -> "StoreLook":
+    def of(cls, store: Store) -> "StoreOverview":
         """The figures now; StoreError. May read all jobs."""
         return cls(
             reachable_part(store.counts),
@@ -60,27 +60,27 @@ def read_totals(store: Store) -> Mapping[Place, bytes]:
         return {}
 
 
-Fact = TypeVar("Fact")
+T = TypeVar("T")
 
 
-class CachedRead(Generic[Fact]):
+class CachedRead(Generic[T]):
     """The last of what was read of a store. ask: reads it. start: begins a call beside the caller's own thread. `read`
     may block."""
 
     def __init__(
         self,
-        ask: Callable[[], Fact],
+        ask: Callable[[], T],
         clock: Callable[[], float] = time.monotonic,
         start: Callable[[Callable[[], None]], None] = _in_thread,
     ) -> None:
         self._ask, self._clock, self._start = ask, clock, start
         self._lock = threading.Lock()
-        self._look: Fact | None = None
+        self._look: T | None = None
         self._read_at = self._took = 0.0
         self._failures: tuple[int, StoreError | None] = (0, None)
         """How many reads failed, and the error of the last one."""
 
-    def read(self, kept_for: float = KEPT_FOR, oldest: float = 0.0) -> Fact:
+    def read(self, kept_for: float = KEPT_FOR, oldest: float = 0.0) -> T:
         """What is at most so many seconds old, or older if a read takes long; StoreError. oldest: so old it may be then
         at least, for whoever rather has it now."""
         look, (before, _) = self._look, self._failures
@@ -110,7 +110,7 @@ class CachedRead(Generic[Fact]):
             finally:
                 self._lock.release()
 
-    def _read(self) -> Fact:
+    def _read(self) -> T:
         began = self._clock()
         try:
             look = self._ask()
@@ -133,7 +133,7 @@ class CachedRead(Generic[Fact]):
         return max(seconds, _REST * self._took) if self._took > _LONG else seconds
 
 
-class CachedLook(CachedRead[StoreLook]):
+class CachedOverview(CachedRead[StoreOverview]):
     """The last look at a store."""
 
     def __init__(
@@ -142,10 +142,10 @@ class CachedLook(CachedRead[StoreLook]):
         clock: Callable[[], float] = time.monotonic,
         start: Callable[[Callable[[], None]], None] = _in_thread,
     ) -> None:
-        super().__init__(lambda: StoreLook.of(store()), clock, start)
+        super().__init__(lambda: StoreOverview.of(store()), clock, start)
 
 
-class LookStore:
+class OverviewStore:
     """The store for those who look at much of it, over connections of its own: what they read for long holds up no put,
     claim or lookup of this process. connect: opens it, and says whether it is to be closed."""
 

@@ -16,10 +16,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tarry.calendar_settings import CalendarConfig, check_calendars
-from tarry.defaults import Defaults
-from tarry.errors import ConfigError
-from tarry.kinds import (
+from tarry.config.calendars import CalendarConfig, check_calendars
+from tarry.config.defaults import Defaults
+from tarry.config.kinds import (
     ALLOW,
     APP,
     DEFAULT_STORE,
@@ -53,14 +52,15 @@ from tarry.kinds import (
     Sealed,
     parse_table,
 )
-from tarry.metrics_settings import MetricsConfig, check_metrics, resolve_metrics
+from tarry.config.metrics import MetricsConfig, check_metrics, resolve_metrics
+from tarry.config.parser import Kind, SettingsSource, find_file, line_of, override, read_file, section
+from tarry.config.server import ServerConfig, check_server, resolve_server
+from tarry.errors import ConfigError
 from tarry.model.bound import Bound, WhenFull
 from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.limit import QUEUE, Limit, parse_limit
 from tarry.model.log_target import log_target
-from tarry.server_settings import ServerConfig, check_server, resolve_server
-from tarry.settings import Kind, SettingsSource, find_file, line_of, override, read_file, section
 
 FILES = ("tarry.toml", "pyproject.toml")
 

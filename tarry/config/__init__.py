@@ -1,0 +1,1 @@
+"""All settings: what they are, how they are read, checked and put together."""
