@@ -6,10 +6,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from msgspec.structs import replace
 
-from tarry.errors import StoreError, StoreNewer
+from tarry.errors import StoreError, StoreForeign, StoreNewer
 from tarry.model.job import Job
 from tarry.model.limit import Limit
 from tarry.store import outbox
@@ -143,6 +144,28 @@ def test_a_server_waits_for_the_word_of_its_operator(url: str, know: Know) -> No
     first, second = migrating.pending(url)
     assert first.endswith("weighs jobs")
     assert second.endswith("does nothing (first stop what runs with the version before)")
+
+
+def test_tables_that_do_not_say_who_may_use_them_are_refused(url: str, request: pytest.FixtureRequest) -> None:
+    works(url)
+    match url.partition(":")[0]:
+        case "sqlite":
+            with closing(apsw.Connection(url.removeprefix("sqlite:///").partition("?")[0])) as database:
+                database.execute("DELETE FROM tarry_about WHERE name = 'oldest'")
+        case "postgresql":
+            request.getfixturevalue("postgres_server").call(
+                f"DELETE FROM {url.partition('schema=')[2]}.about WHERE name = 'oldest'"
+            )
+        case "mysql" | "mariadb":
+            request.getfixturevalue("mariadb_server").call(
+                f"DELETE FROM {url.rpartition('/')[2]}.tarry_about WHERE name = 'oldest'"
+            )
+        case "redis":
+            request.getfixturevalue("redis_server").call("HDEL", "{tarry}:schema", "oldest")
+        case _:
+            return
+    with pytest.raises(StoreForeign, match=r"before its first release|that is not tarry's"):
+        open_store(url)
 
 
 def test_of_several_steps_the_last_that_breaks_counts() -> None:

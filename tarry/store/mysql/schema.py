@@ -8,7 +8,14 @@ first of both, however many there are of the other.
 from tarry import errors
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.errors import Conflict
-from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, ServerSchema, oldest_allowed, refuse_newer
+from tarry.store.shared.schema_steps import (
+    SchemaStep,
+    SchemaVersion,
+    ServerSchema,
+    oldest_allowed,
+    refuse_newer,
+    unreleased,
+)
 
 _TABLE = "CREATE TABLE IF NOT EXISTS tarry_{} ({}) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4"
 # Names are bytes (VARBINARY), which compare as the memory store compares text: exactly, by code point, with trailing
@@ -98,7 +105,10 @@ class MysqlSchema(ServerSchema):
         rows = self._link.rows("SELECT name, value FROM tarry_about WHERE name IN ('schema', 'oldest')")
         facts = {bytes(name): int(value) for name, value in rows}
         found = facts.get(b"schema", 0)
-        refuse_newer(SchemaVersion(found, facts.get(b"oldest", 1)), len(self.steps), self.where)
+        if found:
+            if b"oldest" not in facts:
+                raise unreleased(self.where)
+            refuse_newer(SchemaVersion(found, facts[b"oldest"]), len(self.steps), self.where)
         return found
 
     def create(self) -> None:

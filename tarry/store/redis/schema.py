@@ -4,7 +4,14 @@ from typing import Any
 
 from tarry.store.redis import scripts
 from tarry.store.redis.link.base import RedisLink, Script, Word
-from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, ServerSchema, oldest_allowed, refuse_newer
+from tarry.store.shared.schema_steps import (
+    SchemaStep,
+    SchemaVersion,
+    ServerSchema,
+    oldest_allowed,
+    refuse_newer,
+    unreleased,
+)
 
 STEPS: tuple[SchemaStep, ...] = (SchemaStep("makes the keys as they are needed", ()),)
 """Step n leads from version n - 1 to version n. Its statements are commands, in which `{s}` begins the keys; they are
@@ -20,7 +27,10 @@ class RedisSchema(ServerSchema):
 
     def version(self) -> int:
         """As promised; a store without keys gets that of the last step."""
-        found = SchemaVersion(*map(int, self._run(scripts.GET_SCHEMA, len(self.steps), oldest_allowed(self.steps))))
+        version, oldest = self._run(scripts.GET_SCHEMA, len(self.steps), oldest_allowed(self.steps))
+        if oldest is None:
+            raise unreleased(self.where)
+        found = SchemaVersion(int(version), int(oldest))
         refuse_newer(found, len(self.steps), self.where)
         return found.version
 

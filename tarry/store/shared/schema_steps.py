@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tarry.errors import StoreError, StoreNewer
+from tarry.errors import StoreError, StoreForeign, StoreNewer
 from tarry.store.creation import check_creation
 
 
@@ -34,6 +34,14 @@ def describe(step: SchemaStep) -> str:
 def oldest_allowed(steps: Sequence[SchemaStep]) -> int:
     """The oldest version whose programs may use what these steps made."""
     return max((number for number, step in enumerate(steps, 1) if not step.older_go_on), default=1)
+
+
+def unreleased(where: str) -> StoreForeign:
+    """The error for tables that do not say who may use them."""
+    return StoreForeign(
+        f"{where} was made by a tarry from before its first release, whose tables are others: name another store, or"
+        " remove what is there"
+    )
 
 
 def refuse_newer(found: SchemaVersion, newest: int, where: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tarry import errors
-from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, oldest_allowed, refuse_newer
+from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, oldest_allowed, refuse_newer, unreleased
 from tarry.store.sqlite.database import Database
 
 # "tary": by it `file` and the store tell tarry's databases from others.
@@ -116,8 +116,10 @@ def bring_up(database: Database, found: int, shared: bool) -> None:
 
 def noted_version(database: Database, about: str, steps: Sequence[SchemaStep], path: Path) -> int:
     """The version that the table `about` says. StoreNewer: who knows only these steps must not use the file."""
-    rows: list[Any] = database.execute(f"SELECT name, value FROM {about}").fetchall()
+    rows: list[Any] = database.execute(f"SELECT name, value FROM {about}").fetchall() if _has(database, about) else []
     facts = dict(rows)
+    if "oldest" not in facts:
+        raise unreleased(str(path))
     refuse_newer(SchemaVersion(facts["schema"], facts["oldest"]), len(steps), str(path))
     return int(facts["schema"])
 
