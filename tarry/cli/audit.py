@@ -159,7 +159,7 @@ def _only_queue(args: argparse.Namespace) -> str:
 
 def _jobs(args: argparse.Namespace) -> tuple[str, ...]:
     found = []
-    for name in getattr(args, "ids", ())[:_MOST_JOBS]:
+    for name in (getattr(args, "ids", ()) or getattr(args, "names", ()))[:_MOST_JOBS]:
         try:
             found.append(ids.text(ids.parse(name)))
         except ValueError:

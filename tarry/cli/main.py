@@ -73,10 +73,15 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """The help. That of some options is read only here, since that takes time."""
-        for action in self._actions:
-            if callable(action.help):
-                action.help = action.help()
+        read_help(self)
         return super().format_help()
+
+
+def read_help(parser: argparse.ArgumentParser) -> None:
+    """Reads the help of those options that have a function in its place."""
+    for action in parser._actions:
+        if callable(action.help):
+            action.help = action.help()
 
 
 class _ShowVersion(argparse.Action):

@@ -9,7 +9,7 @@ from tarry.client.client import Client
 from tarry.client.operations import registry
 from tarry.client.operations.operation import Operation, count_jobs
 from tarry.client.operations.runner import OperationRunner
-from tarry.errors import TarryError
+from tarry.errors import StoreFull, TarryError
 from tarry.model.quantity import quantity
 from tarry.store import owner
 
@@ -33,7 +33,13 @@ def finish(app: App, operation: Operation) -> Operation:
     """Runs the operation in this process to its end; Ctrl-C stops it. TarryError if it fails."""
     client = app.client
     runner = OperationRunner(lambda: client, owner.new_name(), prepare=app.sync_tasks, poll=_POLL)
-    submitted = runner.submit(operation)
+    try:
+        submitted = runner.submit(operation)
+    except StoreFull:
+        # To delete jobs is what makes room.
+        if operation.act != "delete":
+            raise
+        return runner.run_unstored(operation)
     runner.start()
     try:
         ended = _wait(client, submitted)

@@ -27,10 +27,11 @@ def run_completion(args: argparse.Namespace) -> int:
     except ImportError:
         raise TarryError("completion needs shtab: pip install 'tarry[completion]'") from None
     # Only this command needs the parser of all commands.
-    from tarry.cli.main import parser  # noqa: PLC0415
+    from tarry.cli.main import parser, read_help  # noqa: PLC0415
 
     whole = parser()
     for each in _all_parsers(whole):
+        read_help(each)
         # zsh shows it on one line.
         each.description = (each.description or "").partition(". ")[0] or None
         for action in each._actions:

@@ -73,6 +73,14 @@ class OperationRunner:
         self._news.set()
         return added
 
+    def run_unstored(self, operation: Operation) -> Operation:
+        """Runs an operation that the store has no room to keep, in the calling thread and to its end; StoreError. It
+        is not listed, and nobody goes on with it if this process dies."""
+        operation = replace(operation, created=self._client.clock.now(), state="running")
+        while not operation.is_ended:
+            operation = self._do_page(operation)
+        return operation
+
     def close(self) -> None:
         """Ends the thread after its current page. Another process goes on with what has not ended."""
         self._closed = True
