@@ -19,6 +19,45 @@ def loaded(code: str) -> set[str]:
     return set(told.stdout.split())
 
 
+FORKS_MEANWHILE = """
+import os, threading, {first}
+forking, imported, is_over = threading.Event(), threading.Event(), threading.Event()
+
+def fork():
+    if os.fork() == 0:
+        os._exit(0)
+    is_over.set()
+
+os.register_at_fork(before=lambda: (forking.set(), imported.wait()))
+forks = threading.Thread(target=fork)
+forks.start()
+forking.wait()
+from {second}
+with lock:
+    imported.set()
+    is_over.wait(0.5)  # whoever has the lock rightly keeps the fork waiting
+forks.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("tarry.worker.worker", "concurrent.futures.thread import _global_shutdown_lock as lock"),
+        ("threading", "tarry.store.sqlite.forked import _forking; lock = _forking.lock"),
+    ],
+)
+def test_what_is_imported_while_another_job_forks_releases_no_lock_of_others(first: str, second: str) -> None:
+    code = FORKS_MEANWHILE.format(first=first, second=second)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    told = [line for line in ran.stderr.splitlines() if "logging" not in line]
+    assert (ran.returncode, ran.stdout, [line for line in told if "forked" in line or "unlocked" in line]) == (
+        0,
+        "",
+        [],
+    )
+
+
 def test_every_name_of_the_package_is_there_and_no_other() -> None:
     assert all(getattr(tarry, name) is not None for name in tarry.__all__)
     with pytest.raises(AttributeError, match="module 'tarry' has no attribute 'Nonsense'"):

@@ -1,5 +1,8 @@
 """A worker: starts the pump's thread, the threads and the event loop for jobs, and obeys signals."""
 
+# For its hooks of forks: where the first job that needs it imports it while another job forks, it would release a lock
+# that is not held.
+import concurrent.futures.thread  # noqa: F401
 import logging
 import math
 import os

@@ -70,11 +70,13 @@ class _Forking:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self._is_held = False
 
     def before(self) -> None:
         # All connections of a process to one file share what SQLite knows of its locks, and the child inherits that.
         # If a transaction were open at the fork, the child would find the file locked for ever, by nobody.
         self.lock.acquire()
+        self._is_held = True
         end = time.monotonic() + LONGEST
         for holder in sorted(_holders, key=id):
             lock = cast("Holder", holder)._lock
@@ -82,6 +84,10 @@ class _Forking:
                 _held.append(lock)
 
     def in_parent(self) -> None:
+        # This module may have been imported while another thread forked, after the hooks before a fork were called.
+        if not self._is_held:
+            return
+        self._is_held = False
         while _held:
             _held.pop().release()
         self.lock.release()
@@ -89,6 +95,7 @@ class _Forking:
     def in_child(self) -> None:
         # New locks: the threads that may have held the old ones do not exist in the child.
         self.lock = threading.Lock()
+        self._is_held = False
         _held.clear()
         for holder in list(_holders):
             holder.after_fork()
