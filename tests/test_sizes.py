@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "tarry"
 
-MOST_LINES, MOST_FUNCTION_LINES = 400, 40
+MOST_LINES, MOST_FUNCTION_LINES = 600, 40
 EMPTY_NAMES = frozenset({"util", "utils", "common", "helper", "helpers", "misc"})
 _LATER = re.compile(r"\b(TODO|FIXME)\b")
 
@@ -49,8 +49,8 @@ def test_all_is_small_named_and_finished() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("long.py", "x = 1\n" * 401, "long.py: 401 lines"),
-        ("long.sql", "--\n" * 401, "long.sql: 401 lines"),
+        ("long.py", "x = 1\n" * 601, "long.py: 601 lines"),
+        ("long.sql", "--\n" * 601, "long.sql: 601 lines"),
         ("deep.py", "class A:\n    async def f(self):\n" + "        x = 1\n" * 40, "deep.py:2: f has 41 lines"),
         ("store/helpers.py", "", "store/helpers.py: helpers says nothing"),
         ("later.py", "x = 1  # TODO: y\n", "later.py:1: x = 1  # TODO: y"),
@@ -67,7 +67,7 @@ def test_what_is_not_is_told(tmp_path: Path, name: str, text: str, told: str) ->
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("short.py", "x = 1\n" * 400),
+        ("short.py", "x = 1\n" * 600),
         ("flat.py", "def f():\n" + "    x = 1\n" * 39),
         ("common_words.py", "method = 'TODOS'\n"),
     ],
