@@ -14,9 +14,9 @@ import pytest
 from tarry import files
 from tarry.errors import MasterError, StoreUnavailable
 from tarry.metrics.textfile import write_whole
-from tarry.push.journal.append_file import AppendFile
+from tarry.push.journal.logs import AppendFile
 from tarry.runtime.board.scoreboard import Scoreboard, board_path
-from tarry.runtime.logs.file import LogFile
+from tarry.runtime.logs.handlers import LogFile
 from tarry.runtime.pidfile import PidFile, holder
 from tarry.runtime.scale_request import write_request
 from tarry.store.opening import open_store

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import tarry
-from tarry.alert.probe import Probe
+from tarry.alert.stores import Probe
 from tarry.client import waiting
 from tarry.client.waiting import Waiter, Waiting
 from tarry.door.ring import PutBatcher
@@ -34,7 +34,7 @@ from tests.worker.bench import LIMIT, until
 ROOT = Path(tarry.__file__).parent
 LASTING = {
     "alert/monitor.py:_run": "_run",
-    "alert/probe.py:_serve": "_serve",
+    "alert/stores.py:_serve": "_serve",
     "client/audit/writer.py:_run": "_write",
     "client/batcher.py:_flush_for_loops": "_flush_for_loops",
     "client/forwarder.py:_run": "_run",

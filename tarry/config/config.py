@@ -5,19 +5,25 @@
     [pools.default] workers        TARRY_POOLS__DEFAULT__WORKERS
 
 Inside the program, durations are whole microseconds (seconds where it says so), sizes bytes, and paths absolute.
+
+[calendars.NAME]: the days on which schedules may tick that name the calendar.
+
+[defaults]: the settings of tasks that have none of their own.
+
+[metrics]: where Prometheus finds the figures of this host.
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from tarry.config.calendars import CalendarConfig, check_calendars
-from tarry.config.defaults import Defaults
 from tarry.config.kinds import (
     ALLOW,
     APP,
@@ -28,6 +34,7 @@ from tarry.config.kinds import (
     FILE,
     FLAG,
     FORMAT,
+    FRACTION,
     FROM_0,
     FROM_1,
     LEASE,
@@ -50,17 +57,160 @@ from tarry.config.kinds import (
     TEXT,
     WHEN_FULL,
     Sealed,
+    parse_list,
     parse_table,
 )
-from tarry.config.metrics import MetricsConfig, check_metrics, resolve_metrics
 from tarry.config.parser import Kind, SettingsSource, find_file, line_of, override, read_file, section
-from tarry.config.server import ServerConfig, check_server, resolve_server
+from tarry.config.server import (
+    ADDRESSES,
+    HOST_NAMES,
+    SOME_TIME,
+    ServerConfig,
+    absolute_paths,
+    check_server,
+    resolve_server,
+)
 from tarry.errors import ConfigError
+from tarry.model import retry
 from tarry.model.bound import Bound, WhenFull
-from tarry.model.calendars.calendar import Calendar
-from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
+from tarry.model.calendars.calendar import EVERY_DAY, MOST_DATES, WEEKDAYS, Calendar
+from tarry.model.duration import DAY, HOUR, MINUTE, SECOND, microseconds
 from tarry.model.limit import QUEUE, Limit, parse_limit
+from tarry.model.listen_address import ListenAddress
 from tarry.model.log_target import log_target
+from tarry.model.retry import SHAPES, Retry
+
+
+class MetricsConfig(Struct, frozen=True):
+    """[metrics]. Without an address and a file there are no figures besides those of [server]."""
+
+    listen: Annotated[tuple[ListenAddress, ...], ADDRESSES] = ()
+    """The keeper serves `/metrics` here, to anybody."""
+    host_names: Annotated[tuple[str, ...], HOST_NAMES] = ()
+    """Names by which Prometheus calls it, besides addresses and localhost; a request for another name is refused."""
+    textfile: Annotated[Path | None, FILE] = None
+    """The keeper writes the figures to this file, for node_exporter."""
+    every: Annotated[float, SOME_TIME] = 15.0
+    """Seconds between two writes of the file."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the keeper shows figures at all."""
+        return bool(self.listen) or self.textfile is not None
+
+    @property
+    def addresses(self) -> dict[str, tuple[ListenAddress, ...]]:
+        """The addresses by the name of their door, `metrics`."""
+        return {"metrics": self.listen} if self.listen else {}
+
+
+def check_metrics(config: MetricsConfig, server: ServerConfig, source: SettingsSource) -> None:
+    """ConfigError if [metrics] contradicts itself or [server]."""
+    taken = {address for addresses in server.addresses.values() for address in addresses}
+    for address in config.listen:
+        if address in taken:
+            raise source.wrong(("metrics", "listen"), "another address than [server] has", str(address))
+    if config.textfile is not None and config.textfile.suffix != ".prom":
+        wanted = "a file whose name ends in .prom, since node_exporter reads no others"
+        raise source.wrong(("metrics", "textfile"), wanted, str(config.textfile))
+
+
+def resolve_metrics(config: MetricsConfig, home: Path) -> MetricsConfig:
+    """With absolute paths; relative ones start at `home`."""
+    return replace(
+        config, listen=absolute_paths(config.listen, home), textfile=config.textfile and home / config.textfile
+    )
+
+
+def _backoff(written: str | list[float | str]) -> str | tuple[int, ...]:
+    # Only for its ValueError.
+    Retry(1, written)
+    return written if isinstance(written, str) else tuple(map(microseconds, written))
+
+
+def _parse_list(text: str) -> Any:
+    # Only a list is JSON: a formula such as `2n+1 minutes` is not.
+    return json.loads(text) if text.startswith("[") else text
+
+
+BACKOFF = Kind(
+    '"exponential", "linear", "fixed", a formula such as "2n+1 minutes", or a list of delays such as ["1m", "5m"]',
+    str | Annotated[list[int | float | str], Meta(min_length=1)],
+    _backoff,
+    _parse_list,
+    names=SHAPES,
+)
+
+
+class DefaultRetry(Struct, frozen=True):
+    """When a failed job is tried again: the arguments of `Retry`, with durations in microseconds."""
+
+    max: Annotated[int | None, FROM_0] = retry.DEFAULT.limit
+    """Attempts after the first; 0: none."""
+    backoff: Annotated[str | tuple[int, ...], BACKOFF] = "exponential"
+    base: Annotated[int, DURATION] = retry.DEFAULT.base
+    most: Annotated[int, DURATION] = retry.DEFAULT.cap
+    jitter: Annotated[float, FRACTION] = retry.DEFAULT.jitter
+
+    @property
+    def rule(self) -> Retry:
+        """The rule that these settings make."""
+        backoff = self.backoff if isinstance(self.backoff, str) else list(map(_time, self.backoff))
+        return Retry(self.max, backoff, base=_time(self.base), cap=_time(self.most), jitter=self.jitter)
+
+
+class Defaults(Struct, frozen=True):
+    """[defaults]."""
+
+    retry: DefaultRetry = DefaultRetry()
+
+
+def _time(micros: int) -> timedelta:
+    return timedelta(microseconds=micros)
+
+
+def _check_days(written: str) -> str:
+    # Only for its ValueError.
+    Calendar(written)
+    return written
+
+
+DAYS = Kind(
+    'weekdays such as "mon-fri" or "mon,wed,fri"', str, _check_days, names=("mon-fri", "mon-sat", "sat,sun", *WEEKDAYS)
+)
+DATES = Kind(
+    'a list of dates such as ["2026-12-25", "2026-12-28"]',
+    Annotated[list[date], Meta(max_length=MOST_DATES)],
+    tuple,
+    parse_list,
+)
+
+
+class CalendarConfig(Struct, frozen=True):
+    """[calendars.NAME]."""
+
+    days: Annotated[str, DAYS] = EVERY_DAY
+    without: Annotated[tuple[date, ...], DATES] = ()
+    """Dates that do not belong to it."""
+    only: Annotated[tuple[date, ...], DATES] = ()
+    """If there are any: no other dates belong to it."""
+
+    @property
+    def calendar(self) -> Calendar:
+        """The calendar that these settings make; ValueError: it has no day."""
+        return Calendar(self.days, without=self.without, only=self.only or None)
+
+
+def check_calendars(calendars: Mapping[str, CalendarConfig], source: SettingsSource) -> None:
+    """ConfigError for a calendar without a day."""
+    for name, one in calendars.items():
+        try:
+            one.calendar  # noqa: B018
+        except ValueError:
+            written = [str(day) for day in one.only]
+            expected = "a date that is one of its days and not left out by without"
+            raise source.wrong(("calendars", name, "only"), expected, written) from None
+
 
 FILES = ("tarry.toml", "pyproject.toml")
 

@@ -1,20 +1,30 @@
-"""Jobs as Django sees them: as a TaskResult."""
+"""Jobs as Django sees them: as a TaskResult.
 
-from collections.abc import Mapping
+Errors of attempts as Django's TaskError: the path of the class, and the traceback.
+
+The task of a stored job, also if today's settings would refuse it, or its function is gone.
+"""
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from typing import Any
 
 import msgspec
 from django.utils import timezone
 
-from tarry.django import compat, errors
+from tarry.django import compat
 from tarry.django.codec import decode_arguments
+from tarry.django.django_task import DjangoTask
 from tarry.django.moments import moment
-from tarry.django.restored import restored_task
 from tarry.errors import ArgumentError
-from tarry.model.attempts import attempts_of
+from tarry.model.attempts import Attempt, attempts_of
+from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.tasks.arguments.codec import Arguments
+from tarry.tracebacks import format_app_traceback
 
 _STATUS: Mapping[State, str] = {
     State.RUNNING: "RUNNING",
@@ -44,7 +54,7 @@ def result_of(alias: str, job: Job, declared: Any | None) -> Any:
         started_at=moment(attempts[0].started) if attempts else None,
         finished_at=moment(job.state_since) if job.state.finished else None,
         last_attempted_at=moment(attempts[-1].started) if attempts else None,
-        args=list(args), kwargs=dict(kwargs), backend=alias, errors=errors.errors_of(job, attempts),
+        args=list(args), kwargs=dict(kwargs), backend=alias, errors=errors_of(job, attempts),
         worker_ids=[attempt.owner for attempt in attempts],
     )  # fmt: skip
     if job.state is State.DONE:
@@ -63,7 +73,7 @@ def succeeded(result: Any, value: Any) -> Any:
 
 def failed(result: Any, error: BaseException) -> Any:
     """The result, now of a job that is dead."""
-    result.errors.append(errors.error_of(error))
+    result.errors.append(error_of(error))
     _set(result, status=compat.TaskResultStatus.FAILED, finished_at=timezone.now())
     return result
 
@@ -89,3 +99,119 @@ def _arguments(job: Job) -> Arguments:
     except ArgumentError:
         # Enqueued by another program, or a node of a flow.
         return [], {}
+
+
+_PATHS: Mapping[str, str] = {
+    # What tarry itself says of an attempt, by the type in its note.
+    "ResultError": "builtins.TypeError",
+    "ArgumentError": "tarry.errors.ArgumentError",
+    "TimeLimit": "tarry.tasks.interrupts.TimeLimit",
+    "Fail": "tarry.model.verdict.Fail",
+    "RetryAfter": "tarry.model.verdict.RetryAfter",
+    "StepError": "tarry.errors.StepError",
+    "UnknownTask": "tarry.errors.UnknownTask",
+    "Cancelled": "tarry.errors.JobCancelled",
+    "Expired": "tarry.errors.JobCancelled",
+}
+_OTHER = "tarry.errors.JobFailed"
+"""As when a worker died."""
+
+
+class _Note(msgspec.Struct):
+    type: str = ""
+    message: str = ""
+    traceback: str = ""
+
+
+def class_path(kind: str) -> str:
+    """The path of an exception's class, of the name that a note has for it."""
+    if kind in _PATHS:
+        return _PATHS[kind]
+    if "." in kind:
+        return kind
+    return f"builtins.{kind}" if hasattr(builtins, kind) else _OTHER
+
+
+def errors_of(job: Job, attempts: Sequence[Attempt]) -> list[Any]:
+    """One for each attempt that failed, the oldest first; and one for a job that ended without an attempt.
+
+    The last error has its whole traceback, those of the attempts just before it the end of theirs, and older ones only
+    the type and the message.
+    """
+    found = [_of_attempt(attempt) for attempt in attempts if attempt.error]
+    if not (note := _note(job)).type:
+        return found
+    last = compat.TaskError(
+        exception_class_path=class_path(note.type),
+        traceback=note.traceback or ": ".join(filter(None, (note.type, note.message))),
+    )
+    if found and found[-1].exception_class_path == last.exception_class_path:
+        found.pop()
+    return [*found, last]
+
+
+def error_of(error: BaseException) -> Any:
+    """The error that a task raised just now."""
+    kind = type(error)
+    return compat.TaskError(
+        exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=format_app_traceback(error)
+    )
+
+
+def _of_attempt(attempt: Attempt) -> Any:
+    path = class_path(attempt.error.partition(": ")[0])
+    return compat.TaskError(exception_class_path=path, traceback=attempt.traceback or attempt.error)
+
+
+def _note(job: Job) -> _Note:
+    # The note of a job that is done is its result.
+    if job.state == "done" or not job.note:
+        return _Note()
+    try:
+        return msgspec.json.decode(job.note, type=_Note)
+    except UNREADABLE:
+        return _Note()
+
+
+def restored_task(alias: str, job: Job, declared: Any | None) -> Any:
+    """The Task of Django's whose job this is, with the job's own queue, priority and time. declared: as its module has
+    it; None: there is none any more."""
+    values = {
+        "func": _stand_in(job.task) if declared is None else declared.func,
+        "priority": max(-100, min(100, job.priority)),
+        "queue_name": job.queue,
+        "backend": alias,
+        "key": job.key,
+        "run_after": _run_after(job),
+        "takes_context": False if declared is None else declared.takes_context,
+    }
+    return _without_checks(declared, values)
+
+
+def _without_checks(declared: Any, values: dict[str, Any]) -> Any:
+    """A task with these values."""
+    kind = DjangoTask if declared is None else type(declared)
+    # Its `__init__` would check it by the settings of today, which may have no such queue.
+    task = object.__new__(kind)
+    for field in fields(kind):
+        usual = None if field.default is MISSING else field.default
+        value = values[field.name] if field.name in values else getattr(declared, field.name, usual)
+        object.__setattr__(task, field.name, value)
+    return task
+
+
+def _run_after(job: Job) -> Any:
+    # Later the time of a job is that of its next attempt.
+    is_deferred = job.epoch == 0 and job.due - job.created > SECOND
+    return moment(job.due) if is_deferred else None
+
+
+def _stand_in(name: str) -> Callable[..., Any]:
+    """A function with this path, in place of one that is gone."""
+
+    def gone(*args: Any, **kwargs: Any) -> Any:
+        raise compat.InvalidTask(f"there is no task {name} any more")
+
+    gone.__module__, _, gone.__qualname__ = name.rpartition(".")
+    gone.__name__ = gone.__qualname__
+    return gone

@@ -1,24 +1,35 @@
-"""All figures, for one reader."""
+"""All figures, for one reader.
 
-from collections.abc import Callable, Iterator
+What was ever counted, as counters and histograms. The store's history has it: a scrape counts nothing itself.
+
+The figures of queues, workers, schedules and endpoints, as the store has them.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib.metadata import version
+from itertools import accumulate, filterfalse
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder, generate_latest
 
-from tarry.metrics.families import info
-from tarry.metrics.history_families import history_families
+from tarry.metrics.families import gauges, histogram, info
 from tarry.metrics.host_families import HostFigures, host_families
+from tarry.metrics.names import OTHER
 from tarry.metrics.process_figures import OwnFigures
-from tarry.metrics.queue_families import (
-    circuit_families,
-    host_count_families,
-    queue_families,
-    schedule_families,
-    store_families,
-)
-from tarry.metrics.store_figures import StoreReading
+from tarry.metrics.store_figures import StoreFigures, StoreReading
+from tarry.metrics.store_overview import StoreOverview
+from tarry.model.change import CANCELLED, DEAD, DONE, EXPIRED, FAILED, PUT
+from tarry.model.duration import SECOND
+from tarry.model.flow.own_queues import is_own_queue
+from tarry.model.history.buckets import LAST, middle_of
+from tarry.model.history.counting import KINDS
+from tarry.model.job import State
+from tarry.store.base import Tally
+from tarry.store.history.sums import OTHERS, Place, Sums, decode
+from tarry.store.hosts import Host
 
 
 def _all(queue: str) -> bool:
@@ -70,3 +81,177 @@ class Scrape(CollectorRegistry):
     def text(self) -> bytes:
         """The figures as node_exporter reads them from a file."""
         return generate_latest(self)
+
+
+_OUTCOMES = (DONE, DEAD, CANCELLED, EXPIRED)
+_LIMITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+"""Seconds that jobs wait or run."""
+_NAMES = (*map(str, _LIMITS), "+Inf")
+# Once for all scrapes: of hundreds of histograms each has up to 142 buckets.
+_SECONDS = [middle_of(bucket) / SECOND for bucket in range(LAST + 1)]
+_LIMIT_OF = [bisect_left(_LIMITS, seconds) for seconds in _SECONDS]
+
+Named = Mapping[tuple[str, str], Sums]
+
+
+def history_families(totals: Mapping[Place, bytes], allows: Callable[[str], bool]) -> Iterator[Metric]:
+    """The store bounds how many pairs of queue and task have sums of their own: `sums.MOST_NAMES`."""
+    cells = _by_names(totals, allows)
+    yield from _counters(cells)
+    waited = _together((queue, sums) for (queue, _), sums in cells.items())
+    yield histogram(
+        "tarry_job_wait_seconds", {(queue,): _limits_and_sum(sums.waited) for queue, sums in waited.items()}
+    )
+    ran = {names: _limits_and_sum(sums.ran) for names, sums in cells.items()}
+    yield histogram("tarry_job_duration_seconds", ran)
+    pushed = _together((task, sums) for (_, task), sums in cells.items() if sums.statuses)
+    attempts = {(task, status): number for task, sums in pushed.items() for status, number in _classes(sums).items()}
+    yield from gauges({"tarry_push_attempts_total": attempts})
+
+
+def _by_names(totals: Mapping[Place, bytes], allows: Callable[[str], bool]) -> Named:
+    """The sums by queue and task, as labels have them."""
+    found = defaultdict[tuple[str, str], Sums](Sums)
+    for place, cell in sorted(totals.items()):
+        if allows(place.queue) and (place.task or place.queue == OTHERS):
+            # A queue or a task may really be named so: then these are added up.
+            found[place.queue or OTHER, place.task or OTHER].add(decode(cell))
+    return found
+
+
+def _counters(cells: Named) -> Iterator[Metric]:
+    def of(kind: int) -> dict[tuple[str, ...], float]:
+        return {names: sums.kinds.get(kind, 0) for names, sums in cells.items()}
+
+    outcomes = {(*names, KINDS[kind]): number for kind in _OUTCOMES for names, number in of(kind).items()}
+    yield from gauges(
+        {
+            "tarry_jobs_enqueued_total": of(PUT),
+            "tarry_jobs_total": outcomes,
+            "tarry_job_retries_total": of(FAILED),
+        }
+    )
+
+
+def _together(named: Iterable[tuple[str, Sums]]) -> Mapping[str, Sums]:
+    found = defaultdict[str, Sums](Sums)
+    for name, sums in named:
+        found[name].add(sums)
+    return found
+
+
+def _classes(sums: Sums) -> Mapping[str, int]:
+    """How many answers there were of each class of status. Those that often come are there from the start, so that
+    the first failure is an increase, too."""
+    found = dict.fromkeys(("2xx", "4xx", "5xx"), 0)
+    for status, number in sums.statuses.items():
+        name = f"{status // 100}xx" if 100 <= status < 600 else OTHER
+        found[name] = found.get(name, 0) + number
+    return found
+
+
+def _limits_and_sum(buckets: Mapping[int, int]) -> tuple[list[tuple[str, float]], float]:
+    """How many durations are within each of _LIMITS, and their sum in seconds; both to within an eighth."""
+    counts = [0] * (len(_LIMITS) + 1)
+    for bucket, number in buckets.items():
+        counts[_LIMIT_OF[bucket]] += number
+    return list(zip(_NAMES, accumulate(counts), strict=True)), sum(
+        _SECONDS[bucket] * number for bucket, number in buckets.items()
+    )
+
+
+# More would be a burden for whoever keeps them.
+MOST_QUEUES = 500
+"""Queues that have figures of their own, by name; all others are the queue `other` together."""
+MOST_NAMED = 500
+"""Schedules, and HTTP tasks, that have figures of their own. The others have none."""
+
+QueueFilter = Callable[[str], bool]
+"""Whether the reader may see a queue."""
+
+
+def store_families(reading: StoreReading, shows_urls: bool) -> Iterator[Metric]:
+    """Whether each store answers, and how fast. shows_urls: by their URLs; else by their numbers, from 1."""
+    labels = {url: url if shows_urls else str(number) for number, url in enumerate(reading.pings, 1)}
+    pings = {labels[url]: seconds for url, seconds in reading.pings.items()}
+    yield from gauges(
+        {
+            "tarry_store_up": {(url,): float(seconds is not None) for url, seconds in pings.items()},
+            "tarry_store_ping_seconds": {(url,): seconds for url, seconds in pings.items() if seconds is not None},
+        }
+    )
+
+
+def queue_families(look: StoreOverview, allows: QueueFilter) -> Iterator[Metric]:
+    """Depth, age and workers of each queue."""
+    by_queue = defaultdict[str, list[Tally]](list)
+    for tally in look.counts:
+        by_queue[tally.queue].append(tally)
+    names = sorted(filter(allows, filterfalse(is_own_queue, by_queue.keys() | look.paused.keys())))
+    label = _labels(names)
+    depth = defaultdict[tuple[str, ...], float](float)
+    oldest, workers, paused = dict[tuple[str], float](), dict[tuple[str], float](), dict[tuple[str], float]()
+    for name in names:
+        queue, tallies = label[name], by_queue.get(name, ())
+        for state in State:
+            depth[queue, state.value] += sum(tally.count for tally in tallies if tally.state is state)
+        # 0 where none is ready: a series that comes and goes would be no reason for an alert to end.
+        oldest[queue,] = max(oldest.get((queue,), 0.0), _oldest(tallies, look.now))
+        paused[queue,] = max(paused.get((queue,), 0.0), float(look.paused.get(name, False)))
+        workers[queue,] = max(workers.get((queue,), 0.0), _workers_for(name, look.hosts))
+    yield from gauges(
+        {
+            "tarry_queue_depth": depth,
+            "tarry_oldest_seconds": oldest,
+            "tarry_queue_paused": paused,
+            "tarry_queue_workers": workers,
+        }
+    )
+
+
+def host_count_families(look: StoreOverview) -> Iterator[Metric]:
+    """How many masters there are."""
+    alive = sum(host.is_alive for host in look.hosts)
+    yield from gauges({"tarry_hosts": {("alive",): alive, ("lost",): len(look.hosts) - alive}})
+
+
+def schedule_families(figures: StoreFigures) -> Iterator[Metric]:
+    """When each schedule ticked last, and when it is to tick next."""
+    records = {name: figures.schedules[name] for name in sorted(figures.schedules)[:MOST_NAMED]}
+    names = [(name, (name,)) for name in records]
+    yield from gauges(
+        {
+            "tarry_schedule_last_run_timestamp_seconds": {at: records[name].last or 0 for name, at in names},
+            "tarry_schedule_next_run_timestamp_seconds": {at: records[name].next or 0 for name, at in names},
+            "tarry_schedule_paused": {at: float(records[name].paused) for name, at in names},
+            "tarry_schedule_missed_ticks": {at: figures.missed.get(name, 0) for name, at in names},
+        }
+    )
+
+
+def circuit_families(figures: StoreFigures, allows: QueueFilter) -> Iterator[Metric]:
+    """Whether each endpoint is sent what is for it."""
+    seen = sorted(name for name, circuit in figures.circuits.items() if allows(circuit.queue))
+    yield from gauges(
+        {"tarry_push_circuit_open": {(name,): float(figures.circuits[name].is_open) for name in seen[:MOST_NAMED]}}
+    )
+
+
+def _labels(names: Collection[str]) -> Mapping[str, str]:
+    """The label of each queue."""
+    return {name: name if number < MOST_QUEUES else OTHER for number, name in enumerate(names)}
+
+
+def _oldest(tallies: Collection[Tally], now: int) -> float:
+    ready = [tally.oldest for tally in tallies if tally.state is State.READY]
+    return max(0, now - min(ready)) / SECOND if ready else 0.0
+
+
+def _workers_for(queue: str, hosts: Collection[Host]) -> int:
+    return sum(
+        pool.workers
+        for host in hosts
+        if host.is_alive
+        for pool in host.pools
+        if pool.queues is not None and (queue in pool.queues or "*" in pool.queues)
+    )

@@ -1,6 +1,8 @@
 """The master: one loop that handles signals, reaps children, kills overdue ones, starts new ones, and sleeps.
 
 It opens no store, imports no user code and starts no thread, so only a bug in its own code can bring it down.
+
+The end of a master: first its workers and servers, then the keeper, once it has brought back jobs of the dead.
 """
 
 import logging
@@ -12,25 +14,23 @@ from time import monotonic
 from tarry.runtime.board.layout import QUITTING, RESTING, SERVING, STARTING, STOPPING
 from tarry.runtime.board.scoreboard import Scoreboard
 from tarry.runtime.child_process import ChildProcess, reap_children
-from tarry.runtime.ending import ShutdownOrder
 from tarry.runtime.logs import handlers
 from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.notify import Notifier
 from tarry.runtime.pidfile import PidFile, is_free_within
-from tarry.runtime.process_end import ProcessEnd
+from tarry.runtime.process_end import QUIT, ProcessEnd
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
 from tarry.runtime.processes import DeathReports, Processes
 from tarry.runtime.reload import Reloads
 from tarry.runtime.report import log_report
-from tarry.runtime.role import WATCHER, Plan, Role
+from tarry.runtime.role import KEEPER, WATCHER, Plan, Role
 from tarry.runtime.scale_request import scale_path
 from tarry.runtime.scaling import PoolScaler, pool_status
 from tarry.runtime.signals import Signals, signal_name, unblock_signals
 from tarry.runtime.sockets.activation import ActivationSockets
 from tarry.runtime.sockets.listeners import Listeners, Sockets
 from tarry.runtime.stacks.live import LiveStacks
-from tarry.runtime.upgrade.successor import Successor
-from tarry.runtime.upgrade.upgrades import Upgrades
+from tarry.runtime.upgrade.upgrades import Successor, Upgrades
 
 _STOP = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR2, signal.SIGTERM)
 # Not QUIT: two people who both run `tarry stop` do not mean a quit.
@@ -398,3 +398,58 @@ class Master:
         for child in self._processes.all():
             if child.pipe is not None:
                 child.pipe.close()
+
+
+_KEEPER_LIMIT = 5.0  # Seconds for the keeper to confirm all dead processes, and, in a forced stop, to end.
+_AWAY_LIMIT = 1.0  # The same while the store is away.
+
+
+class ShutdownOrder:
+    """Times are of the monotonic clock."""
+
+    def __init__(self, processes: Processes, deaths: DeathReports) -> None:
+        self._processes, self._deaths = processes, deaths
+        self._workers_gone_at = 0.0
+        self.away = ""
+        """Why the keeper cannot reach the store; empty: it can."""
+        self.is_failure = False
+        """True: the start has failed, so the keeper has nothing to do."""
+
+    def advance(self, state: str, now: float) -> None:
+        """Asks the processes that are to end now to do so, or kills them."""
+        for group in self._processes.worker_groups():
+            group.wanted = 0
+        for child in self._processes.workers():
+            if state == QUITTING:
+                child.kill(QUIT)
+            else:
+                child.request_stop(now)
+        self._workers_gone_at = self._workers_gone_at or (0.0 if self._processes.workers() else now)
+        if not self.is_keeper_needed(now):
+            self._stop_keepers(state, now)
+
+    def is_keeper_needed(self, now: float) -> bool:
+        """True while workers live, and until the keeper has confirmed all deaths or its time is over."""
+        if self.is_failure:
+            return False
+        return bool(self._processes.workers()) or (
+            bool(self._deaths.owners()) and now < self._workers_gone_at + self._keeper_limit
+        )
+
+    def wake_times(self) -> Iterator[float]:
+        """When `advance` may have something to do."""
+        yield self._workers_gone_at + self._keeper_limit
+        yield from (child.stopping_since + self._keeper_limit for child in self._processes.all())
+
+    def _stop_keepers(self, state: str, now: float) -> None:
+        for group in self._processes.groups.values():
+            if group.role.name == KEEPER:
+                group.wanted = 0
+        for child in self._processes.all():
+            late = 0 < child.stopping_since <= now - self._keeper_limit
+            if child.pid and child.is_keeper and late and (state == QUITTING or self.away):
+                child.kill(QUIT)
+
+    @property
+    def _keeper_limit(self) -> float:
+        return _AWAY_LIMIT if self.away else _KEEPER_LIMIT

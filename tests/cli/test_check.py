@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from tarry.cli import check
 from tarry.cli.check import open_door_advice, other_users
-from tarry.config.config import Config
-from tarry.config.metrics import MetricsConfig
+from tarry.config.config import Config, MetricsConfig
 from tarry.config.server import ServerConfig
 from tarry.model.duration import SECOND
 from tarry.model.flow.idle import FREE_CALLS

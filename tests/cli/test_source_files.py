@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tarry.process.file_watcher import DEBOUNCE, LOOK_EVERY, MAX_DELAY, ChangeDebouncer, _format_paths
-from tarry.process.source_files import FileTimes, SourceFiles, changed_between, changed_paths
+from tarry.process.file_watcher import (
+    DEBOUNCE,
+    LOOK_EVERY,
+    MAX_DELAY,
+    ChangeDebouncer,
+    FileTimes,
+    SourceFiles,
+    _format_paths,
+    changed_between,
+    changed_paths,
+)
 
 
 def wrote(path: Path, text: str = "") -> Path:
@@ -63,7 +72,7 @@ def test_a_folder_with_more_than_can_be_looked_at(tmp_path: Path, monkeypatch: p
     sources = SourceFiles([config], tmp_path, {})
     sources.scan()
     assert not sources.is_truncated
-    monkeypatch.setattr("tarry.process.source_files.MAX_FILES", 10)
+    monkeypatch.setattr("tarry.process.file_watcher.MAX_FILES", 10)
     assert str(config) in sources.scan()
     assert (len(sources.scan()), sources.is_truncated) == (10, True)
 

@@ -8,10 +8,22 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.config.calendars import CalendarConfig
-from tarry.config.config import Alerts, ClientConfig, Config, Keep, MasterConfig, Pool, Queue, Workers, load, template
-from tarry.config.defaults import DefaultRetry, Defaults
-from tarry.config.metrics import MetricsConfig
+from tarry.config.config import (
+    Alerts,
+    CalendarConfig,
+    ClientConfig,
+    Config,
+    DefaultRetry,
+    Defaults,
+    Keep,
+    MasterConfig,
+    MetricsConfig,
+    Pool,
+    Queue,
+    Workers,
+    load,
+    template,
+)
 from tarry.config.parser import line_of
 from tarry.config.server import ServerConfig, ServerProcesses
 from tarry.errors import ConfigError

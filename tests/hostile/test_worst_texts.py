@@ -27,7 +27,7 @@ from tarry.push.endpoint.template import Template, UrlTemplate
 from tarry.push.endpoint.written import read_written
 from tarry.push.http.target import check_headers, parse_target
 from tarry.push.rule.cel import MOST_TEXT, RetryCondition
-from tarry.push.rule.php_tokens import parse_number
+from tarry.push.rule.php_rules import parse_number
 from tarry.store import ids
 from tarry.store.job_search import parse_moment
 from tarry.store.mysql.link.address import parse as parse_mysql

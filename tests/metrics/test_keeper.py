@@ -208,7 +208,7 @@ sys.modules["prometheus_client"] = None  # makes an import of it fail
 from msgspec.structs import replace
 from tarry.config.config import Config
 from tarry.errors import ConfigError
-from tarry.config.metrics import MetricsConfig
+from tarry.config.config import MetricsConfig
 from tarry.model.listen_address import listen_address
 from tarry.process.metrics import check_metrics
 check_metrics(Config())

@@ -10,7 +10,7 @@ from tarry.errors import PartlyUnavailable, StoreAway
 from tarry.keeper import schedule_state
 from tarry.keeper.schedule_runs import left_out
 from tarry.keeper.schedule_state import ScheduleState
-from tarry.metrics import queue_families
+from tarry.metrics import scrape
 from tarry.metrics.host_families import HostFigures, ProcessFigures
 from tarry.metrics.names import METRICS, OTHER
 from tarry.metrics.process_figures import OwnFigures
@@ -127,7 +127,7 @@ def test_what_has_no_name_of_its_own_is_other() -> None:
 
 
 def test_queues_beyond_the_bound_are_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_families, "MOST_QUEUES", 2)
+    monkeypatch.setattr(scrape, "MOST_QUEUES", 2)
     store = MemoryStore()
     for number in range(5):
         store.insert([Job(uuid7(), "send", b"", f"q{number}", due=NOW, state_since=NOW)] * 1)

@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.push.http.response import MOST_BODY, HttpResponse
-from tarry.push.rule.cel import MOST_TEXT, RetryCondition, RuleResult
-from tarry.push.rule.costs import MOST_LOOPED
+from tarry.push.rule.cel import MOST_LOOPED, MOST_NESTED, MOST_TEXT, RetryCondition, RuleResult
 from tarry.push.rule.errors import SettingSyntaxError
-from tarry.push.rule.variables import MOST_NESTED
 
 
 def evaluate(rule: str, body: bytes = b"", status: int = 200, **more: object) -> RuleResult:

@@ -3,8 +3,8 @@
 import pytest
 from pyreqwest.exceptions import ClientClosedError, ConnectError, ConnectTimeoutError, PyreqwestError, RequestError
 
-from tarry.push.http.errors import broken_body_error, no_answer_error
 from tarry.push.http.failure import FailureKind
+from tarry.push.http.tls_client import broken_body_error, no_answer_error
 
 OUTER = "error sending request for url (https://hooks.example/?token=hunter2)"
 

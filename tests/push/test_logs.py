@@ -23,8 +23,8 @@ from tarry.model import lifecycle
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import Job
 from tarry.push.delivery.order import KeyOrder
-from tarry.push.journal.append_file import AppendFile
 from tarry.push.journal.log_lines import RequestLine, format_request, make_job
+from tarry.push.journal.logs import AppendFile
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.store.entry import Entry
@@ -167,7 +167,7 @@ from tarry import App
 app = App("memory://", closures=True)
 app.http.load()
 app.client
-print([name for name in sys.modules if name.startswith(("tarry.push.log", "tarry.push.journal.append_file"))])
+print([name for name in sys.modules if name.startswith(("tarry.push.log", "tarry.push.journal.logs"))])
 """
 
 
@@ -348,7 +348,7 @@ class TestFiles:
 _WRITER = """
 import json, sys
 from pathlib import Path
-from tarry.push.journal.append_file import AppendFile
+from tarry.push.journal.logs import AppendFile
 file, number = AppendFile(Path(sys.argv[1])), int(sys.argv[2])
 for n in range(300):
     text = "x" * (300_000 if n % 50 == 0 else 40)

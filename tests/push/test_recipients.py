@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook
 
-from tarry.alert import channel, webhook
+from tarry.alert import sender, webhook
 from tarry.alert.alarms import Notice
 from tarry.alert.errors import SendError
 from tarry.alert.message import build_message
@@ -80,26 +80,26 @@ def test_a_webhook_that_hangs(server: Server, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_channel_of_apprise(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     to = Recipient.parse(f"json://127.0.0.1:{server.port}/hush")
-    channel.send(to, TOLD)
+    sender.send(to, TOLD)
     body = json.loads(server.seen[0].body)
     assert (body["title"], body["type"]) == (TOLD.subject, "info")
     assert "t: 1 job is dead" in body["message"]
     server.says("/hush", answer(500))
     with pytest.raises(SendError, match=r"json://\.\.\.") as caught:
-        channel.send(to, TOLD)
+        sender.send(to, TOLD)
     assert "hush" not in str(caught.value)
     assert "hush" not in caplog.text
 
 
 def test_a_channel_that_apprise_does_not_know() -> None:
     with pytest.raises(ConfigError, match=r"slck://\.\.\. is no channel that apprise knows"):
-        channel.open_channel(Recipient.parse("slck://hush/hush"))
+        sender.open_channel(Recipient.parse("slck://hush/hush"))
 
 
 def test_a_channel_without_apprise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "apprise", None)
     with pytest.raises(ConfigError, match=r"pip install 'tarry\[alerts\]'"):
-        channel.open_channel(Recipient.parse("slack://a/b/c"))
+        sender.open_channel(Recipient.parse("slack://a/b/c"))
 
 
 @pytest.mark.parametrize(

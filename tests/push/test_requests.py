@@ -8,7 +8,7 @@ import pytest
 from tarry.errors import ConfigError
 from tarry.model.job import Job
 from tarry.push.delivery.record import AttemptRecord, encode_record
-from tarry.push.delivery.request import RequestBuilder
+from tarry.push.delivery.task import RequestBuilder
 from tarry.push.endpoint.settings import Endpoint
 from tarry.store.ids import uuid7
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tarry.runtime.board.scoreboard import Scoreboard
-from tarry.runtime.logs.file import LogFile
+from tarry.runtime.logs.handlers import LogFile
 from tarry.runtime.pipe import MessagePipe
 from tarry.runtime.role import ChildContext
 from tarry.runtime.signals import Signals

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tarry.runtime.logs import fallback, handlers
-from tarry.runtime.logs.file import LogFile
+from tarry.runtime.logs.handlers import LogFile
 
 pytestmark = pytest.mark.usefixtures("own_logging")
 

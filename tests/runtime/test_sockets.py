@@ -14,8 +14,7 @@ import pytest
 from tarry.errors import MasterError
 from tarry.model.listen_address import listen_address
 from tarry.runtime.sockets.activation import ActivationSockets
-from tarry.runtime.sockets.listeners import Listeners, listened_at
-from tarry.runtime.sockets.opening import open_socket
+from tarry.runtime.sockets.listeners import Listeners, listened_at, open_socket
 from tests.runtime.master_harness import KEEPER, MasterHarness, until
 from tests.servers.server import free_port
 

@@ -18,9 +18,7 @@ from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.pidfile import PidFile, holder
 from tarry.runtime.sockets.activation import ActivationSockets
 from tarry.runtime.sockets.listeners import Listeners
-from tarry.runtime.upgrade.relaunch import VARIABLE, own_command
-from tarry.runtime.upgrade.successor import Successor, is_successor
-from tarry.runtime.upgrade.upgrades import Upgrades, write_request
+from tarry.runtime.upgrade.upgrades import VARIABLE, Successor, Upgrades, is_successor, own_command, write_request
 from tests.runtime.master_harness import until
 
 

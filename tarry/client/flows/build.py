@@ -1,5 +1,9 @@
-"""Builds flows: from calls, and what they wait for, to the jobs and gates that a store keeps."""
+"""Builds flows: from calls, and what they wait for, to the jobs and gates that a store keeps.
 
+Who tells whom in a flow: its gates, and for each node the gates that wait for its end.
+"""
+
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +13,6 @@ from msgspec.structs import replace
 from tarry.client.flows.node import nodes_among
 from tarry.client.flows.options import FlowOptions, check_node
 from tarry.client.flows.root import RootBody, make_root
-from tarry.client.flows.wires import ParentEdges, joined, wire
 from tarry.client.job_factory import JobFactory
 from tarry.errors import ArgumentError
 from tarry.model.duration import microseconds
@@ -24,6 +27,52 @@ from tarry.tasks.call import Call
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.options import Options
 from tarry.tasks.shield import shielded
+
+ParentEdges = tuple[tuple[int, int], ...]
+"""Indices of nodes as ranges, first and count, in order and apart from each other."""
+
+
+class Edges(Struct, frozen=True):
+    """gates: by index. tells: the gates that each node tells, by its index."""
+
+    gates: list[Gate]
+    tells: dict[int, list[Gate]]
+
+
+def joined(refs: Iterable[Ref]) -> ParentEdges:
+    """The nodes of these results, as ranges."""
+    ranges: list[tuple[int, int]] = []
+    for first, count in sorted({(ref.first, len(ref.nodes)) for ref in refs}):
+        if ranges and first <= sum(ranges[-1]):
+            start = ranges[-1][0]
+            ranges[-1] = start, max(sum(ranges[-1]), first + count) - start
+        else:
+            ranges.append((first, count))
+    return tuple(ranges)
+
+
+def wire(parents: Sequence[ParentEdges]) -> Edges:
+    """The wires between nodes. parents: what each waits for, from the node with the index 1."""
+    gates = _gates(parents)
+    tells: defaultdict[int, list[Gate]] = defaultdict(list)
+    for gate in gates:
+        for first, count in parents[gate.first - 1]:
+            for index in range(first, first + count):
+                tells[index].append(gate)
+    return Edges(gates, dict(tells))
+
+
+def _gates(parents: Sequence[ParentEdges]) -> list[Gate]:
+    gates: list[Gate] = []
+    for index, own in enumerate(parents, 1):
+        if not own:
+            continue
+        # Nodes that follow each other and wait for the same are one gate: a wide group costs one row.
+        if gates and gates[-1].first + gates[-1].count == index and parents[gates[-1].first - 1] == own:
+            gates[-1] = Gate(gates[-1].first, gates[-1].count + 1, gates[-1].parents)
+        else:
+            gates.append(Gate(index, 1, sum(count for _, count in own)))
+    return gates
 
 
 class PlannedNode(Struct, gc=False):

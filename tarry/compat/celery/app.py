@@ -1,26 +1,33 @@
-"""`Celery(...)`: a tarry App whose tasks are made and called as Celery's are."""
+"""`Celery(...)`: a tarry App whose tasks are made and called as Celery's are.
 
+The modules that an app's tasks are in: `include`, `imports`, `autodiscover_tasks`.
+
+A worker process, as signals tell of it: its start and its end.
+"""
+
+import importlib
+import importlib.util
+import logging
 import os
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from tarry.app import App
 from tarry.client.client import Client
-from tarry.compat.celery import beat, calls
+from tarry.compat.celery import beat, calls, signals
 from tarry.compat.celery.apps import add_app, configure_all, share, task_class
 from tarry.compat.celery.control import Control
 from tarry.compat.celery.differences import CeleryNotSupported, differs
-from tarry.compat.celery.modules import find_related, import_tasks
 from tarry.compat.celery.result import AsyncResult
-from tarry.compat.celery.running import hooks, worker
+from tarry.compat.celery.running import hooks
 from tarry.compat.celery.running.attempt import make_function
 from tarry.compat.celery.sending.calling import SendOptions, send, send_by_name
 from tarry.compat.celery.sending.message import add_envelope
-from tarry.compat.celery.settings import CelerySettings
+from tarry.compat.celery.settings import CelerySettings, apply_settings, limits_of, tell_limits
 from tarry.compat.celery.signals import CelerySignal
 from tarry.compat.celery.task import MAP, STARMAP, CeleryTask
-from tarry.compat.celery.task_settings import apply_settings, limits_of, tell_limits
 from tarry.config.config import Config
 from tarry.keeper.chores import Keeper
 from tarry.model.retry import Retry
@@ -83,7 +90,7 @@ class Celery(App):
         self.native_task(name=hooks.ERRBACK, retry=3)(hooks.run_errback)
         for name, function in ((MAP, canvas_map), (STARMAP, canvas_starmap)):
             self.adopt(make_task(function, {"name": name, "bind": True}, CeleryTask))
-        self.on_close(partial(worker.ended, self))
+        self.on_close(partial(ended, self))
         add_app(self, set_as_current)
 
     def __getattr__(self, name: str) -> Any:
@@ -136,7 +143,7 @@ class Celery(App):
     def deliveries(self, store: Store, *args: Any, **kwargs: Any) -> Any:
         # Each worker calls it once, when it begins.
         self.finalize()
-        worker.began(self)
+        began(self)
         return super().deliveries(store, *args, **kwargs)
 
     def keeper(self, store: Store, *args: Any, **kwargs: Any) -> Keeper:
@@ -332,3 +339,74 @@ def canvas_starmap(self: CeleryTask, task: str, it: list[Any]) -> list[Any]:
     """Calls the task with the arguments of each of these."""
     called = self.app.celery_task(task)
     return [called(*args) for args in it]
+
+
+ModuleNames = Callable[[], Iterable[str]]
+
+
+def import_tasks(app: Any, discover: list[ModuleNames]) -> None:
+    """Imports them; each of `discover` once, and it is taken out."""
+    for name in (*_names(app.conf.include), *_names(app.conf.imports)):
+        importlib.import_module(name)
+    while discover:
+        for name in discover.pop(0)():
+            importlib.import_module(name)
+    signals.import_modules.send(app)
+
+
+def find_related(packages: Any, related_name: str | None) -> list[str]:
+    """`PACKAGE.tasks` of those packages that have one; without packages, of Django's apps."""
+    found = packages() if callable(packages) else packages
+    if found is None:
+        # Without packages, the app is one of Django's.
+        found = [config.name for config in _django_apps().get_app_configs()]
+    found = [found] if isinstance(found, str) else found
+    names = [f"{package}.{related_name}" if related_name else package for package in found]
+    return [name for name in names if importlib.util.find_spec(name) is not None]
+
+
+def _django_apps() -> Any:
+    apps: Any = importlib.import_module("django.apps").apps
+    if not apps.ready:
+        # Celery's worker does so, too: its app is imported before Django is set up.
+        importlib.import_module("django").setup()
+    return apps
+
+
+def _names(given: Any) -> Iterable[str]:
+    return [given] if isinstance(given, str) else given or ()
+
+
+_began: set[int] = set()
+"""The process that was told to have begun; a fork of it has not."""
+
+
+def began(app: Any) -> None:
+    """A worker of this process begins: sends `worker_process_init` and what belongs to it, once."""
+    if os.getpid() in _began:
+        return
+    _began.clear()
+    _began.add(os.getpid())
+    if signals.setup_logging.receivers:
+        signals.setup_logging.send(app, loglevel=logging.INFO, logfile=None, format="", colorize=False)
+        _enable_own_loggers()
+    signals.worker_init.send(app)
+    signals.worker_process_init.send(app)
+    signals.worker_ready.send(app)
+
+
+def ended(app: Any) -> None:
+    """The app is closed: if a worker began here, it has ended."""
+    if os.getpid() not in _began:
+        return
+    _began.clear()
+    signals.worker_shutting_down.send(socket.gethostname(), sig="", how="warm", exitcode=0)
+    signals.worker_process_shutdown.send(app, pid=os.getpid(), exitcode=0)
+    signals.worker_shutdown.send(app)
+
+
+def _enable_own_loggers() -> None:
+    """`dictConfig` turns off all loggers that it does not name, unless it is told not to."""
+    for name in list(logging.root.manager.loggerDict):
+        if name == "tarry" or name.startswith("tarry."):
+            logging.getLogger(name).disabled = False

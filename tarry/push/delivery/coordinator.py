@@ -1,6 +1,10 @@
 """What the deliveries of one worker share: a sender for each event loop, and the state of the endpoints.
 
 A thread keeps that state in step with the store, so that no delivery waits for the store.
+
+What the coordinator read from the store. It compares two snapshots and handles only what changed.
+
+There may be thousands of endpoints, of which few are in use.
 """
 
 import asyncio
@@ -31,7 +35,6 @@ from tarry.push.delivery.cancel import report_sent, reported_sent
 from tarry.push.delivery.flow import INITIAL, FlowState, Observed
 from tarry.push.delivery.order import KeyOrder
 from tarry.push.delivery.slots import Slots
-from tarry.push.delivery.snapshot import StoreSnapshot
 from tarry.push.delivery.verdict import Again, Delivered, DeliveryVerdict, Disabled, judge
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.failure import Failure, FailureKind
@@ -42,6 +45,39 @@ from tarry.store.shared.backoff import Backoff
 
 if TYPE_CHECKING:
     from tarry.push.http.sender import HttpRequest, Sender, SendLimits
+from collections.abc import Mapping, Set
+
+from msgspec import Struct
+
+
+class StoreSnapshot(Struct):
+    """The store at one moment."""
+
+    endpoints: Mapping[str, Endpoint]
+    cells: Mapping[str, bytes]
+    """The flow states, as stored."""
+    limits: dict[str, Limit]
+    by_hand: Set[str]
+    """Names of limits that somebody has set by hand."""
+    most: int
+    """How many requests one endpoint may have at once here."""
+
+    def changed_since(self, last: "StoreSnapshot | None") -> set[str]:
+        """Names of endpoints that differ from the last snapshot in anything."""
+        # The bound applies to every endpoint.
+        if last is None or last.most != self.most:
+            return set(self.endpoints)
+        # The catalog keeps the object of an unchanged endpoint, so no settings are compared.
+        names = {name for name, endpoint in self.endpoints.items() if last.endpoints.get(name) is not endpoint}
+        names |= {name for name, _ in self.cells.items() ^ last.cells.items()}
+        names |= {_task_of(name) for name, _ in self.limits.items() ^ last.limits.items()}
+        return names | {_task_of(name) for name in self.by_hand ^ last.by_hand}
+
+
+def _task_of(limit: str) -> str:
+    """The name of the task that a limit belongs to."""
+    return limit.removeprefix(BY_HAND).partition(":")[2]
+
 
 log = logging.getLogger("tarry.push")
 

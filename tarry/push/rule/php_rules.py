@@ -4,19 +4,116 @@ The original put the answer's fields into the text and had PHP evaluate it. Here
 `at["data.msg"]`: the value in the answer, or null. As in PHP, a number equals its text (`"code": "200"` is 200), `<`
 and the like compare numbers, and a value alone is true unless it is empty. Nothing else is converted: null equals
 neither 0 nor "".
+
+The tokens of php-delayqueue rules, and the PHP constants in them.
 """
 
+import contextlib
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from tarry.push.rule import php_tokens
 from tarry.push.rule.errors import SettingSyntaxError
 from tarry.push.rule.json_path import ABSENT, get_child
-from tarry.push.rule.php_tokens import STRING, Token
+
+STRING = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
+_TOKEN = re.compile(
+    rf"""(?P<path>\{{\s*res\s*\.[^{{}}]*\}})
+    |(?P<string>{STRING})
+    |(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+    |(?P<word>(?:true|false|null)\b)
+    |(?P<sign>===|!==|==|!=|<>|<=|>=|<|>|&&|\|\||!|\(|\))""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+_BLANK = re.compile(r"\s*")
+
+
+class Token(Struct, frozen=True):
+    """A token of a rule."""
+
+    kind: str
+    text: str
+    at: int
+    """Its position, from 1."""
+
+
+def tokenize(rule: str) -> list[Token]:
+    """The tokens of a rule; SettingSyntaxError at an invalid one."""
+    found, at = [], _end(_BLANK, rule, 0)
+    while at < len(rule):
+        match = _TOKEN.match(rule, at)
+        if match is None or match.lastgroup is None:
+            refuse(Token("", rule[at : at + 10].split(maxsplit=1)[0], at + 1))
+        found.append(Token(match.lastgroup, match[0], at + 1))
+        at = _end(_BLANK, rule, match.end())
+    return found
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
+def refuse(token: Token) -> NoReturn:
+    """Raises SettingSyntaxError for a token in the wrong place."""
+    if token.text.startswith("="):
+        raise SettingSyntaxError("= compares nothing; write ==", token.at)
+    if token.text[:1] in "\"'":
+        raise SettingSyntaxError("the text has no end; close the quotes", token.at)
+    if token.text.startswith("{"):
+        raise SettingSyntaxError("no field of the answer; write {res.name}", token.at)
+    raise SettingSyntaxError(
+        f"{token.text} cannot be translated; write the rule in CEL, as in res.code != 200", token.at
+    )
+
+
+def parse_path(token: Token) -> str:
+    """`data.msg` of `{ res.data.msg }`."""
+    names = [name.strip() for name in token.text[1:-1].strip()[len("res") :].strip().split(".")[1:]]
+    if not all(names):
+        raise SettingSyntaxError("an empty name between full stops; write {res.name}", token.at)
+    return ".".join(names)
+
+
+def parse_value(token: Token) -> Any:
+    """The value of a constant."""
+    if token.kind == "string":
+        return _unquote(token)
+    if token.kind == "word":
+        return {"true": True, "false": False, "null": None}[token.text.lower()]
+    if (found := parse_number(token.text)) is None:
+        raise SettingSyntaxError("the number is too large", token.at)
+    return found
+
+
+def parse_number(text: str) -> int | float | None:
+    """The number that PHP reads from a text; None if there is none."""
+    # PHP allows blanks around a number.
+    if not _NUMBER.fullmatch(text.strip(" \t\n\r\v\f")) or len(text) > 100:
+        return None
+    with contextlib.suppress(ValueError):
+        # PHP reads larger ones as floats.
+        if abs(whole := int(text)) < 2**63:
+            return whole
+    rounded = float(text)
+    return rounded if math.isfinite(rounded) else None
+
+
+def _unquote(token: Token) -> str:
+    text = token.text[1:-1]
+    if token.text[0] == "'":
+        # In single quotes PHP knows no other escapes.
+        return re.sub(r"\\([\\'])", r"\1", text)
+    if variable := re.search(r"(?<!\\)(?:\\\\)*(\$[A-Za-z_{]|\{\$)", text):
+        raise SettingSyntaxError("a variable of PHP; write \\$ for a dollar", token.at + 1 + variable.start(1))
+    return re.sub(r'\\([\\"$nrt])', lambda match: _ESCAPES.get(match[1], match[1]), text)
+
 
 # CEL's own bound is not much higher.
 MOST_DEPTH = 10
@@ -56,10 +153,10 @@ def is_php_rule(rule: str) -> bool:
 
 def translate(rule: str) -> Translation:
     """Translates the rule to CEL; SettingSyntaxError if that is not possible."""
-    reader = _PhpParser(php_tokens.tokenize(rule), len(rule) + 1)
+    reader = _PhpParser(tokenize(rule), len(rule) + 1)
     whole = reader.condition(reader.parse_or(0))
     if reader.next is not None:
-        php_tokens.refuse(reader.next)
+        refuse(reader.next)
     return Translation(whole.cel, tuple(dict.fromkeys(reader.paths)))
 
 
@@ -162,10 +259,10 @@ class _PhpParser:
 
     def _make_operand(self, token: Token) -> _Expression:
         if token.kind == "path":
-            path = php_tokens.parse_path(token)
+            path = parse_path(token)
             self.paths.append(path)
             return _Expression("path", f"at[{_quote(path)}]", token.at)
-        value = php_tokens.parse_value(token)
+        value = parse_value(token)
         return _Expression(token.kind, _constant(value), token.at, value)
 
     def _accept(self, *signs: str) -> Token | None:
@@ -208,7 +305,7 @@ def _other_spelling(constant: _Expression) -> list[str]:
     """The text of a number, or the number in a text, in CEL."""
     if constant.kind == "number":
         return [_quote(f"{constant.value:.15g}" if isinstance(constant.value, float) else str(constant.value))]
-    number = php_tokens.parse_number(constant.value) if constant.kind == "string" else None
+    number = parse_number(constant.value) if constant.kind == "string" else None
     return [] if number is None else [_constant(number)]
 
 
@@ -216,9 +313,7 @@ def _compare_order(left: _Expression, right: _Expression, sign: str) -> str:
     for piece in (left, right):
         if piece.kind == "word":
             raise SettingSyntaxError(f"{piece.cel} is neither more nor less than anything; use == or !=", piece.at)
-    numbers = [
-        php_tokens.parse_number(piece.value) if piece.kind == "string" else piece.value for piece in (left, right)
-    ]
+    numbers = [parse_number(piece.value) if piece.kind == "string" else piece.value for piece in (left, right)]
     if all(number is None for number in numbers):
         return f"{left.cel} {sign} {right.cel}"
     # double() takes a number as well as its text.

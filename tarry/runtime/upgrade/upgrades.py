@@ -2,28 +2,35 @@
 
 The other one is a program of its own, so it has the code that is installed now. Until it serves, nothing has changed.
 They talk over a pair of sockets: the new one says that it serves, and the old one lets it have the pid file.
+
+The new master's side of an upgrade: it says that it serves, and waits until the old one has made room.
+
+Executes this program again, as another master with the sockets of this one.
 """
 
 import contextlib
+import fcntl
 import logging
 import math
 import os
 import signal
 import socket
-from collections.abc import MutableMapping
+import sys
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry import files
 from tarry.runtime.board.layout import SERVING
+from tarry.runtime.board.scoreboard import DRAFT
 from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.signals import block_signals
 from tarry.runtime.sockets.listeners import Listeners
-from tarry.runtime.upgrade.relaunch import execute_again, this_command
-from tarry.runtime.upgrade.successor import FAILED_WORD, GO_WORD, MOST_TEXT, SERVING_WORD
 
 # Seconds for a new master that is not wanted to end by itself, and the same if it is to end now: longer than its
 # `term_grace` and the limit of its keeper.
@@ -205,3 +212,138 @@ def write_request(pid_file: Path) -> Path:
     path = request_path(pid_file)
     os.close(files.open_private(path, os.O_WRONLY | os.O_CREAT, files.OURS))
     return path
+
+
+SERVING_WORD, FAILED_WORD, GO_WORD = b"serving", b"failed:", b"go"
+"""What the two masters say to each other."""
+MOST_TEXT = 4000
+"""Bytes of it."""
+# Seconds for the old master to answer: its loop sleeps for half a second at most.
+_ANSWER_LIMIT = 10.0
+
+
+class Successor:
+    """The new master's side. For a master that takes nobody's place it does nothing."""
+
+    def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
+        """Reads the variable, and removes it."""
+        text = environ.pop(VARIABLE, "")
+        inherited = msgspec.json.decode(text, type=Inherited) if text else None
+        self.own_sockets = 0 if inherited is None else inherited.own
+        self._socket: socket.socket | None = None
+        if inherited is not None:
+            os.set_inheritable(inherited.fd, False)
+            self._socket = socket.socket(fileno=inherited.fd)
+            self._socket.settimeout(_ANSWER_LIMIT)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether another master is to make room."""
+        return self._socket is not None
+
+    def place(self, path: Path) -> Path:
+        """Where that file is until the old master has made room."""
+        return path.with_name(path.name + DRAFT) if self.is_waiting else path
+
+    def take_over(self) -> bool:
+        """Tells the old master that this one serves. False: it does not make room: this one took too long, or it is
+        dead. Waits for it, up to 10 s."""
+        if self._socket is None:
+            return True
+        try:
+            self._socket.send(SERVING_WORD)
+            return self._socket.recv(MOST_TEXT) == GO_WORD
+        except OSError:
+            return False
+        finally:
+            self.close()
+
+    def report_failure(self, text: str) -> None:
+        """Tells the old master why this one cannot serve."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.send(FAILED_WORD + text.encode("utf-8", "replace")[: MOST_TEXT - len(FAILED_WORD)])
+            self.close()
+
+    def close(self) -> None:
+        """Also called in forked children."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def is_successor(environ: MutableMapping[str, Any] = os.environ) -> bool:
+    """Whether this process was started as a new master."""
+    return VARIABLE in environ
+
+
+VARIABLE = "_TARRY_UPGRADE"
+"""The environment variable of a new master; not one of the settings."""
+_FIRST = 3  # The first descriptor that sd_listen_fds(3) names.
+_MOST_HEAD = 1024
+
+
+class Inherited(Struct, frozen=True):
+    """What a new master gets from the old one, besides the sockets."""
+
+    fd: int
+    """The socket over which they talk."""
+    own: int
+    """How many of the sockets were opened by the old master; the others are the service manager's."""
+
+
+def own_command(argv: Sequence[str], executable: str) -> list[str]:
+    """The program and its arguments, as they are to be executed again.
+
+    argv, executable: as `sys.orig_argv`, `sys.executable`. A script that names its interpreter is executed itself: if a
+    link in its path leads to another release by now, the script there names another interpreter.
+    """
+    if len(argv) > 1 and _is_script_for(argv[0], Path(argv[1])):
+        return list(argv[1:])
+    return [executable, *argv[1:]]
+
+
+def _is_script_for(interpreter: str, path: Path) -> bool:
+    """Whether the kernel would run that file by this interpreter."""
+    try:
+        with path.open("rb") as script:
+            head = script.read(_MOST_HEAD)
+    except OSError:
+        return False
+    # Below a `#!/bin/sh`, pip writes the interpreter into the second line if its path is too long for the first.
+    named = b"\n".join(head.splitlines()[:3])
+    return head.startswith(b"#!") and os.fsencode(interpreter) in named and os.access(path, os.X_OK)
+
+
+def execute_again(
+    command: list[str],
+    directory: Path,
+    environ: Mapping[str, str],
+    listeners: Listeners,
+    talk: socket.socket,
+) -> NoReturn:
+    """In a forked child: becomes the new master, with these variables and those that tell it of its sockets. OSError.
+
+    directory: where the command was first executed. talk: the new master's end of the pair.
+    """
+    os.chdir(directory)
+    own, given = listeners.descriptors()
+    sockets = [*own, *given]
+    fds = [*(one.fileno() for _, one in sockets), talk.fileno()]
+    # First above all that they are to be: else one would be overwritten before it is copied.
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST + len(fds)) for fd in fds]
+    for place, fd in enumerate(high, _FIRST):
+        os.dup2(fd, place)
+    inherited = Inherited(_FIRST + len(sockets), len(own))
+    variables = {
+        "LISTEN_FDS": str(len(sockets)),
+        "LISTEN_PID": str(os.getpid()),
+        "LISTEN_FDNAMES": ":".join(name for name, _ in sockets),
+        VARIABLE: msgspec.json.encode(inherited).decode(),
+    }
+    os.execve(command[0], command, {**environ, **variables})
+
+
+def this_command() -> list[str]:
+    """The command of this process."""
+    return own_command(sys.orig_argv, sys.executable)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tarry import App, ArgumentError, Flow, Node
-from tarry.client.flows.wires import joined, wire
+from tarry.client.flows.build import joined, wire
 from tarry.model.duration import DAY, SECOND
 from tarry.model.flow.node_ids import index_of, node_id
 from tarry.model.flow.wiring import GO_ON, Gate, NodeLinks, Ref, Take, unwrap

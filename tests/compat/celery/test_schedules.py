@@ -12,9 +12,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tarry.compat.celery import Celery, CeleryNotSupported
-from tarry.compat.celery.crontab_fields import ParseException
 from tarry.compat.celery.differences import CeleryDifference, forget_warnings
-from tarry.compat.celery.schedules import as_cron, crontab, schedule, solar
+from tarry.compat.celery.schedules import ParseException, as_cron, crontab, schedule, solar
 from tarry.model.duration import SECOND
 from tarry.model.schedule import Cron
 from tarry.model.timetable import timetable

@@ -11,7 +11,7 @@ from tarry.compat.celery import AsyncResult, CeleryDifference, CeleryNotSupporte
 from tarry.compat.celery.differences import forget_warnings
 from tarry.compat.celery.exceptions import MaxRetriesExceededError
 from tarry.compat.celery.sending.routes import route_of
-from tarry.compat.celery.task_settings import as_rate
+from tarry.compat.celery.settings import as_rate
 from tarry.errors import JobFailed
 from tarry.testing.kit import Jobs
 
