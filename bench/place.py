@@ -15,10 +15,10 @@ from tarry import App
 from tarry.config.config import load
 from tarry.errors import ConfigError
 from tarry.model import lifecycle
-from tarry.model.flow.flow import FlowChange, Phase
 from tarry.model.flow.node_ids import flow_of, is_node
-from tarry.model.flow.rules import cancel_flow
-from tarry.push.registry import FLOW_CELL
+from tarry.model.flow_row import FlowChange, Phase
+from tarry.model.flow_rules import cancel_flow
+from tarry.push.endpoint.registry import FLOW_CELL
 from tarry.runtime import control
 from tarry.store.base import Query, Store
 from tarry.store.flows.flows import FlowQuery

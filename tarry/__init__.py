@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tarry.app import App
-    from tarry.client.flows.fan_out import fan_out
     from tarry.client.flows.handle import FlowHandle as Flow
     from tarry.client.flows.node import Node
     from tarry.client.follow import Event
     from tarry.client.handle import Handle as Job
-    from tarry.client.task import Task
+    from tarry.client.tasks.fan_out import fan_out
+    from tarry.client.tasks.task import Task
     from tarry.config.server import ConsoleMode
     from tarry.door.http.application import HttpDoor
     from tarry.errors import (
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
         TarryError,
         UnknownTask,
     )
-    from tarry.model.calendars.calendar import Calendar
     from tarry.model.job import State
     from tarry.model.retry import Retry
-    from tarry.model.schedule import Cron
+    from tarry.model.schedules.calendar import Calendar
+    from tarry.model.schedules.schedule import Cron
     from tarry.model.verdict import Cancel, Fail, Snooze
     from tarry.remote.client import RemoteClient as Client
     from tarry.tasks.call import Call, Then
@@ -154,7 +154,7 @@ def asgi(
 _HOMES = {
     "tarry.app": ("App",),
     "tarry.tasks.call": ("Call", "Then"),
-    "tarry.client.flows.fan_out": ("fan_out",),
+    "tarry.client.tasks.fan_out": ("fan_out",),
     "tarry.client.flows.handle": ("FlowHandle",),
     "tarry.client.flows.node": ("Node",),
     "tarry.remote.client": ("RemoteClient",),
@@ -167,11 +167,11 @@ _HOMES = {
     "tarry.tasks.durable.waiting": ("Approval", "approve", "sleep", "wait_for"),
     "tarry.tasks.interrupts": ("CalledBack", "Interrupted", "TimeLimit"),
     "tarry.tasks.running": ("CurrentJob", "current_job", "current_jobs"),
-    "tarry.client.task": ("Task",),
-    "tarry.model.calendars.calendar": ("Calendar",),
+    "tarry.client.tasks.task": ("Task",),
+    "tarry.model.schedules.calendar": ("Calendar",),
     "tarry.model.job": ("State",),
     "tarry.model.retry": ("Retry",),
-    "tarry.model.schedule": ("Cron",),
+    "tarry.model.schedules.schedule": ("Cron",),
     "tarry.model.verdict": ("Cancel", "Fail", "Snooze"),
 }
 """The names of each module. All other names come from `tarry.errors`."""

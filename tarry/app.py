@@ -8,7 +8,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from tarry.client.batch_task import task_class
 from tarry.client.bounds import declare_bounds
 from tarry.client.client import Client
 from tarry.client.clock import Clock
@@ -16,8 +15,9 @@ from tarry.client.flows.maker import FlowMaker
 from tarry.client.flows.signals import SignalSender
 from tarry.client.handle import Handle
 from tarry.client.operations.collection import JobFinder
-from tarry.client.task import Task
-from tarry.client.task_decorator import TaskDecoratorMixin
+from tarry.client.tasks.batch_task import task_class
+from tarry.client.tasks.task import Task
+from tarry.client.tasks.task_decorator import TaskDecoratorMixin
 from tarry.config.config import Config, current_config
 from tarry.embedded import mixin
 from tarry.errors import ConfigError, UnknownTask

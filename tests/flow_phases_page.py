@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from tarry.model import flow_rules
 from tarry.model.duration import DAY
-from tarry.model.flow import rules
-from tarry.model.flow.flow import FlowChange, Phase
 from tarry.model.flow.wiring import COMPENSATE
+from tarry.model.flow_row import FlowChange, Phase
 from tarry.model.lifecycle import NotPossible
 from tarry.store.conformance.cases import NOW, taken
 from tarry.store.conformance.flows.flow_cases import BAD, end, flow_of, row_of, run, stored, tend_all
@@ -36,7 +36,7 @@ def _time_out(store: MemoryStore, flow: bytes) -> None:
     row = row_of(store, flow)
     # The keeper looks for these only.
     if row.phase is Phase.RUNNING:
-        store.flows.change(rules.time_out(row), NOW)
+        store.flows.change(flow_rules.time_out(row), NOW)
 
 
 def _forget(store: MemoryStore, flow: bytes) -> None:
@@ -62,7 +62,7 @@ EVENTS = (
         lambda store, flow: end(store, taken(store), BAD),
     ),
     FlowEvent(
-        "cancelled", "Somebody cancelled it", lambda store, flow: store.flows.change(rules.cancel_flow(flow), NOW)
+        "cancelled", "Somebody cancelled it", lambda store, flow: store.flows.change(flow_rules.cancel_flow(flow), NOW)
     ),
     FlowEvent("too late", "Its deadline has come", _time_out),
     FlowEvent(
@@ -84,7 +84,7 @@ def _running(store: MemoryStore) -> bytes:
 
 def _cancelling(store: MemoryStore) -> bytes:
     flow = _running(store)
-    store.flows.change(rules.cancel_flow(flow), NOW)
+    store.flows.change(flow_rules.cancel_flow(flow), NOW)
     return flow
 
 

@@ -12,7 +12,7 @@ from examples.shop.account import Promise
 from examples.shop.clock import compressed, minutes
 from examples.shop.server import Arrival
 from examples.shop.signed import genuine
-from tarry.push.sign import Signer, headers
+from tarry.push.http.sign import Signer, headers
 from tests.test_examples import environ
 
 SETTINGS = Path(__file__).parents[1] / "examples/shop/tarry.toml"

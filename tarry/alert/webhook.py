@@ -10,7 +10,7 @@ from tarry.push.endpoint.secret import Secret
 from tarry.push.http.failure import Failure
 from tarry.push.http.guard import AddressGuard
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
-from tarry.push.sign import Signer
+from tarry.push.http.sign import Signer
 
 LIMITS = SendLimits(total=20.0, connect=5.0)
 

@@ -11,8 +11,8 @@ from tarry.model.duration import MINUTE, SECOND, format_duration
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job, State
 from tarry.model.limit import TASK
-from tarry.push import registry
-from tarry.push.delivery.flow import FlowState as Flow
+from tarry.push.endpoint import registry
+from tarry.push.endpoint.flow import FlowState as Flow
 from tarry.push.endpoint.settings import Endpoint
 from tarry.store import ids
 from tarry.store.base import Query, Store

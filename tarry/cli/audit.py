@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tarry.cli.moment import parse_since
 from tarry.cli.printing import format_clock, print_json, print_table
-from tarry.client.audit.acting import command_actor
+from tarry.client.acting import command_actor
 from tarry.client.audit.log import Act, ActFilter, ActLog, cut
 from tarry.errors import TarryError, UsageError
 from tarry.model.duration import SECOND

@@ -19,10 +19,10 @@ from tarry.config.server import ServerConfig
 from tarry.errors import StoreError, TarryError
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import SECOND, format_duration
-from tarry.model.flow.idle import FREE_CALLS, idle_calls
 from tarry.model.job import State
-from tarry.model.listen_address import ListenAddress
 from tarry.model.quantity import jobs_wait, quantity
+from tarry.model.slept import FREE_CALLS, idle_calls
+from tarry.model.values.listen_address import ListenAddress
 from tarry.process.loading import CommandContext
 from tarry.process.metrics import check_metrics
 from tarry.process.server import check_server

@@ -6,7 +6,7 @@ import sys
 import time
 
 from tarry.cli.printing import format_clock, print_json, print_result, print_table
-from tarry.client.audit.acting import command_actor
+from tarry.client.acting import command_actor
 from tarry.door.open_connections.records import (
     LISTED,
     MOST_LISTED,

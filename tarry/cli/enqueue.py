@@ -19,7 +19,7 @@ from tarry.model.job import Job
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
-from tarry.tasks.options import NO_OPTIONS, Options
+from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tarry.terminal import say
 
 STORED_AT_ONCE = 1000

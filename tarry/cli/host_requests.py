@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from tarry.cli.printing import print_json
-from tarry.client.audit.acting import command_actor
+from tarry.client.acting import command_actor
 from tarry.client.client import Client
 from tarry.errors import HostNotFound, ResultTimeout, TarryError
 from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState, new_request, why_none
 from tarry.keeper.records import RequestRecord, request_record
 from tarry.model.duration import format_duration
 from tarry.model.job import Job, State
-from tarry.runtime.wait_notes import WaitNotes
+from tarry.runtime.control import WaitNotes
 from tarry.store import ids
 from tarry.store.hosts import Host, host_of_worker
 from tarry.terminal import say

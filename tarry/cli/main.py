@@ -132,7 +132,7 @@ def _run(args: argparse.Namespace) -> int:
         return _call(args, creates=args.command in CREATING)
     # Only here: the log of acts takes time to import.
     from tarry.cli.audit import act_name, method_of, record  # noqa: PLC0415
-    from tarry.client.audit.acting import acting, command_actor  # noqa: PLC0415
+    from tarry.client.acting import acting, command_actor  # noqa: PLC0415
 
     if not act_name(args) or method_of(args) is not None:
         # What is made of methods makes its entries by itself.

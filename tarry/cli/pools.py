@@ -11,7 +11,7 @@ from tarry.model.quantity import jobs_wait
 from tarry.store.base import Diagnostic, Tally
 
 if TYPE_CHECKING:
-    from tarry.client.task import Task
+    from tarry.client.tasks.task import Task
 
 
 def find_unserved(config: Config, queues: Iterable[str]) -> list[str]:

@@ -24,7 +24,7 @@ from tarry.runtime.logs import handlers
 from tarry.runtime.master import Master
 from tarry.runtime.pidfile import holder
 from tarry.runtime.role import Plan
-from tarry.runtime.upgrade.upgrades import is_successor
+from tarry.runtime.upgrades import is_successor
 from tarry.terminal import say
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from tarry.client.audit.acting import signed
+from tarry.client.acting import signed
 from tarry.client.client import Client
 from tarry.client.enqueue_listener import JobEvent
 from tarry.model.change import Change

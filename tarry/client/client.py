@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.client.audit.acting import signed
+from tarry.client.acting import signed
 from tarry.client.bounds import BoundedQueues
 from tarry.client.clock import Clock
 from tarry.client.duplicates import DuplicateResolver
 from tarry.client.enqueue_listener import EnqueueListener, JobEvent, insert_and_notify
-from tarry.client.flows.live import BroadcastTarget, Per, find_targets
 from tarry.client.follow import Follow
 from tarry.client.forwarder import Forwarder, Insert
 from tarry.client.handle import Handle, require_handle
 from tarry.client.insert_many import PendingJobs
 from tarry.client.inserter import Inserter, own_error
 from tarry.client.job_factory import JobFactory, encode_call
+from tarry.client.live import BroadcastTarget, Per, find_targets
 from tarry.client.transaction import TransactionalInserter
 from tarry.client.waiting import Waiter, Waiting
 from tarry.errors import ResultTimeout, StoreError, StoreUnavailable
@@ -27,11 +27,11 @@ from tarry.model.lifecycle import NotPossible, Rules
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.flows.flows import NewFlow
+from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tarry.tasks.call import AnyCall
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.new_job import NewJob
-from tarry.tasks.options import NO_OPTIONS, Options
 from tarry.tasks.shield import shielded
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tarry.model.lifecycle import NotPossible
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.shared.backoff import jitter
-from tarry.tasks.options import Options
+from tarry.tasks.arguments.options import Options
 
 # Each try that fails is one that another call has won. Whoever postpones to an earlier time need not win.
 _TRIES = 100

@@ -18,8 +18,8 @@ from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.entry import Entry
 from tarry.store.shared.backoff import Backoff
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.log_facts import about
-from tarry.tasks.options import Options
 from tarry.tasks.shield import shielded
 
 if TYPE_CHECKING:

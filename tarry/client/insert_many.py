@@ -6,10 +6,10 @@ from typing import Any
 
 from tarry.client.handle import Handle, MakeHandle, require_handle
 from tarry.model.job import Job
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.call import AnyCall, arguments_of
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.new_job import NewJob
-from tarry.tasks.options import Options
 
 Group = tuple[Options, list[Job], list[Handle[Any]]]
 TaskCalls = Iterable[AnyCall[Any]]

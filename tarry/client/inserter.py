@@ -17,8 +17,8 @@ from tarry.store.entry import Entry
 from tarry.store.ids import text as id_text
 from tarry.store.shared.deadline import until
 from tarry.store.shared.uncertain import a_part_is_done
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.tasks.options import Options
 
 CHUNK = 5000
 """Jobs in one call of the store."""

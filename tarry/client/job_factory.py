@@ -15,10 +15,10 @@ from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import HELD, UNFINISHED, Job
 from tarry.model.quantity import over_max_body
 from tarry.store.base import Store
+from tarry.tasks.arguments.options import NO_OPTIONS, Options, with_overrides
 from tarry.tasks.call import AnyCall, arguments_of
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.new_job import NewJob
-from tarry.tasks.options import NO_OPTIONS, Options, with_overrides
 from tarry.tasks.shield import shielded
 
 

@@ -21,7 +21,7 @@ from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.flows.flows import NewFlow
 from tarry.store.shared.caller_connection import is_a
-from tarry.tasks.options import NO_OPTIONS, Options
+from tarry.tasks.arguments.options import NO_OPTIONS, Options
 
 InsertInTransaction = Callable[[Sequence[Job], Options], list[Handle[Any]]]
 InsertFlow = Callable[[NewFlow], Handle[Any]]

@@ -73,12 +73,12 @@ from tarry.config.server import (
 from tarry.errors import ConfigError
 from tarry.model import retry
 from tarry.model.bound import Bound, WhenFull
-from tarry.model.calendars.calendar import EVERY_DAY, MOST_DATES, WEEKDAYS, Calendar
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND, microseconds
 from tarry.model.limit import QUEUE, Limit, parse_limit
-from tarry.model.listen_address import ListenAddress
-from tarry.model.log_target import log_target
 from tarry.model.retry import SHAPES, Retry
+from tarry.model.schedules.calendar import EVERY_DAY, MOST_DATES, WEEKDAYS, Calendar
+from tarry.model.values.listen_address import ListenAddress
+from tarry.model.values.log_target import log_target
 
 
 class MetricsConfig(Struct, frozen=True):

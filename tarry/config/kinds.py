@@ -12,8 +12,8 @@ from tarry.config.parser import Kind
 from tarry.model.bound import WhenFull
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.limit import parse_limit
-from tarry.model.log_target import NAMES, log_target
 from tarry.model.quantity import octets
+from tarry.model.values.log_target import NAMES, log_target
 
 DEFAULT_STORE = "sqlite:///tarry.db"
 

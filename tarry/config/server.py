@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tarry.config.kinds import DURATION, FILE, FLAG, FROM_0, FROM_1, RATE, SECONDS, SOME_SIZE, parse_list, parse_table
 from tarry.config.parser import Kind, SettingsSource
 from tarry.model.duration import SECOND, microseconds
-from tarry.model.listen_address import ListenAddress, listen_address
+from tarry.model.values.listen_address import ListenAddress, listen_address
 
 
 def _addresses(written: str | list[str]) -> tuple[ListenAddress, ...]:

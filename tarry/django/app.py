@@ -17,9 +17,9 @@ from django.conf import settings
 from django.utils.module_loading import autodiscover_modules, module_has_submodule
 
 from tarry.app import App
-from tarry.client.batch_task import task_class
 from tarry.client.enqueue_listener import EnqueueListener
-from tarry.client.task import Task
+from tarry.client.tasks.batch_task import task_class
+from tarry.client.tasks.task import Task
 from tarry.config.config import load
 from tarry.django import compat, database, results, runs
 from tarry.django.codec import DjangoCodec

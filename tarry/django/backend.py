@@ -10,15 +10,15 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from tarry.client.handle import Handle
-from tarry.client.task import Using
+from tarry.client.tasks.task import Using
 from tarry.django import checks, compat, database, results
 from tarry.django.app import DjangoApp, get_app
 from tarry.django.django_task import DjangoTask, option, retry_rule_of
 from tarry.django.moments import aware
 from tarry.errors import AppError
 from tarry.model.limit import parse_limit
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.tasks.options import Options
 
 
 class TarryBackend(compat.BaseTaskBackend):

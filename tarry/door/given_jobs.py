@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tarry.client.flows.maps.map_part import MAP_TASK
+from tarry.client.flows.map_part import MAP_TASK
 from tarry.door.claim_requests import ChangeRequest, end_unstarted
 from tarry.errors import ArgumentError
 from tarry.model.flow.wiring import UNDO_TASK, split

@@ -13,8 +13,8 @@ from tarry.door.gathering import GATHER_FROM, BatchWindow
 from tarry.errors import BodyTooLarge, Busy, Draining, StoreUnavailable
 from tarry.model.job import Job
 from tarry.store.shared.backoff import TurnGuard
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.tasks.options import Options
 
 log = logging.getLogger("tarry.door")
 

@@ -33,8 +33,8 @@ from tarry.metrics.store_figures import FiguresReader
 from tarry.metrics.store_overview import CachedOverview, CachedRead, OverviewStore
 from tarry.model.job import Job
 from tarry.store import owner
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.tasks.options import Options
 
 log = logging.getLogger("tarry.door")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.client.client import Client
 from tarry.client.clock import Clock
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.config.config import Config, Pool
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.lifecycle import Rules

@@ -18,13 +18,13 @@ from tarry.errors import ConfigError, QueueFull, StoreAway, StoreError, TarryErr
 from tarry.keeper import schedule_runs, schedule_state
 from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState, StoredState
-from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.nearest import did_you_mean
-from tarry.model.schedule import Schedule
+from tarry.model.schedules.calendar import Calendar
+from tarry.model.schedules.schedule import Schedule
 from tarry.store.shared.backoff import Backoff
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.definition import TaskDefinition
-from tarry.tasks.options import Options
 
 log = logging.getLogger("tarry.cron")
 

@@ -7,7 +7,7 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
-from tarry.client.flows.maps import map_part
+from tarry.client.flows import map_part
 from tarry.errors import JobFailed
 from tarry.model.attempts import read_note
 from tarry.model.change import Change

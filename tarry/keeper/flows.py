@@ -5,10 +5,10 @@ import logging
 from msgspec import Struct
 
 from tarry.client.clock import Clock
+from tarry.model import flow_rules
 from tarry.model.duration import MINUTE, SECOND
-from tarry.model.flow import rules
-from tarry.model.flow.flow import FlowRow, Phase
 from tarry.model.flow.node_ids import index_of
+from tarry.model.flow_row import FlowRow, Phase
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.flows.flows import FLOW_TASK, FlowQuery
@@ -70,7 +70,7 @@ class FlowChores:
         # Without a hold: a change of a flow is fenced, so the second of two keepers does nothing.
         now = self._clock.now()
         for late in self._flows.find(FlowQuery(phases=(Phase.RUNNING,), at_before=now + 1)):
-            if self._flows.change(rules.time_out(late), now):
+            if self._flows.change(flow_rules.time_out(late), now):
                 log.warning("flow %s: it did not end before its deadline; its jobs are cancelled", _name_of(late))
         for row in self._flows.find(FlowQuery(phases=(Phase.CANCELLING,))):
             cancel_nodes(self._store, row.id, now)
@@ -97,7 +97,7 @@ class FlowChores:
             return _LastSeen(numbers, 0)
         if last.counted + _COUNTED_EVERY > now:
             return last
-        change = rules.repair(row, self._count(row))
+        change = flow_rules.repair(row, self._count(row))
         if change is not None and self._flows.change(change, now):
             log.warning(
                 "flow %s: nothing would have woken it: %d of its jobs were to be active, and %d are",
@@ -105,15 +105,15 @@ class FlowChores:
             )  # fmt: skip
         return _LastSeen(numbers, now)
 
-    def _count(self, row: FlowRow) -> rules.CountedNodes:
+    def _count(self, row: FlowRow) -> flow_rules.CountedNodes:
         active = failed = found = after = 0
         # Bounded by the size of a flow.
         while page := self._flows.nodes(row.id, after, _PAGE):
-            active += sum(node.state in ACTIVE and not rules.wiring_of(node).alone for node in page)
-            failed += sum(map(rules.stops, page))
+            active += sum(node.state in ACTIVE and not flow_rules.wiring_of(node).alone for node in page)
+            failed += sum(map(flow_rules.stops, page))
             found += len(page)
             after = index_of(page[-1].id)
-        return rules.CountedNodes(active, failed, found)
+        return flow_rules.CountedNodes(active, failed, found)
 
 
 def _name_of(row: FlowRow) -> str:

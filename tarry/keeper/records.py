@@ -17,7 +17,7 @@ from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.limit import EACH
-from tarry.model.schedule import Schedule
+from tarry.model.schedules.schedule import Schedule
 from tarry.store.base import Store
 from tarry.store.hosts import Host, PoolFigures
 

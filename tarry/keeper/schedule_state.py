@@ -11,7 +11,7 @@ from tarry.errors import StoreBusy
 from tarry.keeper.schedule_runs import StoredRuns, newest
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import StoredTime
-from tarry.model.schedule import Schedule
+from tarry.model.schedules.schedule import Schedule
 from tarry.store.base import Store
 from tarry.store.shared.partial_result import reachable_part
 

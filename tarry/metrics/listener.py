@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
-from tarry.model.listen_address import is_own_host
+from tarry.model.values.listen_address import is_own_host
 from tarry.store.shared.backoff import TurnGuard
 
 log = logging.getLogger("tarry.metrics")

@@ -164,8 +164,8 @@ def _circuits(store: Store, app: App) -> dict[str, Circuit]:
     endpoints: Mapping[str, Any] = app.http.endpoints
     if not endpoints:
         return {}
+    from tarry.push.endpoint.registry import read_flows  # noqa: PLC0415
     from tarry.push.health import CLOSED, circuit  # noqa: PLC0415 - most apps have no HTTP tasks
-    from tarry.push.registry import read_flows  # noqa: PLC0415
 
     flows = read_flows(store)
     return {

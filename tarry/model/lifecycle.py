@@ -25,15 +25,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.model import attempts, moving
+from tarry.model import attempts, flow_rules, moving, refusals
 from tarry.model import change as counted_as
 from tarry.model.change import Change, with_bounded_note
-from tarry.model.checks import refusals
 from tarry.model.duration import DAY, HOUR, LONGEST, SECOND
-from tarry.model.flow import rules as flow_rules
-from tarry.model.flow.idle import SOON, after_pause, pause_after
 from tarry.model.flow.node_ids import is_node
-from tarry.model.flow.slept import age
 from tarry.model.job import HELD, WAITING, Job, State
 from tarry.model.outcome import (
     Cancelled,
@@ -55,6 +51,7 @@ from tarry.model.outcome import (
 )
 from tarry.model.overrides import retry_of
 from tarry.model.retry import NEVER, Retry, bounded_count, one_more
+from tarry.model.slept import SOON, after_pause, age, pause_after
 
 # More than two: an innocent job may run beside one that kills its worker twice. After two deaths they are tried apart.
 MAX_CRASHES = 3

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec.structs import replace
 
 from tarry.app import App
-from tarry.client.audit.acting import Actor, acting
+from tarry.client.acting import Actor, acting
 from tarry.client.audit.log import DONE, Act, cut
 from tarry.client.client import Client
 from tarry.client.operations.operation import Operation
@@ -15,7 +15,7 @@ from tarry.model.job import Job
 from tarry.operate.access import Caller, Scope
 from tarry.operate.method import Method
 from tarry.store import ids
-from tarry.tasks.options import IDEMPOTENCY
+from tarry.tasks.arguments.options import IDEMPOTENCY
 
 _OF_A_JOB = ("/v1/jobs/{id}", "/v1/flows/{id}")
 

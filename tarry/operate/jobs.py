@@ -18,7 +18,7 @@ from tarry.client.job_records import (
 from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
 from tarry.model.duration import microseconds
-from tarry.model.flow.rules import refusal
+from tarry.model.flow_rules import refusal
 from tarry.model.job import MAX_PRIORITY, Job, State, States
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
@@ -33,7 +33,7 @@ from tarry.store.ids import IdText
 from tarry.store.job_search import JobSearch, id_of_moment, id_range, parse_moment, search_jobs
 from tarry.store.newest_jobs import newest_jobs
 from tarry.store.shared.partial_result import reachable_part
-from tarry.tasks.options import Name, Options
+from tarry.tasks.arguments.options import Name, Options
 
 _ERRORS = (errors.JobNotFound, lifecycle.NotPossible)
 

@@ -12,7 +12,7 @@ from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.method import Method, method
 from tarry.operate.problem import RequestError, checking
-from tarry.tasks.options import MAX_NAME
+from tarry.tasks.arguments.options import MAX_NAME
 
 EVERY_QUEUE = "*"
 """Stands for all queues: a token that may use them all has this pattern, and no other pattern matches it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tarry import errors
-from tarry.model.checks.refusals import NotPossible
+from tarry.model.refusals import NotPossible
 
 _AT = re.compile(r" - at `(?:key in )?\$\.?(?P<field>[^`]*)`$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`")

@@ -28,7 +28,7 @@ from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.method import Method, method
 from tarry.operate.problem import RequestError
-from tarry.tasks.options import Name
+from tarry.tasks.arguments.options import Name
 
 
 class QueuePath(Struct, frozen=True):

@@ -8,13 +8,13 @@ from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
 from tarry.keeper.records import ScheduleDetail, ScheduleRecord, schedule_detail, schedule_records
 from tarry.model.nearest import did_you_mean
-from tarry.model.schedule import Schedule
+from tarry.model.schedules.schedule import Schedule
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.method import Method, method
 from tarry.operate.problem import RequestError
 from tarry.store.base import Store
-from tarry.tasks.options import Name
+from tarry.tasks.arguments.options import Name
 
 
 class SchedulePath(Struct, frozen=True):

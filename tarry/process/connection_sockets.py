@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry import files
-from tarry.client.audit.acting import Actor
+from tarry.client.acting import Actor
 from tarry.door.open_connections.records import (
     ConnectionFilter,
     ConnectionRecord,

@@ -14,8 +14,8 @@ from tarry.model.duration import SECOND
 from tarry.process.cpu_meter import CpuMeter
 from tarry.process.parent_board import ParentBoard
 from tarry.runtime.board.layout import GONE, QUITTING, READY, STOPPING
+from tarry.runtime.board.master_status import PoolStatus
 from tarry.runtime.board.reader import Board, ChildStatus
-from tarry.runtime.master_status import PoolStatus
 from tarry.runtime.report import longest_running
 from tarry.store import owner
 from tarry.store.base import Store

@@ -21,7 +21,7 @@ from tarry.terminal import say
 if TYPE_CHECKING:
     from tarry.app import App
     from tarry.client.client import Client
-    from tarry.client.task import Task
+    from tarry.client.tasks.task import Task
     from tarry.push.http.guard import AddressGuard
 
 

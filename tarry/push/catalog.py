@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, cast
 
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.config.config import Config
 from tarry.embedded import mixin
 from tarry.errors import ConfigError
 from tarry.push.certificates import load_certificates
 from tarry.push.delivery.cancel import REPORT_TIMEOUT, CancelResult, cancel, parse_id
 from tarry.push.delivery.task import DeliveryPort, HttpTask
+from tarry.push.endpoint.registry import OFF, TASK_CELL, check_endpoint, decode_settings, read_cells
 from tarry.push.endpoint.settings import Endpoint, EndpointError
 from tarry.push.http.guard import AddressGuard
-from tarry.push.registry import OFF, TASK_CELL, check_endpoint, decode_settings, read_cells
 from tarry.store.base import Store
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ class HttpTaskEditor:
 
     def add(self, name: str, settings: dict[str, Any]) -> "Endpoint":
         """Registers a task; ConfigError if the name is taken or a setting is wrong."""
-        from tarry.push import registry  # noqa: PLC0415 - brings what checks URLs and rules
+        from tarry.push.endpoint import registry  # noqa: PLC0415 - brings what checks URLs and rules
         from tarry.push.endpoint.settings import EndpointError  # noqa: PLC0415 - as above
 
         self._catalog.load()
@@ -69,7 +69,7 @@ class HttpTaskEditor:
         """Changes some settings; None takes one out, and a hidden value that is sent as it is shown stays. Returns the
         endpoint, None for a task of the configuration, of which only `enabled` can be changed. seen: the version that
         the editor saw. ConfigError if a setting is wrong; TaskChanged."""
-        from tarry.push import registry  # noqa: PLC0415 - as above
+        from tarry.push.endpoint import registry  # noqa: PLC0415 - as above
 
         self._catalog.load()
         if not self._catalog.is_configured(name):
@@ -84,7 +84,7 @@ class HttpTaskEditor:
     def set_enabled(self, name: str, enabled: bool) -> None:
         """Pauses or resumes deliveries: the jobs of a task that is disabled wait. UnknownTask; ConfigError for a task
         that the settings file disables."""
-        from tarry.push import registry  # noqa: PLC0415 - as above
+        from tarry.push.endpoint import registry  # noqa: PLC0415 - as above
 
         task = self._catalog.find(name)
         if task is None:
@@ -100,7 +100,7 @@ class HttpTaskEditor:
 
     def replace(self, name: str, settings: Mapping[str, Any], seen: str | None = None) -> "Endpoint":
         """Gives a registered task these settings, and no other. The rest is as for `edit`."""
-        from tarry.push import registry  # noqa: PLC0415 - as above
+        from tarry.push.endpoint import registry  # noqa: PLC0415 - as above
 
         return registry.replace(
             self._store, name, settings, self._guard, self._secret_places, seen, self._may_write_places
@@ -108,7 +108,7 @@ class HttpTaskEditor:
 
     def remove(self, name: str) -> int:
         """Removes a task; returns how many unfinished jobs it leaves. ConfigError."""
-        from tarry.push import registry  # noqa: PLC0415 - as above
+        from tarry.push.endpoint import registry  # noqa: PLC0415 - as above
 
         self._catalog.load()
         if self._catalog.is_configured(name):

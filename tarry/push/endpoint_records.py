@@ -12,8 +12,8 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.push.delivery.record import AttemptOutcome, AttemptRecord, format_time, records_of
+from tarry.push.endpoint.registry import FLOW_CELL, decode_flow, disabled_reasons, forget_flow
 from tarry.push.health import EndpointHealth, endpoint_health
-from tarry.push.registry import FLOW_CELL, decode_flow, disabled_reasons, forget_flow
 from tarry.store import ids
 from tarry.store.base import Query, Store
 from tarry.store.cell import change_cell

@@ -8,14 +8,14 @@ from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from tarry.client.queue_records import waiting_by
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.model.retry import Retry
 from tarry.push import health
 from tarry.store.base import Store, Tally
 
 if TYPE_CHECKING:
     from tarry.push.catalog import HttpTaskCatalog
-    from tarry.push.delivery.flow import FlowState
+    from tarry.push.endpoint.flow import FlowState
     from tarry.push.endpoint.settings import Endpoint
 
 
@@ -57,7 +57,7 @@ def task_records(
     tasks: "Iterable[Task[Any, Any]]", retry: Retry, catalog: "HttpTaskCatalog", store: Store, counts: Sequence[Tally]
 ) -> list[TaskRecord]:
     """The records of the tasks, by name. retry: of tasks that have no rule of their own. StoreError."""
-    from tarry.push import registry  # noqa: PLC0415 - the app may have no HTTP tasks
+    from tarry.push.endpoint import registry  # noqa: PLC0415 - the app may have no HTTP tasks
 
     endpoints = catalog.endpoints
     flows = registry.read_flows(store) if endpoints else {}

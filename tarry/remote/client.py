@@ -20,8 +20,8 @@ from tarry.remote.job import RemoteJob
 from tarry.remote.problems import ServerProblem, error_of, error_of_answer
 from tarry.tasks.arguments import json_values
 from tarry.tasks.arguments.errors import CAUSES
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.tasks.options import Options
 
 if TYPE_CHECKING:
     import ssl

@@ -13,14 +13,14 @@ from uuid import UUID
 
 from tarry.model.killing import ENDED
 from tarry.model.quantity import quantity
+from tarry.runtime import stack_dump
 from tarry.runtime.board.layout import STOPPING, JobCell
 from tarry.runtime.board.slot import BoardSlot
 from tarry.runtime.pipe import MessagePipe, PipeMessage
 from tarry.runtime.process_end import AGE, HANG, JOBS, LATE, MEMORY, OVER_MEMORY, OVERDUE, ProcessEnd, read_end
 from tarry.runtime.role import KEEPER, Inherit, Role, run_child
 from tarry.runtime.signals import block_signals
-from tarry.runtime.stacks import dump
-from tarry.runtime.stacks.dump import StackDump
+from tarry.runtime.stack_dump import StackDump
 
 log = logging.getLogger("tarry.master")
 
@@ -210,16 +210,16 @@ class ChildProcess:
             self.sigkill_at = 0.0
             self._send_signal(signal.SIGKILL)
         elif 0 < self.signal_at <= now:
-            self.signal_at, self.sigkill_at = 0.0, now + dump.WRITE_TIMEOUT
+            self.signal_at, self.sigkill_at = 0.0, now + stack_dump.WRITE_TIMEOUT
             if self._dump is not None:
                 self._dump.clear()
-            self._send_signal(dump.SIGNAL)
+            self._send_signal(stack_dump.SIGNAL)
         stuck = [] if self.kill_reason else [cell for cell in self.slot.cells() if 0 < cell.kill_at <= now]
         if stuck:
             # Recorded now: the process may change its cells before it dies.
             self._stuck = {(cell.id, cell.epoch): cell.thread for cell in stuck}
             self._ended = [cell.id.hex() for cell in stuck if cell.reason == ENDED]
-            self.kill_reason, self.signal_at = OVERDUE, now + dump.ASK_TIMEOUT
+            self.kill_reason, self.signal_at = OVERDUE, now + stack_dump.ASK_TIMEOUT
             self.send({"stack": _KILL})
         for cell in stuck:
             self._log_overdue(cell, now)
@@ -250,10 +250,10 @@ class ChildProcess:
 
     def write_stacks(self) -> None:
         """Makes the process write the stacks of its threads and go on; it must be ready. Not while its threads go on:
-        see `dump.LIVE_SIGNAL`."""
+        see `stack_dump.LIVE_SIGNAL`."""
         if self._dump is not None:
             self._dump.clear()
-            self._send_signal(dump.LIVE_SIGNAL)
+            self._send_signal(stack_dump.LIVE_SIGNAL)
 
     def written_stacks(self) -> str:
         """What it has written since `write_stacks`."""
@@ -262,14 +262,16 @@ class ChildProcess:
     def stacks_of_jobs(self, threads: str) -> dict[str, str]:
         """By job (hexadecimal) the stack of its thread. threads: the stacks of all, in the form of faulthandler."""
         found = {
-            cell.id.hex(): dump.find_stack(threads, cell.thread, dump.LIVE) for cell in self.slot.cells() if cell.thread
+            cell.id.hex(): stack_dump.find_stack(threads, cell.thread, stack_dump.LIVE)
+            for cell in self.slot.cells()
+            if cell.thread
         }
         return {id: stack for id, stack in found.items() if stack}
 
     def _stacks(self) -> dict[str, str]:
         """By job id, the stacks of the jobs that ran too long, as far as they are known."""
         threads = self._last_threads or self.written_stacks()
-        found = {id.hex(): dump.find_stack(threads, thread) for (id, _), thread in self._stuck.items() if thread}
+        found = {id.hex(): stack_dump.find_stack(threads, thread) for (id, _), thread in self._stuck.items() if thread}
         return {id: stack for id, stack in found.items() if stack}
 
     def read_end(self, status: int) -> ProcessEnd:

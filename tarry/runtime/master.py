@@ -12,10 +12,11 @@ from pathlib import Path
 from time import monotonic
 
 from tarry.runtime.board.layout import QUITTING, RESTING, SERVING, STARTING, STOPPING
+from tarry.runtime.board.master_status import MasterStatus
 from tarry.runtime.board.scoreboard import Scoreboard
 from tarry.runtime.child_process import ChildProcess, reap_children
+from tarry.runtime.live_stacks import LiveStacks
 from tarry.runtime.logs import handlers
-from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.notify import Notifier
 from tarry.runtime.pidfile import PidFile, is_free_within
 from tarry.runtime.process_end import QUIT, ProcessEnd
@@ -24,13 +25,11 @@ from tarry.runtime.processes import DeathReports, Processes
 from tarry.runtime.reload import Reloads
 from tarry.runtime.report import log_report
 from tarry.runtime.role import KEEPER, WATCHER, Plan, Role
-from tarry.runtime.scale_request import scale_path
-from tarry.runtime.scaling import PoolScaler, pool_status
+from tarry.runtime.scaling import PoolScaler, pool_status, scale_path
 from tarry.runtime.signals import Signals, signal_name, unblock_signals
 from tarry.runtime.sockets.activation import ActivationSockets
 from tarry.runtime.sockets.listeners import Listeners, Sockets
-from tarry.runtime.stacks.live import LiveStacks
-from tarry.runtime.upgrade.upgrades import Successor, Upgrades
+from tarry.runtime.upgrades import Successor, Upgrades
 
 _STOP = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR2, signal.SIGTERM)
 # Not QUIT: two people who both run `tarry stop` do not mean a quit.

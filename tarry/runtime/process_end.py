@@ -5,8 +5,8 @@ import signal
 
 from msgspec import Struct
 
+from tarry.runtime import stack_dump
 from tarry.runtime.role import ASKED_FROM, CUT_OFF, UNASKED
-from tarry.runtime.stacks import dump
 
 QUIT, OVERDUE, OVER_MEMORY, LATE = "quit", "overdue", "memory", "late"
 """Why the master killed a process."""
@@ -40,7 +40,7 @@ def read_end(status: int, killed_for: str = "", was_asked: bool = False, has_job
     has_jobs: it ended in the middle of jobs."""
     code = os.waitstatus_to_exitcode(status)
     # An overdue process gets the signal of the stacks first, which ends it.
-    if killed_for and -code in (signal.SIGKILL, dump.SIGNAL):
+    if killed_for and -code in (signal.SIGKILL, stack_dump.SIGNAL):
         return ProcessEnd(f"killed by the master: {_MASTER_KILLED[killed_for]}", KILLED)
     # In the middle of a job it is the job that has chosen this status.
     if code - ASKED_FROM in _GRACEFUL and not has_jobs:

@@ -12,9 +12,9 @@ from time import monotonic, time
 from msgspec import Struct
 
 from tarry.errors import TarryError
+from tarry.runtime.board.master_status import MasterStatus, PoolStatus
 from tarry.runtime.board.scoreboard import Scoreboard
 from tarry.runtime.child_process import ChildProcess
-from tarry.runtime.master_status import MasterStatus, PoolStatus
 from tarry.runtime.notify import Notifier
 from tarry.runtime.process_end import LATE
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup

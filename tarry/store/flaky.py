@@ -10,8 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 from tarry.errors import QueueFull, StoreUnavailable
 from tarry.model.bound import Bound
 from tarry.model.change import Change
-from tarry.model.flow.flow import FlowChange, FlowRow
 from tarry.model.flow.signal import Signal, SignalWait
+from tarry.model.flow_row import FlowChange, FlowRow
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tarry.errors import ArgumentError
-from tarry.tasks.options import NO_OPTIONS, Options
+from tarry.tasks.arguments.options import NO_OPTIONS, Options
 
 if TYPE_CHECKING:
     from tarry.tasks.definition import TaskDefinition

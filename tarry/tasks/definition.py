@@ -10,10 +10,10 @@ from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import Job
 from tarry.model.outcome import Outcome
 from tarry.model.retry import RetryRule, retry_rule
-from tarry.model.schedule import Cron, Missed, schedules
+from tarry.model.schedules.schedule import Cron, Missed, schedules
 from tarry.tasks.arguments.codec import Codec
+from tarry.tasks.arguments.options import Options, refuse_unfit, with_overrides
 from tarry.tasks.hooks import EndHooks, Hook, HookKind
-from tarry.tasks.options import Options, refuse_unfit, with_overrides
 from tarry.tasks.task_hooks import NO_TASK_HOOKS, RunWrapper
 from tarry.tasks.task_limits import make_lane_function, make_limits
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tarry.tasks import headers
+from tarry.tasks.arguments import headers
 
 if TYPE_CHECKING:
+    from tarry.tasks.arguments.options import Options
     from tarry.tasks.definition import TaskDefinition
-    from tarry.tasks.options import Options
 
 
 class NewJob:

@@ -11,8 +11,8 @@ from msgspec import Raw, Struct
 from tarry.model.checks.texts import cut
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.signal import Signal
-from tarry.model.flow.slept import Slept, kept_slept
 from tarry.model.job import Job
+from tarry.model.slept import Slept, kept_slept
 from tarry.tasks.output import Output, Tail
 from tarry.tasks.shield import shielded
 

@@ -17,15 +17,16 @@ from tarry.model.job import Job
 from tarry.model.killing import TIMEOUT
 from tarry.model.outcome import Outcome
 from tarry.model.overrides import timeout_of
-from tarry.model.schedule import tick_of
+from tarry.model.schedules.schedule import tick_of
 from tarry.store import ids
-from tarry.tasks import headers, progress
+from tarry.tasks import progress
+from tarry.tasks.arguments import headers
 from tarry.tasks.arguments.codec import Arguments
-from tarry.tasks.durable.log import StepLog
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.output import Tail
 from tarry.tasks.progress import Progress, ProgressBuffer
+from tarry.tasks.step_log import StepLog
 
 if TYPE_CHECKING:
     from tarry.tasks.definition import TaskDefinition

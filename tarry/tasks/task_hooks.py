@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from tarry.errors import ConfigError
 from tarry.tasks import middleware
-from tarry.tasks.headers import CarriedVariable
+from tarry.tasks.arguments.headers import CarriedVariable
 from tarry.tasks.hooks import EndHooks, Hook, HookKind, check_hook
 from tarry.tasks.middleware import Middleware
 

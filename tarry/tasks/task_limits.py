@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tarry.model.limit import EACH, TASK, Limit, parse_limit
+from tarry.tasks.arguments.options import refuse_unfit
 from tarry.tasks.arguments.signature import bind
-from tarry.tasks.options import refuse_unfit
 
 LaneFunction = Callable[[Sequence[Any], Mapping[str, Any]], str]
 """Takes the arguments of a call, and returns the lane in which its job waits."""

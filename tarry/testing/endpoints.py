@@ -10,12 +10,12 @@ from msgspec import Struct
 from tarry.client.clock import Clock
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.push import registry
 from tarry.push.catalog import HttpTaskCatalog
 from tarry.push.delivery.order import KeyOrder
 from tarry.push.delivery.slots import Slots
 from tarry.push.delivery.task import DeliveryPort
 from tarry.push.delivery.verdict import DeliveryVerdict, Disabled, judge
+from tarry.push.endpoint import registry
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.response import HttpResponse

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tarry.client.handle import Handle
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.errors import ArgumentError, TarryError
 from tarry.model.duration import SECOND, Duration, format_duration, microseconds
 from tarry.model.flow.node_ids import is_node

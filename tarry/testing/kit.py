@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from tarry.app import App
 from tarry.client.flows.block import Flow
 from tarry.client.flows.handle import FlowHandle
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.errors import JobNotFound
 from tarry.model.duration import SECOND, Duration, microseconds
-from tarry.model.flow.flow import Phase
 from tarry.model.flow.node_ids import index_of
+from tarry.model.flow_row import Phase
 from tarry.testing.enqueued import Enqueued, Expected, to_datetime
 from tarry.testing.runs import DeathMoment
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from tarry.client.batcher import Batcher
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
-from tarry.client.flows.live import BroadcastTarget, Per
 from tarry.client.follow import Follow
 from tarry.client.handle import Handle
+from tarry.client.live import BroadcastTarget, Per
 from tarry.errors import QueueFull, ResultTimeout
 from tarry.model.bound import Bound
 from tarry.model.change import Change
@@ -27,9 +27,9 @@ from tarry.store.base import NOTHING
 from tarry.store.flows.flows import NewFlow
 from tarry.store.flows.memory import MemoryFlows
 from tarry.store.memory import MemoryStore
+from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tarry.tasks.call import AnyCall
 from tarry.tasks.definition import TaskDefinition
-from tarry.tasks.options import NO_OPTIONS, Options
 
 if TYPE_CHECKING:
     from tarry.app import App

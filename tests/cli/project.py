@@ -19,7 +19,7 @@ from tarry.runtime.board.reader import Board, ChildStatus
 from tarry.store import ids
 from tarry.store.base import Query, Store
 from tarry.store.sqlite.store import SqliteStore
-from tarry.tasks.options import Options
+from tarry.tasks.arguments.options import Options
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from tarry.cli.check import open_door_advice, other_users
 from tarry.config.config import Config, MetricsConfig
 from tarry.config.server import ServerConfig
 from tarry.model.duration import SECOND
-from tarry.model.flow.idle import FREE_CALLS
-from tarry.model.listen_address import listen_address
 from tarry.model.outcome import Released, Snoozed
+from tarry.model.slept import FREE_CALLS
+from tarry.model.values.listen_address import listen_address
 from tarry.store.conformance.cases import NOW, running, settle, taken
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.schema import STEPS

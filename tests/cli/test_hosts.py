@@ -12,7 +12,7 @@ from tarry.errors import ResultTimeout, TooManyRequests
 from tarry.keeper.host_requests import MOST_OPEN, HostAct, HostRequest, HostRequests
 from tarry.keeper.hosts import HostEntry
 from tarry.model.job import State
-from tarry.runtime import wait_notes
+from tarry.runtime import control
 from tarry.store.base import Query, Want
 from tarry.store.hosts import Host, WorkerFigures
 from tarry.store.memory import MemoryStore
@@ -62,8 +62,8 @@ def test_a_wait_for_a_master_names_the_job_and_the_way_out(
     store = app.client.store
     HostEntry(store, lambda: HOST).register_host()
     jobs = store.claim([Want("default", 0, 1)], 1, OWNER, 10**12, store.time())
-    monkeypatch.setattr(wait_notes, "TELL_EVERY", 0.0)
-    monkeypatch.setattr(wait_notes, "WAY_OUT_AFTER", 0.0)
+    monkeypatch.setattr(control, "TELL_EVERY", 0.0)
+    monkeypatch.setattr(control, "WAY_OUT_AFTER", 0.0)
     with pytest.raises(ResultTimeout):
         kill_jobs(app.client, jobs, argparse.Namespace(outcome="failed", timeout=0.1, json=False))
     first, second = capsys.readouterr().err.splitlines()

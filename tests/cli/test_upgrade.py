@@ -17,7 +17,7 @@ from tarry.runtime.board.layout import READY, SERVING
 from tarry.runtime.board.reader import read
 from tarry.runtime.board.scoreboard import DRAFT, board_path
 from tarry.runtime.pidfile import holder
-from tarry.runtime.upgrade.upgrades import write_request
+from tarry.runtime.upgrades import write_request
 from tests.cli.project import SMALL_APP, Project, alive, until
 from tests.cli.serving import answers, putters, serve
 

@@ -10,7 +10,7 @@ import sqlalchemy
 from sqlalchemy import orm
 
 from tarry import App
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.store.base import Query
 
 Mail = Task[[str], None]

@@ -10,7 +10,7 @@ import pytest
 from tarry import App, QueueFull, StoreUnavailable
 from tarry.client import bounds
 from tarry.client.bounds import bounds_in_use, declare_bounds, read_bounds, set_bound_by_hand
-from tarry.client.task import SyncTask
+from tarry.client.tasks.task import SyncTask
 from tarry.model import lifecycle
 from tarry.model.bound import BOUNDS, Bound
 from tarry.store.base import Query, Store

@@ -12,7 +12,7 @@ from tarry.model import job as model
 from tarry.store.base import Query
 from tarry.store.memory import MemoryStore
 from tarry.store.shards.sharded import ShardedStore
-from tarry.tasks.options import NO_OPTIONS, Options
+from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tests.worker.bench import until
 
 

@@ -16,7 +16,7 @@ from tarry.model.outcome import Lost, Outcome, Quarantined, Raised, Released, Sn
 from tarry.model.retry import Retry
 from tarry.store.base import NORMAL, Store, Want
 from tarry.store.memory import MemoryStore
-from tarry.tasks.options import Options
+from tarry.tasks.arguments.options import Options
 from tarry.worker.pump import Pump
 
 START, LEASE = 1_800_000_000 * SECOND, 30 * SECOND

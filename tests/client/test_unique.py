@@ -9,7 +9,7 @@ from tarry import App, IdempotencyError, State
 from tarry.client import duplicates
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
-from tarry.client.task import SyncTask
+from tarry.client.tasks.task import SyncTask
 from tarry.errors import StoreBusy
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -19,7 +19,7 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Released, Returned
 from tarry.store.base import NORMAL, Want
 from tarry.store.memory import MemoryStore
-from tarry.tasks.options import Options
+from tarry.tasks.arguments.options import Options
 
 
 class Shop:

@@ -27,10 +27,10 @@ from tarry.config.config import (
 from tarry.config.parser import line_of
 from tarry.config.server import ServerConfig, ServerProcesses
 from tarry.errors import ConfigError
-from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
-from tarry.model.listen_address import ListenAddress
 from tarry.model.retry import DEFAULT, Retry
+from tarry.model.schedules.calendar import Calendar
+from tarry.model.values.listen_address import ListenAddress
 from tarry.push.endpoint.settings import Endpoint
 
 Loads = Callable[..., Config]

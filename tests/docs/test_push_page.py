@@ -16,8 +16,8 @@ from tarry import App
 from tarry.alert.settings import AlertSettings
 from tarry.config.config import Push, load
 from tarry.push.endpoint.fields import FIELDS
+from tarry.push.http.sign import Signer, headers
 from tarry.push.rule.cel import RetryCondition
-from tarry.push.sign import Signer, headers
 from tests.cli.project import Project
 from tests.docs.pages import blocks_of, text_of
 

@@ -15,7 +15,7 @@ from tarry.config.server import ServerConfig
 from tarry.door.http.application import HttpDoor, create_application
 from tarry.door.server import make_service
 from tarry.metrics.listener import MetricsListener
-from tarry.model.listen_address import is_own_host
+from tarry.model.values.listen_address import is_own_host
 from tests.door.http.calling import caller, run
 
 OWN: tuple[str, ...] = (

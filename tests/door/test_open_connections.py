@@ -30,7 +30,7 @@ from tarry.door.open_connections.records import (
 from tarry.door.open_connections.registry import OpenConnections
 from tarry.door.server import DoorServer, make_service
 from tarry.model.job import State
-from tarry.model.listen_address import listen_address
+from tarry.model.values.listen_address import listen_address
 from tarry.store.base import Query
 from tests.door.beanstalk.talking import Client
 

@@ -12,7 +12,7 @@ from tarry.errors import BodyTooLarge, Busy, Draining, StoreError, StoreUnavaila
 from tarry.model import job as model
 from tarry.store.base import Query
 from tarry.store.memory import MemoryStore
-from tarry.tasks.options import NO_OPTIONS, Options
+from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tests.door.http.calling import run
 
 LIMIT = 20.0

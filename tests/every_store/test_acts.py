@@ -3,7 +3,7 @@
 import threading
 
 from tarry import App
-from tarry.client.audit.acting import Actor, acting
+from tarry.client.acting import Actor, acting
 from tarry.client.audit.log import PAGE, PAGES, PAGES_REFUSED, Act, ActFilter, ActLog
 from tarry.model.attempts import acts_of
 from tarry.store import ids

@@ -11,8 +11,8 @@ import pytest
 from tarry import App
 from tarry.client.enqueue_listener import JobEvent
 from tarry.errors import StoreError
-from tarry.model.flow.flow import Phase
 from tarry.model.flow.node_ids import flow_of, is_node
+from tarry.model.flow_row import Phase
 from tarry.model.job import Job
 from tarry.store.base import Query, Store
 from tarry.store.flows import flows

@@ -9,7 +9,7 @@ import pytest
 
 from tarry import App, QueueFull
 from tarry.client.bounds import bounds_in_use, declare_bounds
-from tarry.client.task import SyncTask
+from tarry.client.tasks.task import SyncTask
 from tarry.model.bound import Bound
 from tarry.store.base import Query
 from tarry.store.shards.sharded import ShardedStore

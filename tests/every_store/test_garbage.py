@@ -12,7 +12,7 @@ import pytest
 
 from tarry import App, Cron, Retry
 from tarry.cli.main import main
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.door.console.application import PAGES
 from tarry.door.http.api import METHODS
 from tarry.door.http.methods.events import METHODS as STREAMS

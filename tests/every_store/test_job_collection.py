@@ -8,7 +8,7 @@ import pytest
 
 from tarry import App
 from tarry.client.operations import collection, registry, runner
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.errors import ResultTimeout
 from tarry.model.job import State
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry import App, Cron, Retry, step, wait_for
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.errors import StoreCorrupt
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.postgres.store import PostgresStore

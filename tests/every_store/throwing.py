@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from tarry import App, ResultTimeout, TimeLimit, current_job
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.model.job import Job
 from tarry.model.outcome import Outcome, TimedOut
 from tarry.store import ids

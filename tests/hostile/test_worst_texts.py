@@ -9,16 +9,16 @@ from tarry.alert.mail import parse_server
 from tarry.cli.moment import parse_since
 from tarry.client.audit.log import _parse_cursor
 from tarry.door.beanstalk.parser import CommandParser, read_line
-from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import microseconds
 from tarry.model.limit import rate
-from tarry.model.listen_address import listen_address
-from tarry.model.log_target import log_target
 from tarry.model.nearest import nearest
 from tarry.model.quantity import octets
 from tarry.model.retry import Retry
-from tarry.model.schedule import tick_of
-from tarry.model.timetable import timetable
+from tarry.model.schedules.calendar import Calendar
+from tarry.model.schedules.schedule import tick_of
+from tarry.model.schedules.timetable import timetable
+from tarry.model.values.listen_address import listen_address
+from tarry.model.values.log_target import log_target
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.secret import PLACE
 from tarry.push.endpoint.settings import Endpoint
@@ -36,7 +36,7 @@ from tarry.store.postgres.url import parse_url as parse_postgres
 from tarry.store.redis.url import parse_url as parse_redis
 from tarry.store.shards.shard import parse_shard_url, public_url
 from tarry.tasks.arguments.json_depth import is_too_deep
-from tarry.tasks.options import Options
+from tarry.tasks.arguments.options import Options
 from tests.hostile.worst import costs, name_of, worst_texts
 
 _ENDPOINT = {"url": "https://a.example/"}

@@ -8,10 +8,9 @@ from tarry.client.clock import FakeClock
 from tarry.keeper import flows as chores
 from tarry.keeper.chores import Keeper
 from tarry.keeper.flows import FlowChores
-from tarry.model import lifecycle
+from tarry.model import flow_rules, lifecycle
 from tarry.model.duration import HOUR
-from tarry.model.flow import rules
-from tarry.model.flow.flow import Phase
+from tarry.model.flow_row import Phase
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
@@ -68,7 +67,7 @@ def test_a_cancellation_that_broke_off_goes_on(
 ) -> None:
     monkeypatch.setattr("tarry.store.flows.operating.PAGE", 3)
     flow = put(store, [*([] for _ in range(10)), [1]])
-    assert store.flows.change(rules.cancel_flow(flow, "not wanted"), clock.now())
+    assert store.flows.change(flow_rules.cancel_flow(flow, "not wanted"), clock.now())
     assert states(store, flow) == "r" * 10 + "b"
     keeping.steer_flows()
     assert (states(store, flow), root(store, flow).state) == ("c" * 10 + "b", State.CANCELLED)
@@ -114,14 +113,14 @@ def test_the_hold_of_a_broken_retry_is_taken_away(store: MemoryStore, clock: Fak
     flow = put(store, CHAIN)
     run(store, flow, 1, outcome=BAD, now=clock.now())
     for _ in range(2):
-        assert store.apply([rules.revive(root(store, flow), clock.now())], clock.now()) == [True]
+        assert store.apply([flow_rules.revive(root(store, flow), clock.now())], clock.now()) == [True]
         audit_twice(keeping, clock)
         assert (numbers(store, flow), root(store, flow).state) == ((Phase.ENDED, 0, 2, 1), State.DEAD)
         clock.advance(3600)
         keeping.audit_flows()
-    store.apply([rules.revive(root(store, flow), clock.now())], clock.now())
+    store.apply([flow_rules.revive(root(store, flow), clock.now())], clock.now())
     store.apply([lifecycle.run_now(node(store, flow, 1), clock.now())], clock.now())
-    store.apply([rules.let_go(root(store, flow))], clock.now())
+    store.apply([flow_rules.let_go(root(store, flow))], clock.now())
     for index in (1, 2, 3):
         run(store, flow, index, now=clock.now())
     assert root(store, flow).state is State.DONE

@@ -9,12 +9,12 @@ from tarry.client.clock import FakeClock
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import ScheduleTicker, schedules_of
 from tarry.model import lifecycle
-from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Returned
-from tarry.model.schedule import Schedule
+from tarry.model.schedules.calendar import Calendar
+from tarry.model.schedules.schedule import Schedule
 from tarry.store.base import BANDS, Query, Store, Want
 
 NOON = 1_800_014_400 * SECOND

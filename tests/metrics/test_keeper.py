@@ -209,7 +209,7 @@ from msgspec.structs import replace
 from tarry.config.config import Config
 from tarry.errors import ConfigError
 from tarry.config.config import MetricsConfig
-from tarry.model.listen_address import listen_address
+from tarry.model.values.listen_address import listen_address
 from tarry.process.metrics import check_metrics
 check_metrics(Config())
 try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.model.flow.flow import Phase
+from tarry.model.flow_row import Phase
 from tarry.model.job import State
 from tests import flow_phases_page
 from tests.lifecycle_page import PAGE, main, page, ways

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.model.listen_address import ListenAddress, listen_address
+from tarry.model.values.listen_address import ListenAddress, listen_address
 
 
 @pytest.mark.parametrize(

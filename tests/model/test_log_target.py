@@ -1,6 +1,6 @@
 import pytest
 
-from tarry.model.log_target import LogTarget, log_target
+from tarry.model.values.log_target import LogTarget, log_target
 
 
 @pytest.mark.parametrize(

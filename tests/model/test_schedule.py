@@ -4,9 +4,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import HOUR, MINUTE, SECOND
-from tarry.model.schedule import Cron, Missed, Schedule, schedules
+from tarry.model.schedules.calendar import Calendar
+from tarry.model.schedules.schedule import Cron, Missed, Schedule, schedules
 
 NOON = 1_800_014_400 * SECOND
 """2027-01-15, 12:00 UTC."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
-from tarry.model.timetable import timetable
+from tarry.model.schedules.timetable import timetable
 
 PARIS = ZoneInfo("Europe/Paris")
 SPRING, AUTUMN = "2027-03-28", "2027-10-31"

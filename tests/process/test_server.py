@@ -12,7 +12,7 @@ import sys
 sys.modules[sys.argv[1]] = None  # makes an import of it fail
 from tarry import App
 from tarry.errors import ConfigError
-from tarry.model.listen_address import listen_address
+from tarry.model.values.listen_address import listen_address
 from tarry.process.server import check_server
 from tarry.config.server import ServerConfig
 try:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tarry.config.config import Config, load
 from tarry.errors import ConfigError
-from tarry.push import registry
+from tarry.push.endpoint import registry
 from tarry.push.endpoint.settings import EndpointError
 from tarry.push.http.guard import AddressGuard
 from tests.push.fixture import HERE, DeliveryFixture

@@ -10,7 +10,7 @@ from tarry import State
 from tarry.errors import ArgumentError
 from tarry.model.duration import MINUTE, SECOND
 from tarry.push.delivery.task import DUE
-from tarry.push.sign import Signer
+from tarry.push.http.sign import Signer
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import Connection, answer, end_before_answer, hang, raw
 from tests.worker.bench import finished, note, until

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tarry.client.audit.acting import Actor, acting
+from tarry.client.acting import Actor, acting
 from tarry.errors import StoreBusy
-from tarry.push import registry
-from tarry.push.edits import EDITS_CELL, MOST_EDITS, TaskChanged
+from tarry.push.endpoint import registry
+from tarry.push.endpoint.edits import EDITS_CELL, MOST_EDITS, TaskChanged
 from tarry.push.endpoint.settings import EndpointError, version_of
 from tarry.push.http.guard import AddressGuard
 from tarry.store.base import Store
@@ -188,7 +188,7 @@ def test_an_edit_counts_also_if_it_cannot_be_noted(
     def fail(*_: Any) -> None:
         raise StoreBusy("others write it all the time")
 
-    monkeypatch.setattr("tarry.push.edits.change_cell", fail)
+    monkeypatch.setattr("tarry.push.endpoint.edits.change_cell", fail)
     registry.edit(store, "hook", {"owner": "ann"}, GUARD)
     assert settings(store)["owner"] == "ann"
     assert "who changed the HTTP task hook cannot be noted" in caplog.text

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tarry import State as JobState
 from tarry.model.duration import MINUTE, SECOND
-from tarry.push import registry
-from tarry.push.delivery import flow
-from tarry.push.delivery.flow import (
+from tarry.push.endpoint import flow, registry
+from tarry.push.endpoint.flow import (
     CHANGE_INTERVAL,
     FAILURES,
     FIRST_OPEN,

@@ -27,8 +27,8 @@ from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Raised, outcome_note
-from tarry.push import registry
-from tarry.push.delivery.flow import FlowState as Flow
+from tarry.push.endpoint import registry
+from tarry.push.endpoint.flow import FlowState as Flow
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.settings import Endpoint
 from tarry.store import ids

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tarry.push.http.failure import FailureKind
-from tarry.push.http.http1.parser import AnswerError, AnswerParser
+from tarry.push.http.http1_parser import AnswerError, AnswerParser
 from tarry.push.http.response import MOST_BODY
 from tests.push.sending import HEAD
 

@@ -13,7 +13,7 @@ from tarry.errors import ConfigError, UnknownTask
 from tarry.keeper.limits import set_by_hand
 from tarry.model import lifecycle
 from tarry.model.limit import Limit
-from tarry.push import registry
+from tarry.push.endpoint import registry
 from tarry.push.endpoint.settings import EndpointError
 from tarry.push.http.guard import AddressGuard
 from tarry.store.base import Store

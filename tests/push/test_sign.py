@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from tarry.errors import ConfigError
-from tarry.push.sign import Signer, headers
+from tarry.push.http.sign import Signer, headers
 
 ID, BODY = "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}'
 SYMMETRIC = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

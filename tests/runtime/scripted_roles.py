@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.errors import ConfigError, MasterError
-from tarry.model.listen_address import listen_address
+from tarry.model.values.listen_address import listen_address
 from tarry.runtime.board.reader import SERVER
 from tarry.runtime.board.scoreboard import board_path
 from tarry.runtime.daemon import daemonize

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tarry.runtime.stacks import dump
-from tarry.runtime.stacks.dump import StackDump, find_stack
+from tarry.runtime import stack_dump
+from tarry.runtime.stack_dump import StackDump, find_stack
 
 TWO = """\
 Thread 0x00007f0000000001 (most recent call first):
@@ -33,7 +33,7 @@ def test_only_the_threads_own_calls_are_shown_as_in_a_traceback() -> None:
 def test_of_a_long_stack_the_innermost_calls_are_kept() -> None:
     calls = "".join(f'  File "deep.py", line {n} in f\n' for n in range(2000))
     shown = find_stack(f"Thread 0x{1:016x} (most recent call first):\n{calls}", 1)
-    assert len(shown) <= dump.MAX_STACK + 10
+    assert len(shown) <= stack_dump.MAX_STACK + 10
     first, *_, last = shown.splitlines()
     assert (first, last) == ("  ...", '  File "deep.py", line 0 in f')
 
@@ -67,8 +67,8 @@ def child() -> "tuple[int, int, StackDump]":
 def test_it_writes_the_stacks_of_all_threads_and_dies(child: tuple[int, int, StackDump]) -> None:
     pid, ident, written = child
     assert find_stack(written.text(), ident) == "", "nothing happened yet"
-    os.kill(pid, dump.SIGNAL)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -dump.SIGNAL
+    os.kill(pid, stack_dump.SIGNAL)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -stack_dump.SIGNAL
     assert "in held_up" in find_stack(written.text(), ident)
     written.close()
     assert find_stack(written.text(), ident) == ""
@@ -78,7 +78,7 @@ def test_a_stopped_process_writes_nothing_and_can_be_killed(child: tuple[int, in
     pid, ident, written = child
     os.kill(pid, signal.SIGSTOP)
     os.waitpid(pid, os.WUNTRACED)
-    os.kill(pid, dump.SIGNAL)
+    os.kill(pid, stack_dump.SIGNAL)
     assert os.waitpid(pid, os.WNOHANG) == (0, 0)
     os.kill(pid, signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL

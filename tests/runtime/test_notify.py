@@ -7,9 +7,9 @@ from time import CLOCK_MONOTONIC, clock_gettime_ns
 import pytest
 
 from tarry.runtime.board.layout import QUITTING, READY, RESTING, SERVING, STARTING, STOPPING
+from tarry.runtime.board.master_status import MasterStatus
 from tarry.runtime.board.reader import Board, BoardJob, ChildStatus
 from tarry.runtime.board.scoreboard import Scoreboard
-from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.notify import Notifier, describe_board
 from tests.runtime.notify_socket import NotifySocket
 

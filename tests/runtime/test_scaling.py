@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tarry.runtime.autoscaler import Range
+from tarry.runtime.board.master_status import PoolStatus
 from tarry.runtime.board.scoreboard import Scoreboard
-from tarry.runtime.master_status import PoolStatus
 from tarry.runtime.pipe import MessagePipe
 from tarry.runtime.process_group import ProcessGroup
 from tarry.runtime.role import ChildContext, Role

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.errors import MasterError
+from tarry.runtime.board.master_status import MasterStatus, PoolStatus
 from tarry.runtime.board.reader import Board, BoardJob, read
 from tarry.runtime.board.scoreboard import Scoreboard, board_path
 from tarry.runtime.board.slot import BoardSlot
-from tarry.runtime.master_status import MasterStatus, PoolStatus
 from tests.runtime.master_harness import until
 
 ID, OTHER = bytes(range(16)), bytes(range(1, 17))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import MasterError
-from tarry.model.listen_address import listen_address
+from tarry.model.values.listen_address import listen_address
 from tarry.runtime.sockets.activation import ActivationSockets
 from tarry.runtime.sockets.listeners import Listeners, listened_at, open_socket
 from tests.runtime.master_harness import KEEPER, MasterHarness, until

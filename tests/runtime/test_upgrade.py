@@ -13,12 +13,12 @@ import pytest
 from tarry.errors import MasterError
 from tarry.runtime import control
 from tarry.runtime.board.layout import SERVING, STOPPING
+from tarry.runtime.board.master_status import MasterStatus
 from tarry.runtime.board.scoreboard import Scoreboard, board_path
-from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.pidfile import PidFile, holder
 from tarry.runtime.sockets.activation import ActivationSockets
 from tarry.runtime.sockets.listeners import Listeners
-from tarry.runtime.upgrade.upgrades import VARIABLE, Successor, Upgrades, is_successor, own_command, write_request
+from tarry.runtime.upgrades import VARIABLE, Successor, Upgrades, is_successor, own_command, write_request
 from tests.runtime.master_harness import until
 
 

@@ -6,11 +6,10 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from tarry.model import lifecycle
-from tarry.model.flow import rules
-from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
+from tarry.model import flow_rules, lifecycle
 from tarry.model.flow.node_ids import flow_id
 from tarry.model.flow.signal import Awaited, Signal
+from tarry.model.flow_row import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.job import State
 from tarry.model.lifecycle import DEFAULT, NotPossible
 from tarry.model.moving import NEVER
@@ -37,8 +36,8 @@ FIELDS = st.fixed_dictionaries(
 )
 NAMES = st.sampled_from(["a", "b"])
 CHANGES: list[Callable[[FlowRow], FlowChange]] = [
-    lambda row: rules.cancel_flow(row.id, "no"),
-    rules.time_out,
+    lambda row: flow_rules.cancel_flow(row.id, "no"),
+    flow_rules.time_out,
     lambda row: FlowChange(row.id, row.phase, row.phase, at=row.at + TICK, seen=(row.active, row.blocked, row.failed)),
     lambda row: FlowChange(row.id, Phase.RUNNING, Phase.RUNNING, active=0, failed=1, note=b"gone"),
 ]

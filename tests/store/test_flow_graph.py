@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from tarry import App, fan_out
-from tarry.model.flow.flow import FlowRow, Phase
 from tarry.model.flow.node_ids import flow_id, node_id
 from tarry.model.flow.wiring import GO_ON, Gate, NodeLinks, wrap
+from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import HELD, Job, State
 from tarry.store.conformance.cases import NOW
 from tarry.store.conformance.flows.flow_cases import BAD, row_of, run, stored

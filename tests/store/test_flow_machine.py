@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from tarry.model import flow_rules
 from tarry.model.change import Change
-from tarry.model.flow import rules
-from tarry.model.flow.flow import FlowRow, Phase
 from tarry.model.flow.node_ids import flow_id, is_node
 from tarry.model.flow.signal import Awaited, Signal
 from tarry.model.flow.wiring import COMPENSATE, GO_ON, STOP
+from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT, NotPossible, after
 from tarry.model.moving import NEVER
@@ -136,7 +136,7 @@ class FlowHistories(Histories):
             if retries:
                 return operating.retry_flow(store, flow, self.now)
             if late and (row := store.flows.get(flow)) is not None and row.phase is Phase.RUNNING:
-                return store.flows.change(rules.time_out(row), self.now)
+                return store.flows.change(flow_rules.time_out(row), self.now)
             operating.cancel_flow(store, flow, self.now, "no")
         except NotPossible as why:
             return str(why)
@@ -170,7 +170,7 @@ class FlowHistories(Histories):
         nodes = self.reference.flows.nodes(row.id, 0, ALL)
         gates = [gate for gate in self.reference.flows.tables.all_gates(row.id) if gate.next >= 0]
         unreleased = sum(gate.first + gate.count - gate.next for gate in gates)
-        active = sum(job.state in ACTIVE and not rules.wiring_of(job).alone for job in nodes)
+        active = sum(job.state in ACTIVE and not flow_rules.wiring_of(job).alone for job in nodes)
         assert row.active == active + unreleased, row
         blocked = [job for job in nodes if job.state is State.BLOCKED and job.id[-1] != abs(row.undo)]
         # Deletion takes nodes of an ended flow in pieces.

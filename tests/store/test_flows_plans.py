@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, HOUR
-from tarry.model.flow.flow import FlowChange, Phase
 from tarry.model.flow.signal import Awaited, Signal
+from tarry.model.flow_row import FlowChange, Phase
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Suspended

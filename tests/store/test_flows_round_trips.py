@@ -8,8 +8,8 @@ import pytest
 
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR
-from tarry.model.flow.flow import FlowChange, Phase
 from tarry.model.flow.signal import Awaited, Signal
+from tarry.model.flow_row import FlowChange, Phase
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned, Suspended

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from tarry.model import lifecycle
-from tarry.model.flow.flow import Phase
 from tarry.model.flow.node_ids import index_of
+from tarry.model.flow_row import Phase
 from tarry.model.lifecycle import DEFAULT
 from tarry.store.base import BANDS, Want
 from tarry.store.conformance.cases import NOW, side_by_side

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import pytest
 
-from tarry.model.flow.flow import GateRow, Phase
 from tarry.model.flow.node_ids import flow_of, node_id
+from tarry.model.flow_row import GateRow, Phase
 from tarry.store.base import Store
 from tarry.store.flows.flows import FlowQuery
 from tarry.store.flows.settle import RELEASING

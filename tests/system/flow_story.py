@@ -14,7 +14,7 @@ from typing import Any
 
 from tarry.client.flows.handle import FlowHandle
 from tarry.errors import StoreError
-from tarry.model.flow.flow import FlowRow, Phase
+from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import State
 from tarry.store.base import Store
 from tarry.store.flows import flows as verbs

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.store.base import Store
 from tarry.store.hosts import list_hosts
 from tarry.store.opening import open_store

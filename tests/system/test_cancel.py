@@ -12,7 +12,7 @@ from tarry.process.parent_board import UNRESPONSIVE_AFTER
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.opening import open_store
-from tarry.tasks.options import Options
+from tarry.tasks.arguments.options import Options
 from tests.cli.project import alive, until
 from tests.system.scene import APP, Scene
 

@@ -18,14 +18,14 @@ import pytest
 from tarry.client.clock import FakeClock
 from tarry.keeper.flows import FlowChores
 from tarry.model.duration import DAY
-from tarry.model.flow.flow import FlowRow, Phase
 from tarry.model.flow.node_ids import flow_of, index_of, is_root
+from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Query, Store
 from tarry.store.flows.flows import FlowQuery
 from tarry.store.opening import open_store
-from tarry.tasks.durable.log import StepLog
+from tarry.tasks.step_log import StepLog
 from tests.servers.redis import RedisServer
 from tests.system.flow_story import ENDS
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec import json
 
 from tarry import App, Flow
-from tarry.model.flow.flow import FlowRow, Phase
+from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import State
 from tarry.store.base import Store
 from tarry.store.opening import open_store

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry import App
-from tarry.compat.celery.running.attempt import make_function
+from tarry.compat.celery.attempt import make_function
 from tarry.errors import ArgumentError
 from tarry.store.memory import MemoryStore
 from tarry.tasks.arguments.codec import Codec

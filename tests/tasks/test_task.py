@@ -10,7 +10,7 @@ import pytest
 
 from tarry import App, ArgumentError, Retry, State
 from tarry.client.clock import FakeClock
-from tarry.client.task import AsyncTask, SyncTask
+from tarry.client.tasks.task import AsyncTask, SyncTask
 from tarry.config.config import Config, DefaultRetry, Defaults
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND

@@ -8,7 +8,7 @@ import pytest
 from tarry import App, State
 from tarry.config.config import Config
 from tarry.model.duration import MINUTE
-from tarry.push.sign import Signer
+from tarry.push.http.sign import Signer
 from tarry.testing import Jobs, Reply, Sent
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

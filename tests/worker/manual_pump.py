@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from tarry.client.clock import FakeClock
-from tarry.client.task import AsyncTask, SyncTask, Task
+from tarry.client.tasks.task import AsyncTask, SyncTask, Task
 from tarry.errors import StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change

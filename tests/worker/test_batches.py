@@ -23,7 +23,7 @@ from tarry import (
     current_job,
     current_jobs,
 )
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.keeper.chores import Keeper
 from tarry.model import lifecycle
 from tarry.model.outcome import Released

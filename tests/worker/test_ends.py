@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry import App, Cancel, Fail, JobFailed, Retry, Snooze, current_job
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.model.verdict import RetryAfter
 from tests.worker.bench import LIMIT, Bench, finished, note, until
 

@@ -5,8 +5,8 @@ from msgspec import Raw
 
 from tarry import App
 from tarry.model.outcome import Returned
-from tarry.tasks.durable.log import KeptStep, StepLog
 from tarry.tasks.running import Running
+from tarry.tasks.step_log import KeptStep, StepLog
 from tarry.worker.capacity import GATHER
 from tests.worker.manual_pump import MakePump, ManualPump
 from tests.worker.test_settle_delay import Steady

@@ -7,9 +7,9 @@ from msgspec import Raw, json
 from msgspec.structs import replace
 
 from tarry.errors import PartlyUnavailable, StoreUnavailable
-from tarry.tasks.durable.log import KeptStep, StepLog
 from tarry.tasks.progress import ProgressRow, kept_steps
 from tarry.tasks.running import Running
+from tarry.tasks.step_log import KeptStep, StepLog
 from tarry.worker import step_saver
 from tests.worker.manual_pump import MakePump, ManualPump
 

@@ -17,7 +17,7 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
 from tarry.store.base import NORMAL, Want
 from tarry.store.memory import MemoryStore
-from tarry.tasks.options import Options
+from tarry.tasks.arguments.options import Options
 from tarry.worker.pump import Pump
 from tests.worker.manual_pump import TASKS, ManualRunner, Monotonic
 

@@ -13,8 +13,8 @@ from tarry.client.client import Client
 from tarry.client.flows.records import flow_detail, flow_record
 from tarry.client.flows.searching import FLOW_STATES, FlowSearch, fetch_flow, search_flows, state_of
 from tarry.errors import JobNotFound, UsageError
-from tarry.model.flow.flow import FlowRow, Phase
 from tarry.model.flow.node_ids import flow_of, is_node, is_root
+from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import State
 from tarry.model.lifecycle import NotPossible
 from tarry.model.quantity import quantity

@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from tarry.cli.printing import format_ago, partial_answer, print_json, print_table
-from tarry.client.audit.acting import current_actor
+from tarry.client.acting import current_actor
 from tarry.client.client import Client
 from tarry.client.flows.approvals import approval_record, decide, find_approvals, waiting_approvals
 from tarry.client.flows.signals import make_signal

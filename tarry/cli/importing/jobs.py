@@ -11,7 +11,7 @@ from tarry.client.job_factory import encode_call
 from tarry.errors import TarryError
 from tarry.model import lifecycle
 from tarry.model.job import Job
-from tarry.tasks.options import Options
+from tarry.tasks.arguments.options import Options
 
 # A message does not say when it was sent.
 MADE = 1_577_836_800_000

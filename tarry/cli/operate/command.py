@@ -13,11 +13,11 @@ from msgspec.structs import FieldInfo
 from tarry.cli.audit import write_acts
 from tarry.cli.operate.background import ask, finish
 from tarry.cli.printing import print_json
-from tarry.client.audit.acting import command_actor
+from tarry.client.acting import command_actor
 from tarry.client.audit.log import DONE, Act
 from tarry.client.operations.operation import Operation, OperationRecord
 from tarry.errors import TarryError, UsageError
-from tarry.model.checks.refusals import NotPossible
+from tarry.model.refusals import NotPossible
 from tarry.operate.access import AnonymousCaller
 from tarry.operate.call import MethodCall, audited
 from tarry.operate.field_docs import field_docs

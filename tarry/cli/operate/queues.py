@@ -55,7 +55,7 @@ def unknown_tasks(setup: CommandContext, counts: list[Tally]) -> dict[str, int]:
     if setup.app_name:
         return _count_unfinished(counts, lambda name: name not in known)
     # Without an app, this process does not know which functions the workers have.
-    from tarry.push.registry import removed_with_jobs  # noqa: PLC0415 - most stores have none
+    from tarry.push.endpoint.registry import removed_with_jobs  # noqa: PLC0415 - most stores have none
 
     return _count_unfinished(counts, (removed_with_jobs(setup.client.store) - known.keys()).__contains__)
 

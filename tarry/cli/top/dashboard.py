@@ -14,7 +14,7 @@ from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, pools, work
 from tarry.cli.top.text import chart_lines, number, rate, recent_line, span
 from tarry.cli.top.view_state import ViewState
 from tarry.push.health import EndpointHealth
-from tarry.runtime.master_status import MasterStatus
+from tarry.runtime.board.master_status import MasterStatus
 from tarry.store.history.recent import RATED
 
 _MOST_NAMED = 3  # HTTP tasks in trouble that are named.

@@ -16,16 +16,16 @@ from tarry.client.flows.root import RootBody, make_root
 from tarry.client.job_factory import JobFactory
 from tarry.errors import ArgumentError
 from tarry.model.duration import microseconds
-from tarry.model.flow.flow import FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import MAX_NODES, node_id
 from tarry.model.flow.wiring import AFTER, COMPENSATE, UNDO_TASK, Gate, NodeLinks, Ref, Take, wrap
+from tarry.model.flow_row import FlowRow, GateRow, Phase
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.lifecycle import Rules
 from tarry.store.flows.flows import FLOW_TASK, NewFlow
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.arguments.results import NodeResult, encode_with_results, results_in
 from tarry.tasks.call import Call
 from tarry.tasks.definition import TaskDefinition
-from tarry.tasks.options import Options
 from tarry.tasks.shield import shielded
 
 ParentEdges = tuple[tuple[int, int], ...]

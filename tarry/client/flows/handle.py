@@ -9,8 +9,8 @@ from tarry.client.flows.root import name_of
 from tarry.client.follow import Event, Follow
 from tarry.client.handle import Handle
 from tarry.errors import JobNotFound
-from tarry.model.flow.flow import FlowRow
 from tarry.model.flow.node_ids import index_of
+from tarry.model.flow_row import FlowRow
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
 from tarry.store.base import Store

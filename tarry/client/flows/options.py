@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tarry.model.duration import Duration, microseconds
 from tarry.model.flow.wiring import COMPENSATE, GO_ON, STOP
-from tarry.tasks.options import MAX_NAME, Options
+from tarry.tasks.arguments.options import MAX_NAME, Options
 
 OnFailure = Literal["stop", "go_on", "compensate"]
 _POLICIES = {"stop": STOP, "go_on": GO_ON, "compensate": COMPENSATE}

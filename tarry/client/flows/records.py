@@ -12,10 +12,10 @@ from tarry.client.flows.searching import state_of
 from tarry.client.job_records import JobRecord, decode_json, job_fields
 from tarry.model.attempts import short_error
 from tarry.model.duration import SECOND
-from tarry.model.flow.flow import FlowRow, Phase
 from tarry.model.flow.node_ids import index_of, node_id
-from tarry.model.flow.rules import wiring_of
 from tarry.model.flow.wiring import Ref, added_nodes
+from tarry.model.flow_row import FlowRow, Phase
+from tarry.model.flow_rules import wiring_of
 from tarry.model.job import HELD, Job, State
 from tarry.store import ids
 from tarry.store.flows.folding import FailedNode, NodeGroup

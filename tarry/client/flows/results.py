@@ -7,13 +7,13 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from tarry.client.flows.maps import map_part
+from tarry.client.flows import map_part
 from tarry.client.flows.root import name_of, read_root
 from tarry.errors import FlowFailed, JobCancelled, TarryError
 from tarry.model.checks.unreadable import read_note
-from tarry.model.flow.flow import FlowRow
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import Ref, added_nodes
+from tarry.model.flow_row import FlowRow
 from tarry.model.job import Job, State
 
 if TYPE_CHECKING:

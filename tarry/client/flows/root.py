@@ -9,7 +9,7 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.wiring import Ref
 from tarry.model.job import HELD, UNFINISHED, Job, State
 from tarry.store.flows.flows import FLOW_TASK
-from tarry.tasks.options import MAX_NAME
+from tarry.tasks.arguments.options import MAX_NAME
 
 
 class RootBody(Struct, frozen=True, omit_defaults=True):

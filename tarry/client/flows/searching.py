@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.errors import PartlyUnavailable
-from tarry.model.flow.flow import FlowRow, Phase
+from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import State
 from tarry.store.base import Store
 from tarry.store.flows.flows import FlowQuery

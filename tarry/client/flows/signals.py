@@ -5,7 +5,7 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from tarry.client.audit.acting import current_actor
+from tarry.client.acting import current_actor
 from tarry.client.flows.approvals import decide, find_approvals
 from tarry.model.duration import Duration, microseconds
 from tarry.model.flow.signal import MOST_VALUE, Signal

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tarry.client.audit.acting import current_actor
+from tarry.client.acting import current_actor
 from tarry.client.bulk import find_pages
 from tarry.client.handle import Handle
 from tarry.client.operations import registry

@@ -15,7 +15,7 @@ from tarry.model.job import MAX_PRIORITY, Job, State
 from tarry.model.quantity import Short
 from tarry.store.base import Query, Tally
 from tarry.store.job_search import has_text, id_of_moment, parse_moment
-from tarry.tasks.options import Name
+from tarry.tasks.arguments.options import Name
 
 BulkAct = Literal["retry", "cancel", "delete", "move"]
 OperationState = Literal["waiting", "running", "stopping", "done", "stopped", "failed"]

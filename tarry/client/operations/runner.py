@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from tarry.client.audit.acting import Actor, acting
+from tarry.client.acting import Actor, acting
 from tarry.client.bulk import PAGE, change_jobs
 from tarry.client.client import Client
 from tarry.client.operations import registry

@@ -11,10 +11,10 @@ from typing import Any
 
 from tarry.compat.celery import apps, exceptions, result, schedules, signals, states
 from tarry.compat.celery.app import Celery, shared_task
+from tarry.compat.celery.calling import KombuExchange, KombuQueue
 from tarry.compat.celery.canvas import Signature, chain, chord, group, signature
 from tarry.compat.celery.differences import CeleryDifference, CeleryNotSupported
 from tarry.compat.celery.result import AsyncResult
-from tarry.compat.celery.sending.routes import KombuExchange, KombuQueue
 from tarry.compat.celery.task import CeleryTask
 
 Task = CeleryTask

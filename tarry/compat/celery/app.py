@@ -18,13 +18,12 @@ from tarry.app import App
 from tarry.client.client import Client
 from tarry.compat.celery import beat, calls, signals
 from tarry.compat.celery.apps import add_app, configure_all, share, task_class
+from tarry.compat.celery.attempt import ERRBACK, failed, make_function, run_errback, succeeded
+from tarry.compat.celery.calling import SendOptions, send, send_by_name
 from tarry.compat.celery.control import Control
 from tarry.compat.celery.differences import CeleryNotSupported, differs
+from tarry.compat.celery.message import add_envelope
 from tarry.compat.celery.result import AsyncResult
-from tarry.compat.celery.running import hooks
-from tarry.compat.celery.running.attempt import make_function
-from tarry.compat.celery.sending.calling import SendOptions, send, send_by_name
-from tarry.compat.celery.sending.message import add_envelope
 from tarry.compat.celery.settings import CelerySettings, apply_settings, limits_of, tell_limits
 from tarry.compat.celery.signals import CelerySignal
 from tarry.compat.celery.task import MAP, STARMAP, CeleryTask
@@ -87,7 +86,7 @@ class Celery(App):
         if config_source is not None:
             self.config_from_object(config_source)
         self.native_task(name=calls.COLLECT)(canvas_results)
-        self.native_task(name=hooks.ERRBACK, retry=3)(hooks.run_errback)
+        self.native_task(name=ERRBACK, retry=3)(run_errback)
         for name, function in ((MAP, canvas_map), (STARMAP, canvas_starmap)):
             self.adopt(make_task(function, {"name": name, "bind": True}, CeleryTask))
         self.on_close(partial(ended, self))
@@ -218,8 +217,8 @@ class Celery(App):
         self._celery_tasks[task.name] = task
         if task._app is None or (is_shared and task.is_everywhere and self._is_current):
             task._app = self
-        native.on_success(partial(hooks.succeeded, task))
-        native.on_dead(partial(hooks.failed, task))
+        native.on_success(partial(succeeded, task))
+        native.on_dead(partial(failed, task))
         if self._is_applied:
             apply_settings(self, task, native)
             if any(line["task"] == task.name for line in self.conf.beat_schedule.values()):

@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.compat.celery.apps import running_app
+from tarry.compat.celery.calling import ONCE, zone_of
 from tarry.compat.celery.differences import differs
+from tarry.compat.celery.message import from_json, to_json
 from tarry.compat.celery.schedules import as_cron
-from tarry.compat.celery.sending.calling import ONCE, zone_of
-from tarry.compat.celery.sending.values import from_json, to_json
 from tarry.errors import ConfigError
-from tarry.model.schedule import MAX_NAME as MAX_SCHEDULE_NAME
-from tarry.model.schedule import Cron, schedules
-from tarry.tasks.options import MAX_NAME
+from tarry.model.schedules.schedule import MAX_NAME as MAX_SCHEDULE_NAME
+from tarry.model.schedules.schedule import Cron, schedules
+from tarry.tasks.arguments.options import MAX_NAME
 from tarry.tasks.running import current_job
 
 RELAY = "tarry.compat.celery.beat"

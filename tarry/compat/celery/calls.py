@@ -7,12 +7,11 @@ from typing import Any
 from tarry.client.flows.block import Flow
 from tarry.client.flows.node import Node
 from tarry.compat.celery.apps import current_app
+from tarry.compat.celery.calling import SendOptions, as_list, envelope_of, options_of
 from tarry.compat.celery.differences import CeleryNotSupported, differs
 from tarry.compat.celery.flow_result import ResultStep, result_of_flow
+from tarry.compat.celery.message import NOTHING, EnvelopedArguments, announced, to_json
 from tarry.compat.celery.result import AsyncResult
-from tarry.compat.celery.sending.calling import SendOptions, as_list, envelope_of, options_of
-from tarry.compat.celery.sending.message import NOTHING, EnvelopedArguments, announced
-from tarry.compat.celery.sending.values import to_json
 from tarry.tasks.call import Call
 
 COLLECT = "tarry.compat.celery.collect"

@@ -5,8 +5,8 @@ from typing import Any
 
 from tarry.client.flows.handle import FlowHandle
 from tarry.client.handle import Handle
+from tarry.compat.celery.message import from_json
 from tarry.compat.celery.result import AsyncResult, GroupResult, error_of_job
-from tarry.compat.celery.sending.values import from_json
 from tarry.compat.celery.states import FAILURE, PENDING, REVOKED, STARTED, SUCCESS
 from tarry.errors import FlowFailed, JobCancelled, JobFailed, ResultTimeout
 from tarry.model.flow.node_ids import node_id

@@ -14,9 +14,8 @@ from tarry.client.handle import Handle
 from tarry.compat.celery import signals
 from tarry.compat.celery.apps import current_app
 from tarry.compat.celery.differences import CeleryNotSupported
-from tarry.compat.celery.running.progress import state_of
-from tarry.compat.celery.running.request import TaskRequest
-from tarry.compat.celery.sending.values import from_json
+from tarry.compat.celery.message import from_json
+from tarry.compat.celery.request import TaskRequest, state_of
 from tarry.compat.celery.states import FAILURE, PENDING, READY_STATES, RETRY, REVOKED, STARTED, SUCCESS
 from tarry.errors import JobCancelled, JobFailed, JobNotFound
 from tarry.model.duration import SECOND

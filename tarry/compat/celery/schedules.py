@@ -12,13 +12,13 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from tarry.compat.celery.apps import current_app
+from tarry.compat.celery.calling import zone_of
 from tarry.compat.celery.differences import CeleryNotSupported, differs
-from tarry.compat.celery.sending.calling import zone_of
-from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import SECOND
 from tarry.model.quantity import shorten
-from tarry.model.schedule import Cron
-from tarry.model.timetable import timetable
+from tarry.model.schedules.calendar import Calendar
+from tarry.model.schedules.schedule import Cron
+from tarry.model.schedules.timetable import timetable
 
 CrontabField = str | int | Iterable[int]
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")

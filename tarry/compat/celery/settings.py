@@ -7,14 +7,13 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
+from tarry.compat.celery.calling import find_route, name_of_queue, priority
 from tarry.compat.celery.differences import differs
-from tarry.compat.celery.sending.calling import priority
-from tarry.compat.celery.sending.routes import find_route, name_of_queue
 from tarry.compat.celery.task import MAP, STARMAP, CeleryTask
 from tarry.errors import ConfigError
 from tarry.model.quantity import shorten
-from tarry.tasks.options import MAX_NAME
+from tarry.tasks.arguments.options import MAX_NAME
 
 DEFAULTS: Mapping[str, Any] = {
     "beat_schedule": {},

@@ -6,20 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tarry.compat.celery import attempt, eagerly
 from tarry.compat.celery.apps import NO_APP
+from tarry.compat.celery.calling import as_list, moment_of
 from tarry.compat.celery.calls import Signature
 from tarry.compat.celery.canvas import Chunks
 from tarry.compat.celery.differences import CeleryNotSupported, differs
 from tarry.compat.celery.exceptions import MaxRetriesExceededError, RetryAsked
+from tarry.compat.celery.request import TaskRequest, report_state, request_of
 from tarry.compat.celery.result import AsyncResult
-from tarry.compat.celery.running import attempt, eagerly
-from tarry.compat.celery.running.progress import report_state
-from tarry.compat.celery.running.request import TaskRequest, request_of
-from tarry.compat.celery.sending.calling import as_list, moment_of
 from tarry.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tarry.client.task import Task as NativeTask
+    from tarry.client.tasks.task import Task as NativeTask
 
 MAP, STARMAP = "tarry.compat.celery.map", "tarry.compat.celery.starmap"
 """The tasks that call another one with each of several arguments."""

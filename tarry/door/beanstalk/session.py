@@ -14,7 +14,7 @@ from tarry.door.beanstalk.tube_choice import TubeChoice
 from tarry.door.open_connections.activity import MOST_TEXT, Activity
 from tarry.errors import BodyTooLarge, Busy, Draining
 from tarry.model.job import Job
-from tarry.tasks.options import NO_OPTIONS
+from tarry.tasks.arguments.options import NO_OPTIONS
 
 PUTS_TOGETHER = 1000
 """Puts of one client that are committed together at most."""

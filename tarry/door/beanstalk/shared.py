@@ -24,8 +24,8 @@ from tarry.errors import Busy, Draining, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.tasks.options import Options
 
 R = TypeVar("R")
 log = logging.getLogger("tarry.door")

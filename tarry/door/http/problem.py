@@ -6,7 +6,7 @@ import math
 from msgspec import Struct
 
 from tarry import errors
-from tarry.model.checks.refusals import NotPossible
+from tarry.model.refusals import NotPossible
 from tarry.operate.problem import RequestError
 
 log = logging.getLogger("tarry.door")

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from starlette.requests import Request
 
-from tarry.model.listen_address import is_own_host
+from tarry.model.values.listen_address import is_own_host
 from tarry.operate.problem import RequestError
 from tarry.tasks.arguments.json_depth import MOST_DEPTH, is_too_deep
 

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from tarry.client.audit.acting import Actor
+from tarry.client.acting import Actor
 from tarry.client.audit.log import Act, cut
 from tarry.door.http.method import ApiCall
 from tarry.door.service import DoorService

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from tarry.client.clock import Clock
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.config.config import Config
 from tarry.errors import ConfigError, StoreError
 from tarry.keeper.limits import BY_HAND
@@ -29,13 +29,12 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.job import State as JobState
 from tarry.model.limit import TASK, Limit
-from tarry.push import registry
-from tarry.push.delivery import flow
 from tarry.push.delivery.cancel import report_sent, reported_sent
-from tarry.push.delivery.flow import INITIAL, FlowState, Observed
 from tarry.push.delivery.order import KeyOrder
 from tarry.push.delivery.slots import Slots
 from tarry.push.delivery.verdict import Again, Delivered, DeliveryVerdict, Disabled, judge
+from tarry.push.endpoint import flow, registry
+from tarry.push.endpoint.flow import INITIAL, FlowState, Observed
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.guard import AddressGuard

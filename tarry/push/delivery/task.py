@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from tarry.client.task import AsyncTask
+from tarry.client.tasks.task import AsyncTask
 from tarry.errors import ArgumentError, ConfigError, StoreError
 from tarry.model.checks.texts import cut
 from tarry.model.job import Job, State
@@ -44,11 +44,11 @@ from tarry.push.endpoint.settings import Endpoint
 from tarry.push.endpoint.template import TemplateError
 from tarry.push.http.failure import Failure
 from tarry.push.http.response import HttpResponse
-from tarry.tasks import headers
+from tarry.tasks.arguments import headers
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.definition import TaskRunner
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.tasks.options import Options
 from tarry.tasks.output import Tail
 from tarry.tasks.running import Running, current_job
 
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 from msgspec import Struct
 
 from tarry.model.duration import SECOND
-from tarry.push import sign
 from tarry.push.delivery.body import payload_of
+from tarry.push.http import sign
 from tarry.push.http.response import Headers
 from tarry.push.http.sender import HttpRequest
 from tarry.store import ids

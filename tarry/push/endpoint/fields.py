@@ -82,7 +82,7 @@ def secrets(written: Any, checked: bool) -> tuple[Secret, ...]:
     if len(found) > MOST_SECRETS:
         raise ValueError(f"{len(found)} secrets; at most {MOST_SECRETS}")
     if checked:
-        from tarry.push.sign import Signer  # noqa: PLC0415 - needed only to sign
+        from tarry.push.http.sign import Signer  # noqa: PLC0415 - needed only to sign
 
         try:
             for one in found:

@@ -138,7 +138,7 @@ class Endpoint(Struct, frozen=True, eq=False):
 
     def warnings(self) -> Iterator[str]:
         """Settings that may be mistakes, a line each; ImportError or ConfigError without the extra `push`."""
-        from tarry.push.sign import could_be_base64  # noqa: PLC0415 - needed only to sign
+        from tarry.push.http.sign import could_be_base64  # noqa: PLC0415 - needed only to sign
 
         if self.retry_when is not None and not self.retry_when.reads_status:
             yield (

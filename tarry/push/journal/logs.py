@@ -19,7 +19,7 @@ import msgspec
 
 from tarry import files
 from tarry.client.enqueue_listener import JobEvent
-from tarry.client.task import Task
+from tarry.client.tasks.task import Task
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.push.delivery.record import AttemptRecord

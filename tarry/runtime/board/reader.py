@@ -11,7 +11,7 @@ from msgspec import Struct
 from tarry.errors import MasterError
 from tarry.runtime.board import layout
 from tarry.runtime.board.layout import CELL_SIZE, HEADER_SIZE, SLOT_SIZE, JobCell, decode_text, read_cell
-from tarry.runtime.master_status import MasterStatus
+from tarry.runtime.board.master_status import MasterStatus
 
 SERVER = "server"
 """The role of processes that accept connections at the master's sockets."""

@@ -14,8 +14,8 @@ from tarry.errors import MasterError
 from tarry.model.killing import NOT_WANTED
 from tarry.runtime.board import layout
 from tarry.runtime.board.layout import CELL_SIZE, HEADER_SIZE, SLOT_SIZE
+from tarry.runtime.board.master_status import MasterStatus, encode_within
 from tarry.runtime.board.slot import BoardSlot
-from tarry.runtime.master_status import MasterStatus, encode_within
 
 # A new board has room for so many times the first processes: each may be replaced, and a reload may add more. Beyond
 # that the board grows.

@@ -16,7 +16,7 @@ from typing import Any
 
 from tarry import files
 from tarry.errors import ConfigError
-from tarry.model.log_target import LogTarget, log_target
+from tarry.model.values.log_target import LogTarget, log_target
 from tarry.runtime.logs import syslog
 from tarry.runtime.logs.datagrams import DatagramHandler, truncate
 from tarry.runtime.logs.fallback import StderrFallback

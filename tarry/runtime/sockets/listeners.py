@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tarry import files
 from tarry.errors import MasterError
-from tarry.model.listen_address import ListenAddress
+from tarry.model.values.listen_address import ListenAddress
 from tarry.runtime.sockets.activation import ActivationSockets
 
 Addresses = Mapping[str, Sequence[ListenAddress]]

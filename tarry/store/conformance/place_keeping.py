@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.change import Change
-from tarry.model.flow.rules import FLOW_CANCELLED
+from tarry.model.flow_rules import FLOW_CANCELLED
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit

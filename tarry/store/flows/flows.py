@@ -22,9 +22,9 @@ from msgspec.structs import replace
 
 from tarry.errors import OtherDatabase, StoreError
 from tarry.model.duration import MINUTE
-from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import flow_id, index_of
 from tarry.model.flow.signal import Signal, SignalWait
+from tarry.model.flow_row import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.job import Job, State
 from tarry.model.outcome import outcome_note
 from tarry.store.name_pattern import fits

@@ -8,10 +8,10 @@ from collections.abc import Hashable, Iterator, Mapping
 from msgspec import Struct
 
 from tarry.model.attempts import attempts_of, short_error
-from tarry.model.flow.flow import FlowRow
 from tarry.model.flow.node_ids import index_of
-from tarry.model.flow.rules import wiring_of
 from tarry.model.flow.wiring import UNDO_TASK, Gate, NodeLinks, added_nodes, opened_by
+from tarry.model.flow_row import FlowRow
+from tarry.model.flow_rules import wiring_of
 from tarry.model.job import RELATIVE, Job, State
 
 MOST_BOXES = 200

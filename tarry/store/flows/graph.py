@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from tarry.model.flow.flow import FlowRow
 from tarry.model.flow.node_ids import index_of
+from tarry.model.flow_row import FlowRow
 from tarry.model.job import State
 from tarry.store.flows import folding
 from tarry.store.flows.flows import StoreFlows

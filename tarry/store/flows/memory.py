@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from tarry.model import flow_rules
 from tarry.model.change import Change
-from tarry.model.flow import rules
-from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, index_of, is_node, node_id
 from tarry.model.flow.signal import MOST_KEPT, Signal, SignalWait
+from tarry.model.flow_row import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.job import HELD, Job, State
 from tarry.model.wake import WakeReason
 from tarry.store.flows import flows
@@ -71,7 +71,7 @@ class MemoryTables:
         found = [self._index.jobs.get(node_id(flow, index)) for index in range(first, first + count)]
         blocked = [job for job in found if job is not None and job.state is State.BLOCKED]
         for job in blocked:
-            freed = rules.release(job, now)
+            freed = flow_rules.release(job, now)
             self._index.put(job.id, replace(freed, lane=self._lane_of(freed)))
         return len(blocked)
 
@@ -240,7 +240,7 @@ class MemoryFlows(StoreFlows):
         self._awaiting.pop(one.job, None)
         if not self._sleeps(one):
             return False
-        job = rules.wake(self._index.jobs[one.job], now)
+        job = flow_rules.wake(self._index.jobs[one.job], now)
         self._index.put(job.id, job)
         return True
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from tarry.errors import StoreError
-from tarry.model.flow.flow import FlowRow, GateRow
 from tarry.model.flow.node_ids import node_id
+from tarry.model.flow_row import FlowRow, GateRow
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.wake import WakeReason
 from tarry.store.flows.flows import NewFlow

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from tarry.model.change import Change
-from tarry.model.flow.flow import FlowRow, GateRow
 from tarry.model.flow.node_ids import node_id
+from tarry.model.flow_row import FlowRow, GateRow
 from tarry.model.job import State
 from tarry.store.flows import flows as verbs
 from tarry.store.flows.settle import GateSum, add_up, effects_by_flow

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from tarry.model import lifecycle
-from tarry.model.flow import rules
-from tarry.model.flow.flow import FlowRow, Phase
+from tarry.model import flow_rules, lifecycle
 from tarry.model.flow.node_ids import index_of
-from tarry.model.flow.rules import FLOW_CANCELLED
+from tarry.model.flow_row import FlowRow, Phase
+from tarry.model.flow_rules import FLOW_CANCELLED
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT, NotPossible
 from tarry.store.base import Store
@@ -25,7 +24,7 @@ _IS: Mapping[Phase, str] = {
 
 def cancel_flow(store: Store, flow: bytes, now: int, reason: str = "") -> None:
     """Cancels a flow, with what is active in it. NotPossible: it has ended, or is being undone."""
-    if not store.flows.change(rules.cancel_flow(flow, reason), now):
+    if not store.flows.change(flow_rules.cancel_flow(flow, reason), now):
         row = store.flows.get(flow)
         # Once more, perhaps after a call that broke off: then there may be nodes left.
         if row is None or row.phase is not Phase.CANCELLING:
@@ -49,15 +48,15 @@ def retry_flow(store: Store, flow: bytes, now: int) -> int:
     _refuse_retry(row, root)
     assert row is not None
     assert root is not None
-    if not store.apply([rules.revive(root, now)], now)[0]:
+    if not store.apply([flow_rules.revive(root, now)], now)[0]:
         raise NotPossible("another unfinished flow has its key, or somebody else retries it")
     count = 0
     for page in _pages(store, flow, FAILED):
-        failed = [node for node in page if rules.stops(node)]
+        failed = [node for node in page if flow_rules.stops(node)]
         count += sum(store.apply([lifecycle.run_now(node, now) for node in failed], now))
     (root,) = store.get([flow])
     if root is not None:
-        store.apply([rules.let_go(root)], now)
+        store.apply([flow_rules.let_go(root)], now)
     if count < row.failed:
         raise NotPossible(f"{row.failed - count} of its failed jobs were deleted, so it cannot end well")
     return count

@@ -7,9 +7,9 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from tarry.model.change import Change
-from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import MAX_NODES
 from tarry.model.flow.signal import MOST_KEPT, Signal
+from tarry.model.flow_row import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.job import HELD, Job, State
 from tarry.model.wake import WakeReason
 from tarry.store.flows import flows as verbs

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from tarry.model.flow.flow import FlowChange, FlowRow, Phase
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, node_id
 from tarry.model.flow.signal import Signal, SignalWait
+from tarry.model.flow_row import FlowChange, FlowRow, Phase
 from tarry.model.job import Job, State
 from tarry.store.base import Query
 from tarry.store.flows import flows as verbs

@@ -5,9 +5,9 @@ from struct import Struct as Form
 
 from tarry.model.change import Change
 from tarry.model.flow.effect import NodeEffect
-from tarry.model.flow.flow import FlowRow, GateRow, Phase
 from tarry.model.flow.signal import Awaited
 from tarry.model.flow.wiring import Gate
+from tarry.model.flow_row import FlowRow, GateRow, Phase
 from tarry.model.job import State
 from tarry.store.flows import flows as verbs
 from tarry.store.redis.link.base import Word

@@ -12,12 +12,12 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.model import flow_rules
 from tarry.model.change import Change
-from tarry.model.flow import rules
 from tarry.model.flow.effect import NodeEffect
-from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import flow_of
 from tarry.model.flow.wiring import Gate
+from tarry.model.flow_row import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.job import HELD, State
 from tarry.store.flows import flows
 
@@ -182,9 +182,9 @@ def _enough(gates: Iterable[GateRow], most: int) -> list[GateRow]:
 def end_flow(tables: FlowTables, row: FlowRow, now: int, keep: int | None = None) -> FlowRow:
     """Ends a flow whose row is locked; the row as it is then, which is saved. keep: how long it is kept; None: as it
     says itself."""
-    state, note = rules.ending(row)
+    state, note = flow_rules.ending(row)
     tables.end_root(row.id, state, note, now)
-    kept = rules.keep(row, state) if keep is None else keep
+    kept = flow_rules.keep(row, state) if keep is None else keep
     ended = replace(row, phase=Phase.ENDED, ends=state, at=now + kept, note=note)
     tables.save((ended,))
     return ended
@@ -293,7 +293,7 @@ class FlowSettling:
         if missing := count - released:
             row = self.row
             self.row = replace(row, active=row.active - missing, failed=row.failed + missing)
-            self.row = replace(self.row, note=row.note or rules.lost(missing))
+            self.row = replace(self.row, note=row.note or flow_rules.lost(missing))
             if row.phase is Phase.RUNNING:
                 self.row = replace(self.row, ends=State.DEAD)
         return count

@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from tarry.errors import ConfigError
-from tarry.model.flow.flow import FlowChange, FlowRow
 from tarry.model.flow.node_ids import flow_of
 from tarry.model.flow.signal import Signal, SignalWait
+from tarry.model.flow_row import FlowChange, FlowRow
 from tarry.model.job import Job, State
 from tarry.store.flows.flows import FLOW_TASK, RELEASED_AT_ONCE, FlowQuery, NewFlow, StoreFlows
 from tarry.store.shards.answers import ShardAnswers, ask_shards

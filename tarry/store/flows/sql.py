@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from msgspec.structs import replace
 
 from tarry.model.duration import MINUTE
-from tarry.model.flow.flow import FlowChange, FlowRow, Phase
 from tarry.model.flow.node_ids import node_id
 from tarry.model.flow.signal import Signal, SignalWait
+from tarry.model.flow_row import FlowChange, FlowRow, Phase
 from tarry.model.job import HELD, Job, State
 from tarry.model.wake import WakeReason
 from tarry.store.flows import flows as verbs

@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.model.change import Change
-from tarry.model.flow.flow import FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, node_id
+from tarry.model.flow_row import FlowRow, GateRow, Phase
 from tarry.model.job import Job, State
 from tarry.store.flows.flows import STORING_TIME, NewFlow, abandoned, deleted_meanwhile
 from tarry.store.flows.settle import Settled, end_flow, settle

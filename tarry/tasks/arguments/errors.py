@@ -9,8 +9,8 @@ import msgspec
 from tarry.errors import ArgumentError
 from tarry.model.nearest import MAX_NAME, nearest
 from tarry.tasks.arguments import json_values
+from tarry.tasks.arguments.options import CALL_OPTIONS
 from tarry.tasks.arguments.signature import TaskSignature
-from tarry.tasks.options import CALL_OPTIONS
 
 # RecursionError: the value contains itself. OverflowError: an integer beyond 64 bits.
 CAUSES = (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError)

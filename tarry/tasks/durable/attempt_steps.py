@@ -5,10 +5,10 @@ from typing import Any, TypeVar
 
 from msgspec import Raw, Struct
 
-from tarry.tasks.durable.log import KeptStep, StepLog
 from tarry.tasks.durable.modes import BLOCKING, ON_LOOP, Mode, finish, inside, is_on_loop
 from tarry.tasks.progress import StepPort
 from tarry.tasks.running import Batch, Running, require_current
+from tarry.tasks.step_log import KeptStep, StepLog
 
 T = TypeVar("T")
 

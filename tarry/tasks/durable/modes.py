@@ -13,12 +13,12 @@ from typing import Any, Protocol, TypeVar
 from tarry.errors import StoreError
 from tarry.model.flow.signal import Signal
 from tarry.tasks.definition import TaskDefinition
-from tarry.tasks.durable.log import StepLog
 from tarry.tasks.interrupts import CalledBack
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.progress import StepPort
 from tarry.tasks.running import Running
 from tarry.tasks.shield import Flag, shielded, wait
+from tarry.tasks.step_log import StepLog
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.moving import NEVER
-from tarry.tasks.durable.log import KeptStep
 from tarry.tasks.durable.waiting import Wait
 from tarry.tasks.progress import kept_steps
+from tarry.tasks.step_log import KeptStep
 
 _WAIT = "wait_for "
 """What the name of a wait begins with; the name of the signal follows."""

@@ -13,9 +13,9 @@ from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.flow.signal import MOST_ADDRESS, Awaited, Signal
 from tarry.model.moving import NEVER
 from tarry.tasks.arguments import json_values
+from tarry.tasks.arguments.options import refuse_unfit
 from tarry.tasks.durable.attempt_steps import AttemptSteps, begin_step, run_step
 from tarry.tasks.durable.modes import BLOCKING
-from tarry.tasks.options import refuse_unfit
 
 IN_PLACE = 1 * SECOND
 """Microseconds: a shorter sleep holds its slot, since a call of the store costs more than that slot."""

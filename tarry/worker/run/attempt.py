@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
-from tarry.client.flows.fan_out import add_nodes
 from tarry.client.flows.node import FanOut
+from tarry.client.tasks.fan_out import add_nodes
 from tarry.errors import ArgumentError
 from tarry.model.flow.wiring import MARK
 from tarry.model.killing import HOOKS

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tarry.client.flows.maps import map_part
+from tarry.client.flows import map_part
 from tarry.errors import ArgumentError, StoreError
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND

@@ -12,18 +12,17 @@ from tarry.client.flows.node import AddedNodes
 from tarry.errors import ArgumentError, JobFailed, StepError
 from tarry.model import outcome
 from tarry.model.checks.texts import MOST_TRACEBACK, MOST_TYPE, cut, text_of
-from tarry.model.flow.slept import kept_slept
 from tarry.model.killing import ENDED
 from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut
 from tarry.model.quantity import over_max_body
 from tarry.model.retry import qualified_name
+from tarry.model.slept import kept_slept
 from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
 from tarry.store import ids
 from tarry.tasks.arguments.errors import ArgumentsLater
-from tarry.tasks.durable.log import StepLog
-from tarry.tasks.durable.suspension import find_suspension
 from tarry.tasks.interrupts import Interrupted, TimeLimit
 from tarry.tasks.running import Running
+from tarry.tasks.step_log import StepLog, find_suspension
 from tarry.tracebacks import format_app_traceback
 
 log = logging.getLogger("tarry.worker")

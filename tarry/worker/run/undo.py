@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tarry.client.flows.fan_out import insert_nodes
-from tarry.client.flows.maps import map_part
+from tarry.client.flows import map_part
 from tarry.client.flows.node import AddedNodes
+from tarry.client.tasks.fan_out import insert_nodes
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
-from tarry.model.flow.rules import wiring_of
 from tarry.model.flow.wiring import GO_ON, UNDO_TASK, Gate, NodeLinks, added_result, unwrap, wrap
+from tarry.model.flow_rules import wiring_of
 from tarry.model.job import Job, State
 from tarry.store.base import Store
 from tarry.tasks.definition import TaskDefinition

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tarry.client.flows.maps import map_part
+from tarry.client.flows import map_part
 from tarry.errors import ArgumentError
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import AFTER, Ref, added_nodes, unwrap

@@ -3,7 +3,7 @@
 import threading
 
 from tarry import App
-from tarry.client.audit.acting import Actor, acting, command_actor, current_actor
+from tarry.client.acting import Actor, acting, command_actor, current_actor
 from tarry.client.bulk import change_jobs
 from tarry.model import lifecycle
 from tarry.model.attempts import MOST_ACTS, JobAct, acts_of, attempts_of

@@ -23,7 +23,7 @@ from tarry.client.clock import FakeClock
 from tarry.client.flows import results
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
-from tarry.model.flow.flow import Phase
+from tarry.model.flow_row import Phase
 from tarry.model.outcome import Lost
 from tarry.store.base import Want
 from tarry.store.memory import MemoryStore

@@ -23,7 +23,7 @@ from tarry import (
     sleep,
     step,
 )
-from tarry.client.flows.maps import map_part
+from tarry.client.flows import map_part
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
 from tarry.model.outcome import Lost

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tarry import App, ArgumentError, FlowFailed, Node
-from tarry.model.flow.rules import wiring_of
 from tarry.model.flow.wiring import GO_ON, STOP, Gate
+from tarry.model.flow_rules import wiring_of
 from tarry.model.job import State
 from tarry.store.memory import MemoryStore
 

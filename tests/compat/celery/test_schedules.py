@@ -15,8 +15,8 @@ from tarry.compat.celery import Celery, CeleryNotSupported
 from tarry.compat.celery.differences import CeleryDifference, forget_warnings
 from tarry.compat.celery.schedules import ParseException, as_cron, crontab, schedule, solar
 from tarry.model.duration import SECOND
-from tarry.model.schedule import Cron
-from tarry.model.timetable import timetable
+from tarry.model.schedules.schedule import Cron
+from tarry.model.schedules.timetable import timetable
 
 celery: Any = pytest.importorskip("celery")
 theirs: Any = pytest.importorskip("celery.schedules")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tarry.compat.celery import Celery, CeleryDifference, crontab
+from tarry.compat.celery.calling import find_route
 from tarry.compat.celery.differences import CeleryNotSupported, forget_warnings
 from tarry.compat.celery.schedules import as_cron, schedule
-from tarry.compat.celery.sending.routes import find_route
 from tarry.compat.celery.settings import CelerySettings
 
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 
 from tarry.compat.celery import AsyncResult, CeleryDifference, CeleryNotSupported
+from tarry.compat.celery.calling import route_of
 from tarry.compat.celery.differences import forget_warnings
 from tarry.compat.celery.exceptions import MaxRetriesExceededError
-from tarry.compat.celery.sending.routes import route_of
 from tarry.compat.celery.settings import as_rate
 from tarry.errors import JobFailed
 from tarry.testing.kit import Jobs

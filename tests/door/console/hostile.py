@@ -19,8 +19,8 @@ from tarry.keeper.host_requests import HostAct, HostRequests, RequestState, new_
 from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit
-from tarry.push.delivery.flow import FlowState
-from tarry.push.registry import FLOW_CELL, GONE_CELL, TASK_CELL
+from tarry.push.endpoint.flow import FlowState
+from tarry.push.endpoint.registry import FLOW_CELL, GONE_CELL, TASK_CELL
 from tarry.store import ids
 from tarry.store.base import Query, Store
 from tarry.store.hosts import PREFIX as HOSTS

@@ -15,10 +15,10 @@ from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Returned
-from tarry.push.delivery.flow import FIRST_OPEN, FlowState
 from tarry.push.delivery.record import parse_records
+from tarry.push.endpoint.flow import FIRST_OPEN, FlowState
+from tarry.push.endpoint.registry import FLOW_CELL, TASK_CELL, disable, read_flows
 from tarry.push.endpoint_records import exchanges_of
-from tarry.push.registry import FLOW_CELL, TASK_CELL, disable, read_flows
 from tarry.store.base import Query, Want
 from tarry.store.history.reading import bring_up_to_date
 from tests.door.http.test_operating import MailOnly, asked, ended, told
@@ -202,7 +202,7 @@ class TestEndpoints:
 
 
 def test_a_circuit_remembers_since_when_it_is_not_closed() -> None:
-    from tarry.push.delivery.flow import FAILURES, Observed, next_state  # noqa: PLC0415 - only this test
+    from tarry.push.endpoint.flow import FAILURES, Observed, next_state  # noqa: PLC0415 - only this test
 
     start = 1_000 * SECOND
     opened = next_state(FlowState(20), Observed(row=FAILURES, why="HTTP 500"), 20, start)

@@ -21,7 +21,7 @@ from tarry.model.job import Job
 from tarry.operate.access import Scope
 from tarry.store.base import Query
 from tarry.store.memory import MemoryStore
-from tarry.tasks.options import Options
+from tarry.tasks.arguments.options import Options
 from tests.door.http.calling import api, caller, run
 
 LINES = {"Content-Type": "application/x-ndjson"}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.model.calendars.calendar import MOST_DATES, WEEKDAYS, Calendar
+from tarry.model.schedules.calendar import MOST_DATES, WEEKDAYS, Calendar
 
 START = date(2026, 11, 23)
 """A Monday."""

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.model.calendars.calendar import WEEKDAYS, Calendar
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
-from tarry.model.timetable import Timetable, timetable
+from tarry.model.schedules.calendar import WEEKDAYS, Calendar
+from tarry.model.schedules.timetable import Timetable, timetable
 
 WORKING = Calendar("mon-fri", without=["2026-12-25"])
 

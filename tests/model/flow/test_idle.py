@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, SECOND
-from tarry.model.flow.idle import FREE_CALLS, LONGEST_PAUSE, idle_calls
 from tarry.model.flow.signal import Awaited
 from tarry.model.job import Job, State
 from tarry.model.moving import NEVER
 from tarry.model.outcome import Lost, Outcome, Raised, Released, Snoozed
 from tarry.model.retry import Retry
-from tarry.tasks.durable.log import KeptStep, StepLog
+from tarry.model.slept import FREE_CALLS, LONGEST_PAUSE, idle_calls
+from tarry.tasks.step_log import KeptStep, StepLog
 from tests.lifecycle_page import NOW, job_in
 
 RULES = lifecycle.Rules(Retry(1000, backoff="fixed", base=0, jitter=0))

@@ -5,10 +5,9 @@ from msgspec import Raw, json
 
 from tarry import StepLimit, StepsChanged
 from tarry.model.flow.signal import MOST_VALUE
-from tarry.model.flow.slept import Slept, kept_slept
-from tarry.tasks.durable.log import MOST_BYTES, MOST_STEPS, KeptStep, StepLog
-from tarry.tasks.durable.suspension import Suspension, find_suspension
+from tarry.model.slept import Slept, kept_slept
 from tarry.tasks.progress import Progress, decode_output, decode_progress, encode_report, kept_steps
+from tarry.tasks.step_log import MOST_BYTES, MOST_STEPS, KeptStep, StepLog, Suspension, find_suspension
 from tests.worker.manual_pump import OWNER, TASKS, MakePump, ManualPump
 
 

@@ -13,7 +13,7 @@ from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.tasks import TaskChange, TaskPath, add_task, edit_task, get_task
 from tarry.errors import UnknownTask
 from tarry.operate.problem import RequestError
-from tarry.push.edits import TaskChanged
+from tarry.push.endpoint.edits import TaskChanged
 from tarry.push.endpoint.fields import FIELDS, METHODS
 from tarry.push.endpoint.hidden import HIDDEN, secrets_of
 from tarry.push.endpoint.written import write_setting

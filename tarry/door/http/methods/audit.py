@@ -14,7 +14,7 @@ from tarry.operate.method import Method
 from tarry.operate.problem import checking
 from tarry.store.ids import IdText
 from tarry.store.job_search import parse_moment
-from tarry.tasks.options import Name
+from tarry.tasks.arguments.options import Name
 
 
 class AuditQuery(Struct, forbid_unknown_fields=True):

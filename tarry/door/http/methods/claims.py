@@ -25,7 +25,7 @@ from tarry.operate.access import Scope
 from tarry.operate.problem import NOT_JSON, RequestError, checking
 from tarry.store import ids
 from tarry.store.ids import IdText
-from tarry.tasks.options import Name
+from tarry.tasks.arguments.options import Name
 from tarry.tasks.progress import MAX_MESSAGE, Progress
 
 LONGEST_WAIT = 60.0

@@ -22,8 +22,8 @@ from tarry.door.open_connections.records import (
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.method import Method
+from tarry.tasks.arguments.options import Name
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.tasks.options import Name
 
 
 class ConnectionQuery(Struct, forbid_unknown_fields=True):

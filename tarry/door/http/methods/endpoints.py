@@ -27,7 +27,7 @@ from tarry.push.endpoint_records import (
     probe,
 )
 from tarry.store.job_search import parse_moment
-from tarry.tasks.options import Name
+from tarry.tasks.arguments.options import Name
 
 
 class EndpointPath(Struct, frozen=True):

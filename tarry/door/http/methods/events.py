@@ -22,7 +22,7 @@ from tarry.operate.queues import list_queue_records
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.store.ids import IdText
-from tarry.tasks.options import Name
+from tarry.tasks.arguments.options import Name
 
 MEDIA_TYPE = "text/event-stream"
 MOST_FOLLOWED = 100

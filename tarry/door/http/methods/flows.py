@@ -18,8 +18,8 @@ from tarry.client.flows.records import (
 from tarry.client.flows.searching import FLOW_STATES, FlowSearch, fetch_flow, search_flows
 from tarry.client.job_records import most_attempts
 from tarry.door.http.method import ApiCall, api_method
-from tarry.model.flow.flow import FlowRow
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, index_of, is_node, is_root
+from tarry.model.flow_row import FlowRow
 from tarry.model.job import State, States
 from tarry.model.lifecycle import NotPossible
 from tarry.model.quantity import Short
@@ -32,7 +32,7 @@ from tarry.store.flows import operating
 from tarry.store.flows.graph import LOOKED_AT, read_graph
 from tarry.store.ids import IdText
 from tarry.store.shared.partial_result import partial_result
-from tarry.tasks.options import Name
+from tarry.tasks.arguments.options import Name
 
 
 class FlowPath(Struct):

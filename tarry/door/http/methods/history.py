@@ -23,7 +23,7 @@ from tarry.store.history.reading import (
 )
 from tarry.store.history.sums import DAYS, HOURS, LENGTH, MINUTES
 from tarry.store.waiting.horizon import DueHorizon, due_horizon
-from tarry.tasks.options import Name
+from tarry.tasks.arguments.options import Name
 
 _RESOLUTIONS = {"minute": MINUTES, "hour": HOURS, "day": DAYS}
 _SHOWN = {MINUTES: 60, HOURS: 24, DAYS: 30}

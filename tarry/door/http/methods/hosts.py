@@ -17,7 +17,7 @@ from tarry.operate.method import Method
 from tarry.store import ids
 from tarry.store.hosts import WorkerFigures, find_host, list_hosts
 from tarry.store.shared.partial_result import reachable_part
-from tarry.tasks.options import Name
+from tarry.tasks.arguments.options import Name
 
 # The jobs of each take a query.
 MOST_WORKERS = 64

@@ -15,7 +15,7 @@ from tarry.model.job import Job
 from tarry.model.quantity import Short, over_max_body
 from tarry.model.retry import Retry
 from tarry.operate.problem import RequestError
-from tarry.tasks.options import INTERNAL, NO_OPTIONS, UNFIT, Options
+from tarry.tasks.arguments.options import INTERNAL, NO_OPTIONS, UNFIT, Options
 
 ShortName = Annotated[str, Meta(min_length=1, max_length=200)]
 MOST_DELAYS, MOST_KINDS = 1000, 100

@@ -24,8 +24,8 @@ from tarry.operate.method import JSON
 from tarry.operate.problem import NOT_JSON, RequestError, wrong_value
 from tarry.store import ids
 from tarry.store.shared.partial_result import reachable_part
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.tasks.options import Options
 
 LINES = ("application/x-ndjson", "application/jsonl")
 MOST_JOBS = 10_000

@@ -17,7 +17,7 @@ from tarry.operate.problem import RequestError
 from tarry.push.editing import HttpTaskEditor, TriedAnswer, read_answer
 from tarry.push.task_records import TaskRecord, task_records
 from tarry.store.base import Tally
-from tarry.tasks.options import Name
+from tarry.tasks.arguments.options import Name
 
 WrittenSettings = dict[str, Any]
 MOST_SAMPLE = 1_000_000

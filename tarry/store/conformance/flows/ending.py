@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, HOUR
-from tarry.model.flow.flow import FlowChange, Phase
 from tarry.model.flow.node_ids import index_of
-from tarry.model.flow.rules import FLOW_CANCELLED
 from tarry.model.flow.wiring import COMPENSATE, GO_ON
+from tarry.model.flow_row import FlowChange, Phase
+from tarry.model.flow_rules import FLOW_CANCELLED
 from tarry.model.job import HELD, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Cancelled, Expired, Lost, Outcome, Raised, Returned

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, HOUR
-from tarry.model.flow.flow import FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import index_of, node_id
 from tarry.model.flow.wiring import STOP, Gate, NodeLinks, wrap
+from tarry.model.flow_row import FlowRow, GateRow, Phase
 from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Outcome, Raised, Released, Returned

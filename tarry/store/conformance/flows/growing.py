@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.flow.effect import NodeEffect
-from tarry.model.flow.flow import Phase
 from tarry.model.flow.node_ids import MAX_NODES, node_id
 from tarry.model.flow.wiring import Gate, NodeLinks, wrap
+from tarry.model.flow_row import Phase
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, HOUR
-from tarry.model.flow.flow import Phase
 from tarry.model.flow.node_ids import index_of, node_id
+from tarry.model.flow_row import Phase
 from tarry.model.job import State
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Returned

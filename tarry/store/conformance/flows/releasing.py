@@ -6,11 +6,10 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
-from tarry.model import lifecycle
+from tarry.model import flow_rules, lifecycle
 from tarry.model.duration import HOUR, MINUTE, SECOND
-from tarry.model.flow import rules
-from tarry.model.flow.flow import Phase
 from tarry.model.flow.node_ids import index_of
+from tarry.model.flow_row import Phase
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
@@ -204,7 +203,7 @@ class FlowReleasing(FlowCase):
         assert run(store, flow, 2) == [2]
 
     def test_like_the_model(self, store: Store) -> None:
-        """What a released node becomes is what `rules.release` says."""
+        """What a released node becomes is what `flow_rules.release` says."""
         fields = {
             index: {"due": due, "expires": expires, "priority": index}
             for index, (due, expires) in enumerate(
@@ -214,7 +213,7 @@ class FlowReleasing(FlowCase):
         new = flow_of(store, [[], *([1] for _ in fields)], fields=fields)
         store.flows.insert(new, NOW)
         run(store, new.root.id, 1, now=NOW + 1)
-        assert store.flows.nodes(new.root.id, 1, 10) == [rules.release(job, NOW + 1) for job in new.nodes[1:]]
+        assert store.flows.nodes(new.root.id, 1, 10) == [flow_rules.release(job, NOW + 1) for job in new.nodes[1:]]
 
     def test_a_failed_node_releases_nothing(self, store: Store) -> None:
         """Nor does one that is done after it."""

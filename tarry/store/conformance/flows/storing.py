@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tarry.errors import StoreError, StoreUnavailable
-from tarry.model.flow.flow import Phase
+from tarry.model.flow_row import Phase
 from tarry.model.job import State
 from tarry.store.base import Query, Store
 from tarry.store.conformance.cases import NOW, seen, taken

@@ -12,8 +12,8 @@ from tarry.client.operations.operation import JobFilter, Operation
 from tarry.client.operations.registry import PREFIX
 from tarry.door.console.application import ACTS
 from tarry.model.duration import HOUR
-from tarry.push import registry
-from tarry.push.delivery.flow import FlowState
+from tarry.push.endpoint import registry
+from tarry.push.endpoint.flow import FlowState
 from tarry.store import ids
 from tarry.store.opening import open_store
 from tests.cli.project import until

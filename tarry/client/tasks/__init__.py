@@ -1,0 +1,1 @@
+"""Tasks that can be enqueued."""

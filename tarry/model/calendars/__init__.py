@@ -1,1 +1,0 @@
-"""Days on which schedules may tick. Imports nothing but the model."""

@@ -1,0 +1,1 @@
+"""When schedules tick: cron expressions, intervals, calendars."""

@@ -1,0 +1,1 @@
+"""Plain values that settings hold."""

@@ -1,0 +1,146 @@
+"""The options of a call: `task.using(...)`."""
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from tarry.model import overrides
+from tarry.model.duration import SECOND, Duration, microseconds
+from tarry.model.job import MAX_PRIORITY, UNFINISHED, WAITING
+from tarry.model.quantity import shorten
+from tarry.model.retry import RetryRule
+from tarry.tasks.arguments import headers as job_headers
+
+MAX_NAME = 200
+# PostgreSQL keeps no NUL in a text, and half of a surrogate pair has no UTF-8.
+UNFIT = re.compile("[\0\ud800-\udfff]")
+"""What no text that is stored may have."""
+# No store in SQL can hold a NUL in a text.
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00]*$")]
+"""The name of a queue, task or key that comes from outside, as every store can hold it."""
+
+
+def refuse_unfit(name: str, text: str) -> None:
+    """ValueError if no store can hold the text. name: whose it is, for the message."""
+    if UNFIT.search(text):
+        raise ValueError(f"{name}={shorten(text)}: no store can hold a NUL or half of a character")
+
+
+MAX_AT = 253_402_300_799
+"""The last second of the year 9999."""
+
+
+IDEMPOTENCY = "idempotency:"
+"""What stands before the name of a request that is the key of a job: so the names are apart from keys."""
+INTERNAL = ("tarry.", "flow:")
+"""How the names of tarry's own tasks begin: no program outside may put such a job."""
+
+
+class Options(Struct, frozen=True):
+    """How and when one call runs. The task decides what is left out."""
+
+    delay: Duration | None = None
+    at: datetime | float | None = None
+    key: str | None = None
+    priority: int | None = None
+    queue: str | None = None
+    expires: Duration | None = None
+    unique_for: Duration | Literal["waiting", "unfinished"] | None = None
+    on_duplicate: Literal["return", "replace", "postpone"] = "return"
+    idempotency: str | None = None
+    window: Duration = "1d"
+    connection: Any = None
+    durable: Literal["replica"] | None = None
+    timeout: Duration | None = None
+    retry: RetryRule = "default"
+    per: Literal["host", "worker"] | None = None
+    keeps_attempts: bool = False
+    """For tarry's own use: the job tells its start and its worker also if it is done at the first attempt."""
+
+    def check(self) -> "Options":
+        """Returns these options; ValueError with the name of a wrong one."""
+        if self.delay is not None and self.at is not None:
+            raise ValueError("delay= and at= both say when; give one of them")
+        if isinstance(self.at, datetime) and self.at.tzinfo is None:
+            raise ValueError("at= needs a time zone: datetime(..., tzinfo=...) or datetime.now(timezone.utc) + ...")
+        # A datetime may lie before 1970, as in `at=datetime.min`: it is due at once.
+        at = max(0.0, self.at.timestamp()) if isinstance(self.at, datetime) else self.at
+        if at is not None and not (_is_number(at) and 0 <= at <= MAX_AT):
+            raise ValueError(f"at={self.at!r}: a datetime with a time zone, until 9999, or seconds since the epoch")
+        for name, duration in (("delay", self.delay), ("expires", self.expires)):
+            if duration is not None:
+                microseconds(duration, name)
+        # Only for its errors.
+        overrides.as_headers(self.timeout, self.retry)
+        # Not isinstance: True is an int.
+        if self.priority is not None and not (type(self.priority) is int and abs(self.priority) <= MAX_PRIORITY):
+            raise ValueError(f"priority={self.priority!r}: an integer within +-2^40")
+        for name, value in (("key", self.key), ("queue", self.queue), ("idempotency", self.idempotency)):
+            if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_NAME):
+                raise ValueError(f"{name}={shorten(value)}: text of 1 to {MAX_NAME} characters")
+            refuse_unfit(name, value or "")
+        return self._check_unique()
+
+    def _check_unique(self) -> "Options":
+        if self.idempotency is not None and self.key is not None:
+            raise ValueError("key= and idempotency= both say what is the same job; give one of them")
+        if self.key is None and (self.unique_for is not None or self.on_duplicate != "return"):
+            raise ValueError("unique_for= and on_duplicate= are about a key: give key= too")
+        if self.on_duplicate not in ("return", "replace", "postpone"):
+            raise ValueError(f'on_duplicate={self.on_duplicate!r}: "return", "replace" or "postpone"')
+        if self.durable not in (None, "replica"):
+            raise ValueError(f'durable={self.durable!r}: "replica", or leave it out')
+        if self.durable is not None and self.connection is not None:
+            raise ValueError("durable= and connection= exclude each other: what is safe is for your transaction to say")
+        if self.per not in (None, "host", "worker"):
+            raise ValueError(f'per={self.per!r}: "host" or "worker"')
+        # Only for its errors.
+        self.key_ttl  # noqa: B018
+        return self
+
+    def due(self, now: int, unsure: int = 0) -> int:
+        """When the job is due, microseconds since the epoch. unsure: how far `now` may be behind the store's time."""
+        if self.delay is not None:
+            # Longer by the doubt, so that a delay is never too short. With delay=0 the job should start at once.
+            return now + microseconds(self.delay) + (unsure if self.delay else 0)
+        if isinstance(self.at, datetime):
+            return max(0, round(self.at.timestamp() * SECOND))
+        return now if self.at is None else round(self.at * SECOND)
+
+    @property
+    def has_overrides(self) -> bool:
+        """Whether the job has a timeout or a retry rule of its own."""
+        return self.timeout is not None or self.retry != "default"
+
+    @property
+    def held_key(self) -> str | None:
+        """The key that the job holds."""
+        return self.key if self.idempotency is None else IDEMPOTENCY + self.idempotency
+
+    @property
+    def key_ttl(self) -> int:
+        """`Job.key_ttl`: how long the job holds its key."""
+        if self.idempotency is not None:
+            return microseconds(self.window, "window")
+        # Only a waiting job can be replaced or postponed; so a running one does not hold the key.
+        unique_for = self.unique_for or ("unfinished" if self.on_duplicate == "return" else "waiting")
+        if unique_for == "waiting":
+            return WAITING
+        return UNFINISHED if unique_for == "unfinished" else microseconds(unique_for, "unique_for")
+
+
+NO_OPTIONS = Options()
+CALL_OPTIONS = tuple(name for name in Options.__struct_fields__ if name != "keeps_attempts")
+"""The names that `task.using(...)` takes."""
+
+
+def with_overrides(task: str, headers: bytes, options: Options) -> bytes:
+    """The headers, with the timeout and the retry rule of these options."""
+    more = overrides.as_headers(options.timeout, options.retry)
+    return job_headers.encode_headers(task, job_headers.decode_headers(headers) | more)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
