@@ -14,6 +14,11 @@ from tests.test_layers import PACKAGE, circles, imports, modules
 SMALL = 40
 """Lines: a module that is smaller and has one importer is a fragment."""
 
+FIELD, OPERATION = "key_ttl", "pause_queue"
+"""Where one of a kind is named is where the next of its kind has to be."""
+
+_NOUNS = frozenset({"mapping", "ping", "ring", "setting", "string", "succeed", "wiring"})
+
 
 def figures(package: Path = PACKAGE) -> dict[str, int | float]:
     """Each by its name, as docs/architecture.md has it. Sizes are lines; what several have is `median / p95 / most`."""
@@ -33,6 +38,9 @@ def figures(package: Path = PACKAGE) -> dict[str, int | float]:
         "function, longest": max(functions),
         f"modules with one importer and under {SMALL} lines": len(fragments(package)),
         "names of types that mean two things": len(homonyms(package)),
+        "names of functions that are a participle": len(participles(package)),
+        f"files that name `{FIELD}`, a field of a job": len(touches(FIELD, package)),
+        f"files that name `{OPERATION}`, an operation": len(touches(OPERATION, package)),
         "lines": sum(lengths),
         "comments, in percent of lines": round(100 * comments / sum(lengths), 1),
     }
@@ -65,6 +73,29 @@ def homonyms(package: Path = PACKAGE) -> dict[str, list[str]]:
         for name in _types(ast.parse(file.read_text(encoding="utf-8"))):
             homes.setdefault(name.lstrip("_"), []).append(module)
     return {name: where for name, where in sorted(homes.items()) if len(where) > 1}
+
+
+def participles(package: Path = PACKAGE) -> list[str]:
+    """Functions whose name is one word that says neither what is done nor what is returned: `_counted`, `waiting`."""
+    return [
+        f"{module}: {node.name}"
+        for module, file in modules(package)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and re.fullmatch(r"_?[a-z]+(ing|ed)", node.name)
+        and node.name.lstrip("_") not in _NOUNS
+        and not any(isinstance(made_by, ast.Name) and "property" in made_by.id for made_by in node.decorator_list)
+    ]
+
+
+def touches(name: str, package: Path = PACKAGE) -> list[str]:
+    """The files that have the name as a word, of any language."""
+    word = re.compile(rf"\b{name}\b")
+    return [
+        str(file.relative_to(package))
+        for file in sorted(package.rglob("*"))
+        if file.suffix in (".py", ".lua", ".sql", ".toml", ".html", ".js") and word.search(file.read_text("utf-8"))
+    ]
 
 
 def _types(module: ast.Module) -> Iterator[str]:

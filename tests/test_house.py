@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import SMALL, figures, folder_of, fragments, homonyms
+from tests.house import FIELD, OPERATION, SMALL, figures, folder_of, fragments, homonyms, participles, touches
 from tests.test_layers import MADE_UP, PACKAGE, build, circles
 
 BOUNDS = {
@@ -21,6 +21,9 @@ BOUNDS = {
     "function, longest": 40,
     f"modules with one importer and under {SMALL} lines": 4,
     "names of types that mean two things": 0,
+    "names of functions that are a participle": 188,
+    f"files that name `{FIELD}`, a field of a job": 27,
+    f"files that name `{OPERATION}`, an operation": 4,
 }
 
 
@@ -49,8 +52,11 @@ def test_what_is_counted(tmp_path: Path) -> None:
         "model/two.py": "class _Link: ...\nT = TypeVar('T')\nReader: TypeAlias = Callable[[], str]\nLIMIT = 2 * 3\n",
         "model/three.py": "LIMIT = 2 * 3\nfrom tarry.store import one\nA_co = TypeVar('A_co')\n",
     }
+    texts["model/four.py"] = "def _waiting(): ...\ndef wait(link): ...\n"
     package = build(tmp_path, MADE_UP | texts)
     both = ["tarry.model.two", "tarry.store.one"]
     assert homonyms(package) == {"Link": both, "Reader": both}
     assert "tarry.store.base" in fragments(package)
+    assert participles(package) == ["tarry.model.four: _waiting"]
+    assert touches("link", package) == ["model/four.py"]
     assert circles(package, folder_of) == [{"tarry.model", "tarry.store"}]

@@ -137,7 +137,7 @@ class BoundedQueues:
         answers, missing = self._insert_once(jobs, bounds, ())
         if any(isinstance(answer, QueueFull) for answer in answers):
             self._replace_oldest(jobs, answers, missing, bounds)
-            missing |= self._refused(jobs, answers)
+            missing |= self._refusals(jobs, answers)
         # At the positions of errors the elements mean nothing.
         ids = [job.id if isinstance(answer, QueueFull) else answer for job, answer in zip(jobs, answers, strict=True)]
         if missing:
@@ -208,7 +208,7 @@ class BoundedQueues:
             for name, number in sorted(dropped.items()):
                 log.warning("queue %s is full: dropped the oldest %s that waited", name, quantity(number))
 
-    def _refused(self, jobs: Sequence[Job], answers: _StoredIds) -> dict[int, StoreError]:
+    def _refusals(self, jobs: Sequence[Job], answers: _StoredIds) -> dict[int, StoreError]:
         """The errors of refused jobs by position."""
         errors = {at: answer for at, answer in enumerate(answers) if isinstance(answer, QueueFull)}
         if not errors:

@@ -74,7 +74,7 @@ class Client:
         self.forwarder = None if outbox is None else self.make_forwarder(outbox)
         self._inserter = Inserter(
             store,
-            self._notifying(self.queues.insert),
+            self._with_listener(self.queues.insert),
             duplicates=self._duplicates,
             make_handle=self._make_handle,
             insert_again=self.insert_jobs,
@@ -211,10 +211,10 @@ class Client:
     def make_forwarder(self, outbox: "Outbox") -> Forwarder:
         """Makes a forwarder that moves the jobs of this outbox to the store."""
         # Into a full queue too: these jobs were accepted long ago, and there is nobody to be told.
-        insert = self._notifying(self.store.insert)
+        insert = self._with_listener(self.store.insert)
         return Forwarder(self.store, insert, self._duplicates, self._make_handle, outbox)
 
-    def _notifying(self, insert: Insert) -> Insert:
+    def _with_listener(self, insert: Insert) -> Insert:
         """The same insert, of which the listener hears, if there is one."""
         return insert if self.listener is None else partial(insert_and_notify, insert, self.listener)
 

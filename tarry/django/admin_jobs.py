@@ -148,7 +148,7 @@ def read_job(given: Mapping[str, str], id: str) -> AdminJobPage:
         row=_row(job),
         detail=detail,
         # By name, so that a password is known as one, however it was given.
-        arguments=_shown(_named(app, job.task, detail.args)),
+        arguments=_shown(_name_arguments(app, job.task, detail.args)),
         result=_shown(decode_json(job.note)) if job.state is State.DONE else "",
         traceback=str(note.get("traceback") or note.get("message") or "") if isinstance(note, dict) else "",
         attempts=[_attempt(one) for one in attempts_of(job).attempts],
@@ -251,7 +251,7 @@ def _attempt(one: Attempt) -> AdminAttempt:
     )
 
 
-def _named(app: DjangoApp, task: str, args: Any) -> Any:
+def _name_arguments(app: DjangoApp, task: str, args: Any) -> Any:
     """The arguments by name, where the task of Django's is known."""
     found = find_django_task(task, app.may_import)
     given, others = (args.get(REST), args) if isinstance(args, dict) else (args, {})

@@ -54,7 +54,7 @@ class MessagingMeters:
         """Middleware of an enqueue."""
         if job.is_async:
             return self._asend(job, call_next)
-        with self._sending(job):
+        with self._measure_publish(job):
             handle: Handle[Any] = call_next(job)
         return handle
 
@@ -72,7 +72,7 @@ class MessagingMeters:
         return value
 
     async def _asend(self, job: NewJob, call_next: Callable[[NewJob], Any]) -> Any:
-        with self._sending(job):
+        with self._measure_publish(job):
             return await call_next(job)
 
     async def _arun(self, job: CurrentJob, call_next: Callable[[CurrentJob], Any]) -> Any:
@@ -86,7 +86,7 @@ class MessagingMeters:
         return value
 
     @contextmanager
-    def _sending(self, job: NewJob) -> Iterator[None]:
+    def _measure_publish(self, job: NewJob) -> Iterator[None]:
         began = time.perf_counter()
         attributes = _attributes("send", job.task, job.queue)
         try:

@@ -40,9 +40,9 @@ class BacklogReporter:
     def report_backlogs(self) -> None:
         """Reports the backlogs; shards that are away are left out. StoreError: nothing is reported."""
         now = self._clock.now()
-        self._notify({pool: self._waiting(queues, now) for pool, queues in self._pools.items()})
+        self._notify({pool: self._count_waiting(queues, now) for pool, queues in self._pools.items()})
 
-    def _waiting(self, queues: Collection[str] | None, now: int) -> tuple[int, float]:
+    def _count_waiting(self, queues: Collection[str] | None, now: int) -> tuple[int, float]:
         if queues is None and (external := find_external(self._store)):
             # The workers of the pool leave these out, so they must not be started for them.
             queues = reachable_part(self._store.queues).keys() - external

@@ -39,13 +39,13 @@ class CancelEnforcer:
         self._logged &= on.keys()
         if not on:
             return
-        for attempt, reason in self._unwanted(on):
+        for attempt, reason in self._find_unwanted(on):
             if self._end(on[attempt], attempt, reason) and attempt not in self._logged:
                 self._logged.add(attempt)
                 # It was cancelled, or recovered after its lease ended; then it may run elsewhere.
                 log.warning("%s was taken from %s, which goes on with it", ids.text(attempt[0]), on[attempt])
 
-    def _unwanted(self, on: Mapping[AttemptKey, str]) -> list[tuple[AttemptKey, int]]:
+    def _find_unwanted(self, on: Mapping[AttemptKey, str]) -> list[tuple[AttemptKey, int]]:
         """The unwanted attempts, with reasons."""
         # A job without a record has ended and was forgotten, unless its store is away.
         attempts = list(on)
@@ -54,10 +54,10 @@ class CancelEnforcer:
         return [
             (one, reason_for(job))
             for at, (one, job) in enumerate(zip(attempts, jobs, strict=True))
-            if at not in missing and not _wanted(job, one[1], on[one])
+            if at not in missing and not _is_wanted(job, one[1], on[one])
         ]
 
 
-def _wanted(job: Job | None, epoch: int, owner: str) -> bool:
+def _is_wanted(job: Job | None, epoch: int, owner: str) -> bool:
     # The same job may run elsewhere in a later attempt: only the one with this epoch and owner is wanted.
     return job is not None and (job.state, job.epoch, job.owner) == (State.RUNNING, epoch, owner)

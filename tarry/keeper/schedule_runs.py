@@ -76,10 +76,10 @@ def read_jobs(store: Store, runs: Iterable[ScheduledRun]) -> dict[bytes, Job]:
 
 def with_ends(runs: Sequence[ScheduledRun], jobs: Mapping[bytes, Job]) -> list[ScheduledRun]:
     """The runs, with the ends of those whose jobs have finished."""
-    return [seen_in(run, job) if run.is_open and (job := _finished(run, jobs)) else run for run in runs]
+    return [seen_in(run, job) if run.is_open and (job := _finished_job(run, jobs)) else run for run in runs]
 
 
-def _finished(run: ScheduledRun, jobs: Mapping[bytes, Job]) -> Job | None:
+def _finished_job(run: ScheduledRun, jobs: Mapping[bytes, Job]) -> Job | None:
     job = jobs.get(run.job_id or b"")
     return job if job is not None and job.state.finished else None
 

@@ -125,9 +125,9 @@ def waiting_reasons(facts: WaitingFacts) -> list[WaitingReason]:
     if job.state is State.BLOCKED:
         return [_reason("flow" if is_root(job.id) else "blocked", flow=str(UUID(bytes=flow_of(job.id))))]
     is_due = job.state is State.READY or job.due <= facts.now
-    found = [*_lasting(facts)] if is_due else [_due(facts), *_lasting(facts)]
+    found = [*_lasting_reasons(facts)] if is_due else [_due(facts), *_lasting_reasons(facts)]
     if is_due:
-        found += _passing(facts)
+        found += _passing_reasons(facts)
     away = [_reason("away", trouble=facts.away)] if facts.away else []
     return [*(found or [_reason("free")]), *away]
 
@@ -139,7 +139,7 @@ def _due(facts: WaitingFacts) -> WaitingReason:
     return _reason("due", job.due, time=time)
 
 
-def _lasting(facts: WaitingFacts) -> Iterator[WaitingReason]:
+def _lasting_reasons(facts: WaitingFacts) -> Iterator[WaitingReason]:
     """What holds it back until somebody acts."""
     job, endpoint = facts.job, facts.endpoint
     if facts.is_paused:
@@ -159,10 +159,10 @@ def _lasting(facts: WaitingFacts) -> Iterator[WaitingReason]:
         for use in facts.limits
         if use.limit.most == 0 and not (is_told and use.name.startswith(TASK))
     )
-    yield from _served(facts)
+    yield from _service_reasons(facts)
 
 
-def _served(facts: WaitingFacts) -> Iterator[WaitingReason]:
+def _service_reasons(facts: WaitingFacts) -> Iterator[WaitingReason]:
     queue = facts.job.queue
     if facts.is_external:
         yield _reason("external", queue=queue)
@@ -173,7 +173,7 @@ def _served(facts: WaitingFacts) -> Iterator[WaitingReason]:
         if not facts.away:
             yield _reason("no_host")
         return
-    serving = _serving(hosts, queue)
+    serving = _find_pools(hosts, queue)
     if serving is None:
         return
     if not serving and is_own_queue(queue):
@@ -185,7 +185,7 @@ def _served(facts: WaitingFacts) -> Iterator[WaitingReason]:
         yield _reason("no_worker", queue=queue)
 
 
-def _serving(hosts: Sequence[Host], queue: str) -> Sequence[PoolFigures] | None:
+def _find_pools(hosts: Sequence[Host], queue: str) -> Sequence[PoolFigures] | None:
     """The pools of these hosts whose workers take jobs of the queue; None: a host does not tell."""
     if is_own_queue(queue):
         return [pool for host in hosts if _has(host, owner_of(queue)) for pool in host.pools]
@@ -197,14 +197,14 @@ def _has(host: Host, name: str) -> bool:
     return name in (host.instance, *host.more_workers, *(worker.owner for worker in host.workers))
 
 
-def _passing(facts: WaitingFacts) -> Iterator[WaitingReason]:
+def _passing_reasons(facts: WaitingFacts) -> Iterator[WaitingReason]:
     """What holds it back for now."""
     job = facts.job
     for use in facts.limits:
         yield from _limit(use, facts.now)
     if is_near_poison(job):
         yield _reason("suspect", count=str(job.crashes))
-    serving = _serving([host for host in facts.hosts if host.is_alive], job.queue) or []
+    serving = _find_pools([host for host in facts.hosts if host.is_alive], job.queue) or []
     workers = sum(pool.workers for pool in serving)
     if workers and sum(pool.busy for pool in serving) >= workers:
         yield _reason("busy", queue=job.queue, count=f"{workers:,}")

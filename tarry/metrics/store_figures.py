@@ -92,7 +92,7 @@ class FiguresReader:
             return reading.result(within)
         except TimeoutError:
             # Only what this read has heard: a store that hangs did answer the one before.
-            return StoreReading(self._answered or self._unanswered(), None)
+            return StoreReading(self._answered or self._no_answers(), None)
 
     def _run(self, reading: "Future[StoreReading]") -> None:
         try:
@@ -122,12 +122,12 @@ class FiguresReader:
             store = self._store()
         except (StoreError, OSError) as error:
             log.debug("the store cannot be opened: %s", error)
-            return self._unanswered()
+            return self._no_answers()
         if isinstance(store, ShardedStore):
             return {shard.url: _seconds(lambda: shard.ask(_ping)) for shard in store.shards}  # noqa: B023 - called here
         return {public_url(store.url): _seconds(lambda: _ping(store))}
 
-    def _unanswered(self) -> dict[str, float | None]:
+    def _no_answers(self) -> dict[str, float | None]:
         urls = self._app.store_url
         return dict.fromkeys(map(public_url, [urls] if isinstance(urls, str) else urls))
 
@@ -152,11 +152,11 @@ def _read_facts(store: Store, app: App) -> tuple[dict[str, ScheduleRecord], dict
         return {}, {}, _circuits(store, app)
     records = {record.name: record for record in schedule_records(store, schedules, store.time())}
     states = schedule_state.read(store)
-    missed = {name: _missed(states[name][0]) if name in states else 0 for name in schedules}
+    missed = {name: _count_missed(states[name][0]) if name in states else 0 for name in schedules}
     return records, missed, _circuits(store, app)
 
 
-def _missed(state: schedule_state.ScheduleState) -> int:
+def _count_missed(state: schedule_state.ScheduleState) -> int:
     return sum(run.ticks for run in state.runs if run.end in (LEFT_OUT, REFUSED))
 
 

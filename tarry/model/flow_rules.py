@@ -52,10 +52,10 @@ def effect_of_end(job: Job, to: State, note: bytes) -> NodeEffect | None:
         return None
     if to is State.DONE:
         added = added_nodes(note)
-        return _telling(wiring.tells) if added is None else _effect_of_adding(wiring, added, opened_by(note))
+        return _effect_on(wiring.tells) if added is None else _effect_of_adding(wiring, added, opened_by(note))
     ended = _read(note)
     if wiring.on_failure == GO_ON and ended.type != FLOW_CANCELLED:
-        return _telling(wiring.tells)
+        return _effect_on(wiring.tells)
     ended.node = index_of(job.id)
     arms = wiring.on_failure == COMPENSATE and ended.type != FLOW_CANCELLED
     return NodeEffect(active=-1, failed=1, arms=arms, note=msgspec.json.encode(ended))
@@ -63,7 +63,7 @@ def effect_of_end(job: Job, to: State, note: bytes) -> NodeEffect | None:
 
 # One for all members of a group: stores add up effects, and those that are the same at once.
 @lru_cache(maxsize=100)
-def _telling(gates: tuple[Gate, ...]) -> NodeEffect:
+def _effect_on(gates: tuple[Gate, ...]) -> NodeEffect:
     return NodeEffect(active=-1, tells=gates)
 
 

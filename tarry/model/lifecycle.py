@@ -123,30 +123,30 @@ def unusable(job: Job, rules: Rules, now: int, error: BaseException) -> Change:
     """The end of a running job whose record cannot be used. It depends on as little of that record as possible."""
     counts = {"failures": bounded_count(job.failures), "crashes": bounded_count(job.crashes)}
     plain = replace(job, key=None, key_ttl=0, body=b"", attempts=b"", **counts)
-    change = _finished(plain, State.DEAD, rules, now, record_note(error), one_more(plain.failures))
+    change = _finish(plain, State.DEAD, rules, now, record_note(error), one_more(plain.failures))
     return replace(change, key_held_until=None if job.key is None else 0, job=plain, attempts=b"")
 
 
 def _after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int) -> Change:
     # Nearly all jobs end like this, so they skip the match below.
     if isinstance(outcome, Returned):
-        done = _finished(job, DONE, rules, now, outcome.value, status=outcome.status)
+        done = _finish(job, DONE, rules, now, outcome.value, status=outcome.status)
         # The ordinary way adds nothing to the record of attempts; nearly all jobs go it.
-        return _recorded(job, done, attempts.DONE, now) if job.attempts else done
+        return _with_record(job, done, attempts.DONE, now) if job.attempts else done
     if isinstance(outcome, Suspended):
-        return _suspended(job, outcome, now)
+        return _suspend(job, outcome, now)
     change = with_bounded_note(_after_all_but_success(job, outcome, rules, now))
     # What has started in time must not expire while it waits to go on, or for its next attempt.
     if job.expires and change.to in (State.READY, State.SCHEDULED) and has_started(outcome):
         change = replace(change, expires=0)
-    change = _recorded(job, change, attempts.outcome_name(outcome), now, attempts.error_of(outcome, change.note))
+    change = _with_record(job, change, attempts.outcome_name(outcome), now, attempts.error_of(outcome, change.note))
     # Only a delay can end too early: a job that is ready already has nothing to wait for.
     if unsure and change.to is State.SCHEDULED and change.due is not None:
         return replace(change, due=change.due + unsure)
     return change
 
 
-def _suspended(job: Job, outcome: Suspended, now: int) -> Change:
+def _suspend(job: Job, outcome: Suspended, now: int) -> Change:
     """No record of an attempt: it is not over, and the task goes on where it was."""
     until, awaits = outcome.until, outcome.awaits
     if pause_after(outcome.idle):
@@ -157,10 +157,10 @@ def _suspended(job: Job, outcome: Suspended, now: int) -> Change:
 def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: int) -> Change:
     match outcome:
         case Raised(text, kinds, final, delay, status):
-            change = _failed(job, kinds, final, delay, text, rules, now)
+            change = _fail(job, kinds, final, delay, text, rules, now)
             return replace(change, status=status) if status else change
         case TimedOut(text, kinds, delay):
-            return _failed(job, kinds, False, delay, text, rules, now)
+            return _fail(job, kinds, False, delay, text, rules, now)
         case Lost(on, why):
             return _lost(job, rules, now, why) if on else _again(job, now, min(job.due, now), job.note)
         case Released(has_started):
@@ -169,10 +169,10 @@ def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: i
         case Snoozed(delay):
             return _again(job, now, now + delay, job.note)
         case Cancelled(reason):
-            return _finished(job, State.CANCELLED, rules, now, outcome_note("Cancelled", reason))
+            return _finish(job, State.CANCELLED, rules, now, outcome_note("Cancelled", reason))
         case Expired():
             text = outcome_note("Expired", "it could not start in time")
-            return replace(_finished(job, State.CANCELLED, rules, now, text), counts=counted_as.EXPIRED)
+            return replace(_finish(job, State.CANCELLED, rules, now, text), counts=counted_as.EXPIRED)
         case Unknown():
             return _unknown(job, now)
         case Quarantined():
@@ -211,8 +211,8 @@ def cancel(job: Job, rules: Rules, now: int, reason: str = "", kind: str = "Canc
     for state in (State.DONE, State.DEAD, State.CANCELLED):
         refusals.refuse_in(job, state, f"it is {state} already")
     note = outcome_note(kind, reason)
-    change = replace(_finished(job, State.CANCELLED, rules, now, note), keeps_places=job.state is RUNNING)
-    return _recorded(job, change, attempts.CANCELLED, now, note) if job.state is RUNNING else change
+    change = replace(_finish(job, State.CANCELLED, rules, now, note), keeps_places=job.state is RUNNING)
+    return _with_record(job, change, attempts.CANCELLED, now, note) if job.state is RUNNING else change
 
 
 def annotate(job: Job, text: bytes) -> Change:
@@ -258,7 +258,7 @@ def give_back(job: Job, now: int, *, delay: int = 0, priority: int | None = None
     refusals.refuse_unless_running(job)
     due = now + delay if delay > 0 else min(job.due, now)
     change = _change(job, initial_state(due, now), now, due=due, note=job.note, priority=priority, expires=0)
-    return _recorded(job, change, attempts.GIVEN_BACK, now)
+    return _with_record(job, change, attempts.GIVEN_BACK, now)
 
 
 def bury(job: Job, rules: Rules, now: int, *, priority: int | None = None) -> Change:
@@ -267,8 +267,8 @@ def bury(job: Job, rules: Rules, now: int, *, priority: int | None = None) -> Ch
     refusals.refuse_unless_running(job)
     # A taker buries a job in order to find it again.
     kept = replace(rules, keep_dead=rules.keep_dead or DEFAULT.keep_dead)
-    change = _finished(job, State.DEAD, kept, now, outcome_note("Buried", "its taker put it aside"))
-    return replace(_recorded(job, change, attempts.BURIED, now), priority=priority)
+    change = _finish(job, State.DEAD, kept, now, outcome_note("Buried", "its taker put it aside"))
+    return replace(_with_record(job, change, attempts.BURIED, now), priority=priority)
 
 
 def discard(job: Job, rules: Rules, now: int) -> Change:
@@ -319,7 +319,7 @@ def _change(
     )  # fmt: skip
 
 
-def _recorded(job: Job, change: Change, outcome: str, now: int, note: bytes = b"") -> Change:
+def _with_record(job: Job, change: Change, outcome: str, now: int, note: bytes = b"") -> Change:
     """The change with the record of the attempt that it ends. note: how it ended, if that is an error."""
     if change.to is None:
         return change
@@ -331,7 +331,7 @@ def _again(job: Job, now: int, due: int, text: bytes, may_pause: bool = True) ->
     return _change(job, initial_state(due, now), now, due=due, note=text)
 
 
-def _finished(
+def _finish(
     job: Job,
     to: State,
     rules: Rules,
@@ -360,13 +360,13 @@ def _finished(
     return flow_rules.end_of_node(job, to, change) if is_node(job.id) else change
 
 
-def _failed(
+def _fail(
     job: Job, kinds: tuple[str, ...], final: bool, asked: int | None, text: bytes, rules: Rules, now: int
 ) -> Change:
     failures = one_more(job.failures)
     delay = None if final else retry_of(job.headers, rules.retry).delay(failures, kinds, job.id, age(job, now), asked)
     if delay is None:
-        return _finished(job, State.DEAD, rules, now, text, failures)
+        return _finish(job, State.DEAD, rules, now, text, failures)
     return _failure(job, now, now + delay, text, failures=failures)
 
 
@@ -382,7 +382,7 @@ def _lost(job: Job, rules: Rules, now: int, why: str) -> Change:
     died = "died while this job was on" + (f": {why}" if why else "")
     if crashes >= MAX_CRASHES:
         text = outcome_note("Poison", f"{crashes} workers {died}; it is not tried again by itself")
-        return _finished(job, State.DEAD, rules, now, text, failures, crashes)
+        return _finish(job, State.DEAD, rules, now, text, failures, crashes)
     text = outcome_note("WorkerDied", f"worker {job.owner} {died}")
     # After the second crash the job is suspect: without a pause it would kill one worker right after the other.
     due = now if crashes == 1 else now + _SECOND_CRASH_DELAY

@@ -65,11 +65,11 @@ class Level(Struct, frozen=True):
         """How many may start now."""
         room = UNLIMITED if limit.most is None else max(0, limit.most - self.running)
         if limit.count:
-            ahead = max(self._following(limit, now) - now, 0)
+            ahead = max(self._next_on_time(limit, now) - now, 0)
             room = min(room, max(0, limit.at_once - -(-ahead // limit.spacing)))
         return room
 
-    def _following(self, limit: Limit, now: int) -> int:
+    def _next_on_time(self, limit: Limit, now: int) -> int:
         """When the next start would be on time."""
         # This limit never puts the time so far ahead: the clock was set back, or the limit was a slower one. Starts
         # must not be held up until that time comes again.
@@ -80,7 +80,7 @@ class Level(Struct, frozen=True):
         # Where all places are taken, the end of an attempt makes room, and no time is known for it.
         if not limit.count or (limit.most is not None and self.running >= limit.most):
             return None
-        at = self._following(limit, now) - (limit.at_once - 1) * limit.spacing
+        at = self._next_on_time(limit, now) - (limit.at_once - 1) * limit.spacing
         return at if at > now else None
 
     def started(self, limit: Limit, count: int, now: int) -> "Level":
@@ -88,7 +88,7 @@ class Level(Struct, frozen=True):
         following = self.next
         if limit.count:
             # Not before now: time in which nothing started must not add up to a burst.
-            following = max(self._following(limit, now), now) + count * limit.spacing
+            following = max(self._next_on_time(limit, now), now) + count * limit.spacing
         return Level(self.running + count, following)
 
     def ended(self, count: int) -> "Level":

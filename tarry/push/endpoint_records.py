@@ -152,14 +152,14 @@ def endpoint_detail(
     """An endpoint with its answers and last exchanges. allows: whether jobs of a queue may be shown and counted. now:
     microseconds by the store's clock. StoreError."""
     exchanges = _newest_exchanges(store, record.task, now, allows)
-    hour, day = (_counted(store, record.task, *last, now, allows) for last in ((MINUTES, 60), (HOURS, 24)))
+    hour, day = (_recent_counts(store, record.task, *last, now, allows) for last in ((MINUTES, 60), (HOURS, 24)))
     is_counted = bool(day)
     if not is_counted:
         hour, day = (_on_record(exchanges, now - length) for length in (HOUR, DAY))
     return EndpointDetail(record, hour, day, is_counted, exchanges[:MOST_EXCHANGES])
 
 
-def _counted(
+def _recent_counts(
     store: Store, task: str, resolution: int, count: int, now: int, allows: Callable[[str], bool]
 ) -> dict[int, int]:
     """What the history has counted in the last so many minutes or hours."""

@@ -214,13 +214,13 @@ def _wait_for_exit(
         now = monotonic()
         if timeout is not None and now - began >= timeout:
             return False
-        notes.note(lambda: _awaited(pid_file))
+        notes.note(lambda: _awaited_processes(pid_file))
         sleep(_POLL)
         insist()
     return True
 
 
-def _awaited(pid_file: Path) -> Iterable[str]:
+def _awaited_processes(pid_file: Path) -> Iterable[str]:
     board = read(board_path(pid_file))
     return () if board is None else [f"waiting for {line}" for line in waiting_lines(board) or ["the master"]]
 

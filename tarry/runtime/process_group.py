@@ -51,7 +51,7 @@ class ProcessGroup:
     @property
     def is_complete(self) -> bool:
         """True: as many as wanted are ready, all of this generation. Replaced processes may still finish their jobs."""
-        stay = self._staying()
+        stay = self._staying_processes()
         ready = sum(child.is_ready for child in stay)
         return ready >= self._goal and all(child.generation == self.generation for child in stay)
 
@@ -91,16 +91,16 @@ class ProcessGroup:
         self._remove_empty()
         while leaver := self._next_to_stop():
             self._stop(leaver, now)
-        while len(self._staying()) < self._goal:
+        while len(self._staying_processes()) < self._goal:
             self._add(self._free_number())
         if self._may_replace():
             self._add(self._oldest_outdated().number)
-        if all(child.is_ready for child in self._staying()):
+        if all(child.is_ready for child in self._staying_processes()):
             self.failed_starts, self.start_error = 0, ""
 
     def due_to_start(self, now: float) -> list[ChildProcess]:
         """The places where a process is to be started now."""
-        return [child for child in self._staying() if not child.pid and child.start_at <= now]
+        return [child for child in self._staying_processes() if not child.pid and child.start_at <= now]
 
     def close(self) -> None:
         """Gives up all empty places."""
@@ -111,7 +111,7 @@ class ProcessGroup:
     def _goal(self) -> int:
         return 0 if self.is_resting else self.wanted
 
-    def _staying(self) -> list[ChildProcess]:
+    def _staying_processes(self) -> list[ChildProcess]:
         return [child for child in self.children if not child.stopping_since]
 
     def _is_outdated(self, child: ChildProcess) -> bool:
@@ -126,7 +126,7 @@ class ProcessGroup:
 
     def _next_to_stop(self) -> ChildProcess | None:
         """A process that is surplus and may end now; never one that is needed until its replacement is ready."""
-        stay = self._staying()
+        stay = self._staying_processes()
         if len(stay) <= self._goal:
             return None
         old = [child for child in stay if self._is_outdated(child)]
@@ -156,7 +156,7 @@ class ProcessGroup:
                 other.slot.set_last_exit(self._last_exits.pop(other.number))
 
     def _may_replace(self) -> bool:
-        stay = self._staying()
+        stay = self._staying_processes()
         # One at a time: all others must be ready, so that the pool never has fewer workers than wanted.
         if len(stay) > self._goal or not any(map(self._is_outdated, stay)) or not all(child.is_ready for child in stay):
             return False
@@ -166,7 +166,7 @@ class ProcessGroup:
         return outdated or leaving < max(1, self._goal // 4)
 
     def _oldest_outdated(self) -> ChildProcess:
-        return min((child for child in self._staying() if self._is_outdated(child)), key=_start_time)
+        return min((child for child in self._staying_processes() if self._is_outdated(child)), key=_start_time)
 
     def _add(self, number: int) -> None:
         slot = self._board.allocate(self.role.cells)
@@ -176,7 +176,7 @@ class ProcessGroup:
 
     def _free_number(self) -> int:
         # The number of a process that is leaving is free: its replacement takes over its name.
-        taken = {child.number for child in self._staying()}
+        taken = {child.number for child in self._staying_processes()}
         return next(number for number in count(1) if number not in taken)
 
 

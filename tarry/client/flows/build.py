@@ -152,7 +152,7 @@ class FlowBuilder:
             options = replace(options, queue=self.options.queue)
         with shielded:
             job = self._factory.make(task, body, lane, options, headers)
-        node.job = _blocked(job, task, options) if node.parents else job
+        node.job = _block_job(job, task, options) if node.parents else job
 
     def check(self, node: PlannedNode, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> None:
         """Checks what middleware made of a call; ValueError, ArgumentError."""
@@ -173,7 +173,7 @@ class FlowBuilder:
         if undo:
             nodes.append(Job(node_id(id, undo), UNDO_TASK, wrap(NodeLinks(), b"[]"), root.queue, state=State.BLOCKED))
             row = replace(row, size=row.size + 1, undo=-undo)
-        return NewFlow(root, row, nodes, rows) if nodes else NewFlow(*_ended(root, row, now), ())
+        return NewFlow(root, row, nodes, rows) if nodes else NewFlow(*_end_empty_flow(root, row, now), ())
 
     def _undoes(self) -> int:
         """The index of the node that undoes the others; 0: none is needed."""
@@ -206,13 +206,13 @@ def stored_node(flow: bytes, index: int, node: PlannedNode, tells: Sequence[Gate
     return replace(job, id=node_id(flow, index), body=wrap(wiring, job.body))
 
 
-def _ended(root: Job, row: FlowRow, now: int) -> tuple[Job, FlowRow, tuple[Job, ...]]:
+def _end_empty_flow(root: Job, row: FlowRow, now: int) -> tuple[Job, FlowRow, tuple[Job, ...]]:
     """A flow without nodes has ended before it begins."""
     done = replace(root, state=State.DONE, keep_until=HELD, key_held_until=0)
     return done, replace(row, phase=Phase.ENDED, at=now + row.keep_done), ()
 
 
-def _blocked(job: Job, task: TaskDefinition[Any, Any], options: Options) -> Job:
+def _block_job(job: Job, task: TaskDefinition[Any, Any], options: Options) -> Job:
     """The job of a node that waits for others: a delay, and its expiry, count from its release."""
     expires = task.expires if options.expires is None else options.expires
     delay = task.due_after if options.delay is None else microseconds(options.delay)

@@ -85,17 +85,17 @@ class FlowHandle(Generic[R]):
         results are more than 16 MiB: `results` has no limit.
         """
         root = self._root_id()
-        return cast("R", results.value(self._client, self._ended(self._client.wait(root, timeout))))
+        return cast("R", results.value(self._client, self._check_end(self._client.wait(root, timeout))))
 
     async def aresult(self, timeout: float | None = None) -> R:
         """The same, awaited."""
-        ended = self._ended(await self._client.await_finished(self._root_id(), timeout))
+        ended = self._check_end(await self._client.await_finished(self._root_id(), timeout))
         return cast("R", await asyncio.to_thread(results.value, self._client, ended))
 
     def results(self) -> Iterator[Any]:
         """The elements of a result that is a list, one by one, however many; of another one the result itself. The flow
         must have ended; errors as those of `result(0)`."""
-        yield from results.iterate(self._client, self._ended(self._client.wait(self._root_id(), 0)))
+        yield from results.iterate(self._client, self._check_end(self._client.wait(self._root_id(), 0)))
 
     def nodes(self) -> Iterator[Handle[Any]]:
         """The jobs of the flow, in the order in which they were added."""
@@ -162,7 +162,7 @@ class FlowHandle(Generic[R]):
             yield from page
             after = index_of(page[-1].id)
 
-    def _ended(self, root: Job | None) -> Job:
+    def _check_end(self, root: Job | None) -> Job:
         if root is None:
             raise JobNotFound(f"no flow {self.id}: it never existed, or its time of keeping is over")
         if root.state is not State.DONE:

@@ -168,7 +168,7 @@ def flow_detail(
         record, failed = without_error(record), None
     return FlowDetail(
         **asdict(record),
-        failed_job=None if failed is None else _failed(_as_failed(failed)),
+        failed_job=None if failed is None else _failed_node_record(_as_failed(failed)),
         result=result,
         result_omitted=omitted,
         boxes=[_box(box, {box.first for box in boxes}) for box in boxes],
@@ -208,12 +208,12 @@ def _box(box: NodeGroup, shown: set[int]) -> BoxRecord:
     return BoxRecord(
         box.first, box.last, box.count, box.looked_at, box.label, box.task, box.queue, dict(box.states),
         [first for first in box.after if first in shown], box.on_failure, box.failures, _seconds(box.since),
-        _seconds(box.started), _seconds(box.ended), [_failed(one) for one in box.failed], box.undoes or None,
-        box.is_unlinked,
+        _seconds(box.started), _seconds(box.ended), [_failed_node_record(one) for one in box.failed],
+        box.undoes or None, box.is_unlinked,
     )  # fmt: skip
 
 
-def _failed(node: FailedNode) -> FailedNodeRecord:
+def _failed_node_record(node: FailedNode) -> FailedNodeRecord:
     return FailedNodeRecord(node.index, ids.text(node.id), node.state, node.error, node.since / SECOND)
 
 

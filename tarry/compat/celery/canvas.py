@@ -25,7 +25,7 @@ class chain(CanvasElement):  # noqa: N801 - Celery's name
     """Calls one after the other; each gets the result of the one before."""
 
     def __init__(self, *tasks: Any, app: Any = None) -> None:
-        super().__init__("chain", "celery.chain", {"tasks": _joined(_given(tasks), app)}, app)
+        super().__init__("chain", "celery.chain", {"tasks": _flatten_chain(_given(tasks), app)}, app)
 
     @property
     def tasks(self) -> list[Any]:
@@ -230,16 +230,16 @@ def _given(tasks: Sequence[Any]) -> Iterable[Any]:
     return tasks[0] if len(tasks) == 1 and not isinstance(tasks[0], Mapping) else tasks
 
 
-def _joined(tasks: Iterable[Any], app: Any) -> list[Any]:
+def _flatten_chain(tasks: Iterable[Any], app: Any) -> list[Any]:
     """The elements of a chain, without chains in it."""
     flat: list[Any] = []
     for given in tasks:
-        task = _unpacked(signature(given, app=app))
+        task = _unpack_single(signature(given, app=app))
         flat += task.tasks if isinstance(task, chain) else [task]
     return flat
 
 
-def _unpacked(task: Any) -> Any:
+def _unpack_single(task: Any) -> Any:
     """As Celery has it, a group of one within a chain is that one, whose result is no list."""
     while type(task) is group and len(task.tasks) == 1:
         task = task.tasks[0]

@@ -152,10 +152,10 @@ def to_json(value: Any) -> Any:
         return to_json(value._asdict())
     if isinstance(value, list | tuple):
         return [to_json(each) for each in value]
-    return _marked(value)
+    return _mark_type(value)
 
 
-def _marked(value: Any) -> Any:
+def _mark_type(value: Any) -> Any:
     for kind, name, encode in _TO_TEXT:
         if isinstance(value, kind):
             return {"__type__": name, "__value__": encode(value)}

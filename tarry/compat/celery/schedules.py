@@ -168,7 +168,7 @@ class BaseSchedule:
     def remaining_estimate(self, last_run_at: datetime) -> timedelta:
         """How long until the first run after this one; less than nothing if it is late. A time without a zone is
         in UTC."""
-        return self._following(_aware(last_run_at)) - _aware(self.now())
+        return self._next_after(_aware(last_run_at)) - _aware(self.now())
 
     def is_due(self, last_run_at: datetime) -> schedstate:
         """Whether a run is due, and in how many seconds the next is."""
@@ -177,7 +177,7 @@ class BaseSchedule:
             return schedstate(False, left)
         return schedstate(True, max(0.0, self.remaining_estimate(self.now()).total_seconds()))
 
-    def _following(self, last: datetime) -> datetime:
+    def _next_after(self, last: datetime) -> datetime:
         raise NotImplementedError
 
     def zone(self, default: str) -> str:
@@ -238,7 +238,7 @@ class crontab(BaseSchedule):  # noqa: N801 - Celery's name
         minute, hour, day, month, weekday = fields
         return cls(minute, hour, weekday, day, month)
 
-    def _following(self, last: datetime) -> datetime:
+    def _next_after(self, last: datetime) -> datetime:
         zone = self.zone(zone_of(self.app))
         tick = timetable(self.expression, zone, self.calendar).next((last - _EPOCH) // timedelta(microseconds=1))
         if tick is None:
@@ -280,7 +280,7 @@ class schedule(BaseSchedule):  # noqa: N801 - Celery's name
         """Seconds between two runs."""
         return self.run_every.total_seconds()
 
-    def _following(self, last: datetime) -> datetime:
+    def _next_after(self, last: datetime) -> datetime:
         return last + self.run_every
 
     def __eq__(self, other: object) -> bool:

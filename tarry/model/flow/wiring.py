@@ -85,7 +85,7 @@ _numbers = msgspec.json.Decoder(tuple[NodeIndex, NodeIndex, NodeIndex])
 
 def wrap(wiring: NodeLinks, arguments: bytes) -> bytes:
     """The body of a node."""
-    packed = _trimmed(wiring)
+    packed = _encode_links(wiring)
     return b"".join((MARK, _varint(len(packed)), packed, arguments))
 
 
@@ -94,7 +94,7 @@ def unwrap(body: bytes) -> tuple[NodeLinks | None, bytes]:
     if body[:1] != MARK:
         return None, body
     start, end = _bounds(body)
-    return _decoded(body[start:end]), body[end:]
+    return _decode_links(body[start:end]), body[end:]
 
 
 def arguments(body: bytes) -> bytes:
@@ -135,7 +135,7 @@ def opened_by(result: bytes) -> int:
 
 # The members of a group have the same one, and each is asked for at its start and at its end.
 @lru_cache(maxsize=1000)
-def _decoded(packed: bytes) -> NodeLinks:
+def _decode_links(packed: bytes) -> NodeLinks:
     return _decoder.decode(packed)
 
 
@@ -161,7 +161,7 @@ def _varint(number: int) -> bytes:
     return bytes((*parts, number))
 
 
-def _trimmed(wiring: NodeLinks) -> bytes:
+def _encode_links(wiring: NodeLinks) -> bytes:
     """As MessagePack, without the default values at the end: most nodes only tell."""
     values = [getattr(wiring, name) for name in NodeLinks.__struct_fields__]
     while values and values[-1] == getattr(_PLAIN, NodeLinks.__struct_fields__[len(values) - 1]):

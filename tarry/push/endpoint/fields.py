@@ -160,7 +160,7 @@ def _note(written: Any, checked: bool) -> str:
     return written
 
 
-def _enabled(written: Any, checked: bool) -> bool:
+def _parse_enabled(written: Any, checked: bool) -> bool:
     if not isinstance(written, bool):
         raise ValueError(f"{_brief(written)} is neither true nor false; write one of them, without quotes")
     return written
@@ -191,7 +191,7 @@ READERS: Mapping[str, FieldReader] = {
     "order": _order,
     "owner": _note,
     "description": _note,
-    "enabled": _enabled,
+    "enabled": _parse_enabled,
 }
 SCHEDULE = ("schedule", "max_attempts", "until")
 """Settings that form the schedule together."""

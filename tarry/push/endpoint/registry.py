@@ -133,7 +133,7 @@ def add(
     places: `[push] secrets`, the only places from which the task may read a secret. may_write_places: whether the
     editor may write such a place where there was none.
     """
-    endpoint = _check_confined(name, _restored(name, settings, {}), guard, places)
+    endpoint = _check_confined(name, _restore_values(name, settings, {}), guard, places)
     _check_origin(name, settings, {}, endpoint.settings, may_write_places)
     was = store.kv_get(TASK_CELL + name)
     # A cell that the configuration left behind does not take the name. Two hosts may register the name at once: then
@@ -170,7 +170,7 @@ def edit(
     def change(settings: dict[str, Any]) -> dict[str, Any]:
         # Called again after a lost compare-and-set: the last endpoint counts.
         check_version(store, name, settings, seen)
-        found[:] = [_check_confined(name, {**settings, **_restored(name, changes, settings)}, guard, places)]
+        found[:] = [_check_confined(name, {**settings, **_restore_values(name, changes, settings)}, guard, places)]
         after = dict(found[0].settings)
         _check_origin(name, changes, settings, after, may_write_places)
         return after
@@ -223,7 +223,7 @@ def _check_places(name: str, kept: dict[str, Any], after: Mapping[str, Any]) -> 
         raise setting_error(name, field, said)
 
 
-def _restored(name: str, changes: Mapping[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+def _restore_values(name: str, changes: Mapping[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """The changes with their hidden values; EndpointError if there is none."""
     try:
         found = restore_hidden(changes, before)

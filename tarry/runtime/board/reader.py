@@ -153,10 +153,10 @@ def _child_status(memory: bytes, at: int, cells: int) -> ChildStatus:
         rss=rss,
         heartbeat=max(0.0, now - beat) if beat else -1.0,
         last_exit=decode_text(layout.LAST_EXIT.read(memory, at)[0]),
-        running=[_running(cell, now) for cell in found if cell],
+        running=[_board_job(cell, now) for cell in found if cell],
         held=layout.LOAD.read(memory, at)[3],
     )
 
 
-def _running(cell: JobCell, now: float) -> BoardJob:
+def _board_job(cell: JobCell, now: float) -> BoardJob:
     return BoardJob(str(UUID(bytes=cell.id)), cell.task, max(0.0, now - cell.since), cell.epoch)

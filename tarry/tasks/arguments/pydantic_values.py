@@ -27,7 +27,7 @@ def to_json(value: Any) -> msgspec.Raw:
     except ValueError as error:
         raise ValueError(_one_line(error)) from None
     # Of a SecretStr, for example, only stars would arrive.
-    if differing := _differing(value, from_json(kind, msgspec.Raw(body))):
+    if differing := _first_difference(value, from_json(kind, msgspec.Raw(body))):
         raise ValueError(f"{kind.__name__}.{differing} would not come back from JSON as it is")
     return msgspec.Raw(body)
 
@@ -141,7 +141,7 @@ def _names() -> Mapping[str, bool]:
     return {"by_alias": True, "by_name": True}
 
 
-def _differing(one: Any, other: Any) -> str:
+def _first_difference(one: Any, other: Any) -> str:
     """The first field in which two models differ; empty: they are equal."""
     before, after = one.model_dump(), other.model_dump()
     if before == after:
