@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tarry.cli.top.poller import SLOW, Poller
+from tarry.cli.top.dashboard import SLOW, Poller
 from tarry.errors import StoreUnavailable
 from tests.cli.project import until
 

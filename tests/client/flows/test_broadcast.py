@@ -8,7 +8,7 @@ import pytest
 
 from tarry import App, HostNotFound, JobCancelled, ResultTimeout, Snooze
 from tarry.client.clock import FakeClock
-from tarry.keeper.broadcasts import GONE_AFTER, BroadcastChore
+from tarry.keeper.chores import GONE_AFTER, BroadcastChore
 from tarry.keeper.hosts import HostEntry
 from tarry.model import lifecycle
 from tarry.model.duration import MINUTE, SECOND
