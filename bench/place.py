@@ -20,9 +20,9 @@ from tarry.model.flow_row import FlowChange, Phase
 from tarry.model.flow_rules import cancel_flow
 from tarry.push.endpoint.registry import FLOW_CELL
 from tarry.runtime import control
-from tarry.store.base import Query, Store
-from tarry.store.flows.flows import FlowQuery
-from tarry.store.flows.operating import ACTIVE, cancel_nodes
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.flow_operating import ACTIVE, cancel_nodes
+from tarry.store.rules.flows import FlowQuery
 
 _SQLITE = "sqlite:///"
 _TABLE = """\

@@ -28,8 +28,8 @@ from tarry.model.limit import Limit
 from tarry.model.nearest import did_you_mean
 from tarry.model.retry import Retry, RetryRule, retry_rule
 from tarry.store import django_tests
-from tarry.store.base import Store
 from tarry.store.opening import open_store
+from tarry.store.rules.base import Store
 from tarry.tasks import importable
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.middleware import Middleware

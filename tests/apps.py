@@ -8,8 +8,8 @@ import pytest
 
 from tarry import App
 from tarry.client.clock import FakeClock
-from tarry.store.base import Store
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Store
 from tarry.store.sqlite.store import SqliteStore
 from tarry.worker import capacity, claim_plan, held_leases
 from tarry.worker import pump as pumping

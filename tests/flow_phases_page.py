@@ -10,11 +10,11 @@ from tarry.model.duration import DAY
 from tarry.model.flow.wiring import COMPENSATE
 from tarry.model.flow_row import FlowChange, Phase
 from tarry.model.lifecycle import NotPossible
-from tarry.store.conformance.cases import NOW, taken
-from tarry.store.conformance.flows.flow_cases import BAD, end, flow_of, row_of, run, stored, tend_all
-from tarry.store.flows import operating
-from tarry.store.flows.flows import STORING_TIME, frame_of
-from tarry.store.memory import MemoryStore
+from tarry.store.conformance.cases.flows import BAD, end, flow_of, row_of, run, stored, tend_all
+from tarry.store.conformance.cases.jobs import NOW, taken
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import flow_operating
+from tarry.store.rules.flows import STORING_TIME, frame_of
 
 INTRO = """\
 ## The life of a flow
@@ -68,7 +68,7 @@ EVENTS = (
     FlowEvent(
         "retried",
         "Somebody has its failed jobs run again",
-        lambda store, flow: operating.retry_flow(store, flow, NOW),
+        lambda store, flow: flow_operating.retry_flow(store, flow, NOW),
     ),
     FlowEvent("forgotten", "Its time of keeping has ended", _forget),
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median, quantiles
 
-from tests.test_layers import PACKAGE, circles, imports, modules
+from tests.test_layers import PACKAGE, circles, folder_of, imports, modules
 
 SMALL = 40
 """Lines: a module that is smaller and has one importer is a fragment."""
@@ -57,12 +57,6 @@ def fragments(package: Path = PACKAGE) -> list[str]:
                 importers.setdefault(imported, set()).add(module)
     small = {module for module, file in found if len(file.read_text(encoding="utf-8").splitlines()) < SMALL}
     return sorted(module for module in small if len(importers.get(module, ())) == 1)
-
-
-def folder_of(module: str) -> str:
-    """The folder of a module; a module of the root counts for itself."""
-    folder = module.rpartition(".")[0]
-    return folder if "." in folder else module
 
 
 def homonyms(package: Path = PACKAGE) -> dict[str, list[str]]:

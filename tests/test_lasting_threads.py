@@ -20,7 +20,7 @@ from tarry.door.ring import PutBatcher
 from tarry.embedded.service import EmbeddedService
 from tarry.errors import StoreError
 from tarry.model.job import Job
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.store.postgres.wakeup import PollingTransport
 from tarry.store.shared import backoff
 from tarry.store.shared.backoff import TurnGuard

@@ -65,6 +65,26 @@ ROOMS: Mapping[str, tuple[str, str]] = {
 
 ALLOWED: Mapping[str, set[str]] = {room: set(may.split()) for room, (_, may) in ROOMS.items()}
 
+STORE_ROOMS: Mapping[str, tuple[str, str]] = {
+    "rules": ("the verbs of a store, and the rules that all stores keep", ""),
+    "shared": ("what all stores need besides: pauses, pools, wake-ups", "rules"),
+    "queries": ("what is asked of any store, by its verbs", "rules"),
+    "sql": ("what the stores in SQL databases share", "rules shared"),
+    "shards": ("several stores as one", "rules shared"),
+    "memory": ("the store in memory", "rules shared"),
+    "sqlite": ("the store in a file", "rules shared sql"),
+    "postgres": ("the store in PostgreSQL", "rules shared sql"),
+    "mysql": ("the store in MySQL and MariaDB", "rules shared sql"),
+    # A store in a cluster is one of several parts.
+    "redis": ("the store in Redis", "rules shared shards"),
+    "store": (
+        "opens them, and keeps jobs while they are away",
+        "rules shared shards memory sqlite postgres mysql redis",
+    ),
+    "conformance": ("what every store promises, as tests", "rules shared store"),
+}
+"""The rooms of `store/`, and what each may import of the others; "store": the modules of `store/` itself."""
+
 OUTSIDE: Mapping[str, set[str]] = {
     "errors": set(),
     "files": set(),
@@ -131,6 +151,25 @@ def violations(package: Path) -> list[str]:
     ]
 
 
+def store_room(module: str, file: Path) -> str:
+    """tarry.store.sqlite.link.wal -> sqlite, tarry.store.opening -> store"""
+    parts = module.split(".")
+    return parts[2] if len(parts) > 3 or (file.name == "__init__.py" and len(parts) > 2) else "store"
+
+
+def store_violations(package: Path) -> list[str]:
+    """A line for each import between rooms of `store/` that is no allowed arrow."""
+    found = [(module, file) for module, file in modules(package) if layer_of(module) == "store"]
+    rooms = {module: store_room(module, file) for module, file in found}
+    return [
+        f"{file.relative_to(package.parent)}:{line}: {rooms[module]} may not import {imported}"
+        for module, file in found
+        for imported, line in imports(module, file, set(rooms))
+        if imported in rooms
+        and rooms[imported] not in {rooms[module], *STORE_ROOMS.get(rooms[module], ("", ""))[1].split()}
+    ]
+
+
 def _allowed(layer: str, imported: str) -> bool:
     if layer not in ALLOWED:
         return False
@@ -187,7 +226,12 @@ def test_a_package_that_keeps_to_the_arrows_is_found_innocent(tmp_path: Path) ->
         ("model/job.py", "from tarry.errors import X", 1, "model may not import tarry.errors"),
         ("model/job.py", "import apsw", 1, "model may not import apsw"),
         ("errors.py", "from tarry import model", 1, "errors may not import tarry.model"),
-        ("store/base.py", "def f():\n    from tarry.worker import pump", 2, "store may not import tarry.worker.pump"),
+        (
+            "store/base.py",
+            "def f():\n    from tarry.worker import pump",
+            2,
+            "store may not import tarry.worker.pump",
+        ),
         (
             "store/base.py",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tarry.worker.pump import P",
@@ -218,15 +262,26 @@ def test_a_made_up_violation_is_caught(tmp_path: Path, name: str, text: str, lin
     assert violations(build(tmp_path, MADE_UP | {name: text})) == [f"tarry/{name}:{line}: {told}"]
 
 
-def circles(package: Path, unit: Callable[[str], str] = str) -> list[set[str]]:
+def folder_of(module: str, file: Path) -> str:
+    """The folder of a module; a module of the root counts for itself."""
+    folder = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    return folder if "." in folder else module
+
+
+def module_of(module: str, file: Path) -> str:
+    """The module itself, for `circles`."""
+    return module
+
+
+def circles(package: Path, unit: Callable[[str, Path], str] = module_of) -> list[set[str]]:
     """Modules that import each other, directly or by way of others; those that only type checkers follow count too.
-    unit: what a module counts for, as its folder."""
+    unit: what a module and its file count for, as its folder."""
     found = list(modules(package))
-    names = {module for module, _ in found}
+    units = {module: unit(module, file) for module, file in found}
     after: dict[str, set[str]] = {}
     for module, file in found:
-        arrows = {unit(to) for to, _ in imports(module, file, names) if to in names}
-        after.setdefault(unit(module), set()).update(arrows - {unit(module)})
+        arrows = {units[to] for to, _ in imports(module, file, set(units)) if to in units}
+        after.setdefault(units[module], set()).update(arrows - {units[module]})
     reached = {module: _reached(module, after) for module in after}
     grown = [{module} | {other for other in reached[module] if module in reached[other]} for module in after]
     return [one for at, one in enumerate(grown) if len(one) > 1 and one not in grown[:at]]
@@ -240,6 +295,37 @@ def _reached(start: str, after: Mapping[str, set[str]]) -> set[str]:
         seen |= new
         ahead += new
     return seen
+
+
+def test_the_rooms_of_the_store_keep_to_their_arrows() -> None:
+    assert store_violations(PACKAGE) == []
+
+
+def test_no_folders_of_the_store_import_each_other() -> None:
+    """Not even folders within one engine's room."""
+    assert [one for one in circles(PACKAGE, folder_of) if any(name.startswith("tarry.store") for name in one)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("store/rules/base.py", "from tarry.store.shared import pool", "rules may not import tarry.store.shared.pool"),
+        ("store/sql/flows.py", "from tarry.store.sqlite import sql", "sql may not import tarry.store.sqlite.sql"),
+        ("store/shared/pool.py", "from tarry.store import opening", "shared may not import tarry.store.opening"),
+        ("store/sqlite/sql.py", "from tarry.store import opening", "sqlite may not import tarry.store.opening"),
+        (
+            "store/strange/one.py",
+            "from tarry.store.shared import pool",
+            "strange may not import tarry.store.shared.pool",
+        ),
+        ("store/opening.py", "from tarry.store.sqlite import sql", None),
+        ("store/sqlite/sql.py", "from tarry.store.shared import pool", None),
+    ],
+)
+def test_a_made_up_arrow_within_the_store_is_caught(tmp_path: Path, name: str, text: str, told: str | None) -> None:
+    rooms = {"store/shared/pool.py": "", "store/sqlite/sql.py": "", "store/opening.py": ""}
+    found = store_violations(build(tmp_path, MADE_UP | rooms | {name: text}))
+    assert found == ([] if told is None else [f"tarry/{name}:1: {told}"])
 
 
 def test_no_modules_import_each_other() -> None:

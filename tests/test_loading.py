@@ -44,7 +44,7 @@ forks.join()
     ("first", "second"),
     [
         ("tarry.worker.worker", "concurrent.futures.thread import _global_shutdown_lock as lock"),
-        ("threading", "tarry.store.sqlite.forked import _forking; lock = _forking.lock"),
+        ("threading", "tarry.store.sqlite.link.forked import _forking; lock = _forking.lock"),
     ],
 )
 def test_what_is_imported_while_another_job_forks_releases_no_lock_of_others(first: str, second: str) -> None:
@@ -85,7 +85,7 @@ def test_a_command_is_where_it_is_looked_for(home: str) -> None:
 def test_status_loads_neither_app_nor_store(words: list[str]) -> None:
     modules = loaded(f"from tarry.cli.main import main\ntry: main({words!r})\nexcept SystemExit: pass")
     assert "tarry.runtime.control" in modules
-    heavy = {"tarry.app", "tarry.worker.worker", "tarry.store.base", "apsw", "asyncio", "tqdm", "prompt_toolkit"}
+    heavy = {"tarry.app", "tarry.worker.worker", "tarry.store.rules.base", "apsw", "asyncio", "tqdm", "prompt_toolkit"}
     assert not heavy & modules
 
 

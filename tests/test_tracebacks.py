@@ -11,7 +11,7 @@ from tarry import App, step
 from tarry.errors import JobFailed
 from tarry.model.attempts import attempts_of
 from tarry.model.verdict import RetryAfter
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tracebacks import format_app_traceback
 
 

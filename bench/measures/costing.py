@@ -17,8 +17,8 @@ from bench.place import Bench
 from tarry import App, CurrentJob
 from tarry.model.change import Change
 from tarry.model.job import Job, State
-from tarry.store.base import Exchange, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Exchange, Want
 from tarry.worker.pump import Pump
 from tarry.worker.run.context import MAX_RESULT, AttemptContext, never_final
 from tarry.worker.run.loop import LoopRunner

@@ -13,10 +13,10 @@ from bench.measure import Figure, below, measure
 from bench.place import Bench
 from tarry.client.audit.log import PREFIX as ACTS
 from tarry.client.audit.log import Act, ActLog
-from tarry.store.base import Store
-from tarry.store.hosts import PREFIX as HOSTS
-from tarry.store.hosts import entries
+from tarry.store.queries.hosts import PREFIX as HOSTS
+from tarry.store.queries.hosts import entries
 from tarry.store.redis.store import RedisStore
+from tarry.store.rules.base import Store
 
 _HOSTS = (1, 10, 40)
 _ACTS, _CALLERS = 10_000, 10

@@ -10,10 +10,10 @@ from bench.app import noop
 from bench.raw.limit import CONTENT
 from tarry.model.change import Change
 from tarry.model.job import Job, State
-from tarry.store.base import NORMAL, PROMOTED_AT_ONCE
-from tarry.store.ids import uuid7
-from tarry.store.shared.columns import stored_values
+from tarry.store.rules.base import NORMAL, PROMOTED_AT_ONCE
+from tarry.store.rules.ids import uuid7
 from tarry.store.shared.state_codes import CODE
+from tarry.store.sql.columns import stored_values
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.apply import new_values
 from tarry.store.sqlite.file import open_database as opened_file

@@ -9,8 +9,8 @@ from tarry.alert.condition import clean_line
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job, State
-from tarry.store.base import Store
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import reachable_part
 
 # A job may be stored later than its own time says.
 OVERLAP = MINUTE

@@ -28,9 +28,9 @@ from tarry.errors import StoreError
 from tarry.model.duration import SECOND
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.settings import Endpoint
-from tarry.store import owner
-from tarry.store.base import Store
-from tarry.store.identity import StoreMemory
+from tarry.store.rules import owner
+from tarry.store.rules.base import Store
+from tarry.store.shards.identity import StoreMemory
 from tarry.store.shared.backoff import jitter
 
 log = logging.getLogger("tarry.alerts")

@@ -19,7 +19,7 @@ from tarry.errors import ConfigError, TarryError
 from tarry.push.certificates import load_certificates
 from tarry.push.endpoint.recipient import Recipient, RecipientKind
 from tarry.push.http.guard import AddressGuard
-from tarry.store.base import Diagnostic
+from tarry.store.rules.base import Diagnostic
 
 if TYPE_CHECKING:
     from tarry.alert.mail import MailServer

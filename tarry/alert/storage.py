@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from tarry import files
-from tarry.store.base import Store
-from tarry.store.shared.partial_result import partial_result
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import partial_result
 
 log = logging.getLogger("tarry.alerts")
 

@@ -14,8 +14,8 @@ from tarry.alert.condition import Condition, clean_line
 from tarry.config.config import Alerts
 from tarry.errors import StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.duration import SECOND, format_duration
-from tarry.store.base import Diagnostic, Store
-from tarry.store.identity import ACCEPT, StoreMemory
+from tarry.store.rules.base import Diagnostic, Store
+from tarry.store.shards.identity import ACCEPT, StoreMemory
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
 

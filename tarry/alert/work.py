@@ -14,9 +14,9 @@ from tarry.model.limit import TASK
 from tarry.push.endpoint import registry
 from tarry.push.endpoint.flow import FlowState as Flow
 from tarry.push.endpoint.settings import Endpoint
-from tarry.store import ids
-from tarry.store.base import Query, Store
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.partial_result import reachable_part
 
 FAILING_FOR = MINUTE
 QUEUES_EVERY, REMOVED_EVERY = 15.0, 300.0

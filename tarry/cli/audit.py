@@ -15,12 +15,12 @@ from tarry.client.audit.log import Act, ActFilter, ActLog, cut
 from tarry.errors import TarryError, UsageError
 from tarry.model.duration import SECOND
 from tarry.process.loading import CommandContext
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.terminal import harmless, say
 
 if TYPE_CHECKING:
     from tarry.operate.method import Method
-    from tarry.store.base import Store
+    from tarry.store.rules.base import Store
 
 LISTED = 100
 """Acts that are listed, unless --limit says otherwise."""

@@ -26,12 +26,12 @@ from tarry.model.values.listen_address import ListenAddress
 from tarry.process.loading import CommandContext
 from tarry.process.metrics import check_metrics
 from tarry.process.server import check_server
-from tarry.store import creation
-from tarry.store.base import Diagnostic, Query, Store
-from tarry.store.hosts import list_hosts
-from tarry.store.identity import ACCEPT, StoreMemory
 from tarry.store.opening import sqlite_files
+from tarry.store.queries.hosts import list_hosts
+from tarry.store.rules.base import Diagnostic, Query, Store
+from tarry.store.shards.identity import ACCEPT, StoreMemory
 from tarry.store.shards.sharded import ShardedStore
+from tarry.store.shared import creation
 from tarry.terminal import say
 
 _LOOKED_AT = 1000

@@ -15,8 +15,8 @@ from tarry.keeper.records import RequestRecord, request_record
 from tarry.model.duration import format_duration
 from tarry.model.job import Job, State
 from tarry.runtime.control import WaitNotes
-from tarry.store import ids
-from tarry.store.hosts import Host, host_of_worker
+from tarry.store.queries.hosts import Host, host_of_worker
+from tarry.store.rules import ids
 from tarry.terminal import say
 
 TIMEOUT = 60.0

@@ -16,8 +16,8 @@ from tarry.keeper.host_requests import MOST_SCALED, HostAct, HostRequest, Reques
 from tarry.keeper.records import host_record, is_own, request_record
 from tarry.model.duration import format_duration
 from tarry.process.loading import CommandContext
-from tarry.store.base import Store
-from tarry.store.hosts import Host, PoolFigures, WorkerFigures, find_host, list_hosts
+from tarry.store.queries.hosts import Host, PoolFigures, WorkerFigures, find_host, list_hosts
+from tarry.store.rules.base import Store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
 

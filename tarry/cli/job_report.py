@@ -11,7 +11,7 @@ from tarry.model.job import RELATIVE, Job, State
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
 from tarry.push.waiting import why_waiting
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks import progress
 from tarry.tasks.output import Output
 from tarry.terminal import harmless, say

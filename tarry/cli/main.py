@@ -152,7 +152,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _call(args: argparse.Namespace, creates: bool) -> int:
     # Only here: `tarry status` and the like need no store.
-    from tarry.store import creation  # noqa: PLC0415
+    from tarry.store.shared import creation  # noqa: PLC0415
 
     reading = creation.only_existing(stands_in=args.command != "top", on_servers=args.command not in CHECKING)
     try:

@@ -4,8 +4,8 @@ import argparse
 
 from tarry.cli.printing import confirm, print_json
 from tarry.process.loading import CommandContext
+from tarry.store import migrating
 from tarry.store.shards.shard import public_url
-from tarry.store.shared import migrating
 from tarry.terminal import say
 
 

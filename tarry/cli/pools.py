@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.client.queue_records import is_served, serves, waiting_by
 from tarry.config.config import Config
 from tarry.model.quantity import jobs_wait
-from tarry.store.base import Diagnostic, Tally
+from tarry.store.rules.base import Diagnostic, Tally
 
 if TYPE_CHECKING:
     from tarry.client.tasks.task import Task

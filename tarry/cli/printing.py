@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tarry.model.duration import SECOND, format_duration
-from tarry.store.shared.partial_result import partial_result as _partly
+from tarry.store.rules.partial_result import partial_result as _partly
 from tarry.terminal import harmless, harmless_json, say
 
 T = TypeVar("T")

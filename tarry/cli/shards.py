@@ -10,8 +10,8 @@ from tarry.errors import StoreError, TarryError
 from tarry.model.job import State
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
-from tarry.store import owner
-from tarry.store.base import Store
+from tarry.store.rules import owner
+from tarry.store.rules.base import Store
 from tarry.store.shards.mover import Mover, MoveReport
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore

@@ -22,9 +22,9 @@ from tarry.model.bound import BOUNDS, BOUNDS_BY_HAND, DROPPED, Bound
 from tarry.model.checks.unreadable import UNREADABLE, stored_number
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
-from tarry.store.base import Store
-from tarry.store.cell import change_cell
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import Store
+from tarry.store.rules.cell import change_cell
+from tarry.store.rules.partial_result import reachable_part
 
 log = logging.getLogger("tarry.client")
 READ_EVERY = 2.0

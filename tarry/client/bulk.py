@@ -10,7 +10,7 @@ from tarry.client.enqueue_listener import JobEvent
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 
 # Bounds the memory and the transaction of a change, however many jobs match.
 PAGE = 1000

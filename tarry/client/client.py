@@ -24,9 +24,9 @@ from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible, Rules
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.flows.flows import NewFlow
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
+from tarry.store.rules.flows import NewFlow
 from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tarry.tasks.call import AnyCall
 from tarry.tasks.definition import TaskDefinition

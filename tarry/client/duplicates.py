@@ -10,8 +10,8 @@ from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
-from tarry.store import ids
-from tarry.store.base import Store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
 from tarry.store.shared.backoff import jitter
 from tarry.tasks.arguments.options import Options
 

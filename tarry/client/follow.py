@@ -11,7 +11,7 @@ from tarry.client.waiting import Waiter, Waiting
 from tarry.errors import JobNotFound, ResultTimeout
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks import progress, shield
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.progress import Progress

@@ -14,9 +14,9 @@ from tarry.client.handle import Handle, MakeHandle
 from tarry.errors import IdempotencyError, PartlyUnavailable, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.entry import Entry
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
+from tarry.store.rules.entry import Entry
 from tarry.store.shared.backoff import Backoff
 from tarry.tasks.arguments.options import Options
 from tarry.tasks.log_facts import about

@@ -11,7 +11,7 @@ from tarry.model.checks.unreadable import read_note
 from tarry.model.flow.node_ids import flow_of, node_id
 from tarry.model.flow.wiring import added_nodes
 from tarry.model.job import Job, State
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks import progress
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazy_asyncio import asyncio

@@ -12,9 +12,9 @@ from tarry.client.forwarder import Forwarder, Insert, insert_around, try_insert
 from tarry.client.handle import Handle, MakeHandle
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.job import Job
-from tarry.store.base import Store
-from tarry.store.entry import Entry
-from tarry.store.ids import text as id_text
+from tarry.store.rules.base import Store
+from tarry.store.rules.entry import Entry
+from tarry.store.rules.ids import text as id_text
 from tarry.store.shared.deadline import until
 from tarry.store.shared.uncertain import a_part_is_done
 from tarry.tasks.arguments.options import Options

@@ -14,7 +14,7 @@ from tarry.model.attempts import KEPT_FROM_START
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import HELD, UNFINISHED, Job
 from tarry.model.quantity import over_max_body
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.arguments.options import NO_OPTIONS, Options, with_overrides
 from tarry.tasks.call import AnyCall, arguments_of
 from tarry.tasks.definition import TaskDefinition

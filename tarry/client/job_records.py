@@ -15,7 +15,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.overrides import retry_of
 from tarry.model.retry import Retry
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.arguments.json_depth import is_too_deep
 from tarry.tasks.durable.records import JobStepRecord, step_records
 from tarry.tasks.output import Output

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from tarry.errors import HostNotFound
 from tarry.model.flow.own_queues import own_queue
-from tarry.store.base import Store
-from tarry.store.hosts import Host, WorkerFigures, list_hosts
+from tarry.store.queries.hosts import Host, WorkerFigures, list_hosts
+from tarry.store.rules.base import Store
 from tarry.tasks.shield import shielded
 
 Per = Literal["host", "worker"]

@@ -13,11 +13,11 @@ from tarry.model.duration import MINUTE, SECOND
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import State
 from tarry.model.limit import QUEUE, Level, Limit
-from tarry.store.base import HIGH, LOW, NORMAL, Store, Tally
-from tarry.store.history.reading import Period, view
-from tarry.store.history.sums import MINUTES
-from tarry.store.shared.partial_result import reachable_part
-from tarry.store.waiting.counts import CappedCount
+from tarry.store.queries.history_reading import Period, view
+from tarry.store.rules.base import HIGH, LOW, NORMAL, Store, Tally
+from tarry.store.rules.history.sums import MINUTES
+from tarry.store.rules.partial_result import reachable_part
+from tarry.store.rules.waiting import CappedCount
 from tarry.tasks.definition import TaskDefinition
 
 WAITING = WAITING_STATES

@@ -17,10 +17,10 @@ from tarry.client.bounds import BoundedQueues
 from tarry.client.handle import Handle, MakeHandle
 from tarry.errors import OtherDatabase
 from tarry.model.job import Job
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.flows.flows import NewFlow
-from tarry.store.shared.caller_connection import is_a
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
+from tarry.store.rules.flows import NewFlow
+from tarry.store.sql.caller_connection import is_a
 from tarry.tasks.arguments.options import NO_OPTIONS, Options
 
 InsertInTransaction = Callable[[Sequence[Job], Options], list[Handle[Any]]]

@@ -9,12 +9,12 @@ from typing import Any
 
 from tarry.errors import StoreError
 from tarry.model.job import Job
-from tarry.store import ids
-from tarry.store.base import Store
+from tarry.store.queries.unfinished import why_unfinished
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import partial_result
+from tarry.store.rules.sleeper import FOLLOW, RESULT, Wakeup
 from tarry.store.shared.backoff import Backoff, TurnGuard
-from tarry.store.shared.partial_result import partial_result
-from tarry.store.shared.wakeup.sleeper import FOLLOW, RESULT, Wakeup
-from tarry.store.waiting.unfinished import why_unfinished
 from tarry.tasks import progress, shield
 from tarry.tasks.lazy_asyncio import asyncio
 

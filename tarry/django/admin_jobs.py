@@ -18,10 +18,10 @@ from tarry.django.codec import REST
 from tarry.django.moments import moment
 from tarry.model.attempts import Attempt, attempts_of
 from tarry.model.job import Job, State
-from tarry.store import ids
-from tarry.store.base import Query
-from tarry.store.job_search import JobSearch
-from tarry.store.newest_jobs import newest_jobs
+from tarry.store.queries.job_search import JobSearch
+from tarry.store.queries.newest_jobs import newest_jobs
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query
 from tarry.tasks.arguments.masking import name_positional, without_secrets
 
 PAGE = 50

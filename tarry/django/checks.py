@@ -20,8 +20,8 @@ from tarry.app import App
 from tarry.config.config import Config
 from tarry.django import database
 from tarry.errors import StoreUnavailable, TarryError
-from tarry.store.base import Store
-from tarry.store.hosts import list_hosts
+from tarry.store.queries.hosts import list_hosts
+from tarry.store.rules.base import Store
 
 KNOWN = frozenset(
     ("store", "database", "enqueue_on_commit", "retries", "backoff", "timeout", "expires", "imports", "config")

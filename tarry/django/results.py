@@ -22,7 +22,7 @@ from tarry.model.attempts import Attempt, attempts_of
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.arguments.codec import Arguments
 from tarry.tracebacks import format_app_traceback
 

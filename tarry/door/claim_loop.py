@@ -24,10 +24,10 @@ from tarry.errors import Draining, StoreError, StoreUnavailable
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.store.base import NORMAL, Exchange, Store, Want
+from tarry.store.rules.base import NORMAL, Exchange, Store, Want
+from tarry.store.rules.partial_result import reachable_part
+from tarry.store.rules.sleeper import WORK
 from tarry.store.shared.backoff import Backoff
-from tarry.store.shared.partial_result import reachable_part
-from tarry.store.shared.wakeup.sleeper import WORK
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.worker.exchanger import RulesFor
 from tarry.worker.pump import AT_ONCE_PAUSE, LOOK_ANYWAY, OVERDUE_PAUSE

@@ -10,7 +10,7 @@ from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.outcome import Outcome
-from tarry.store import ids, owner
+from tarry.store.rules import ids, owner
 from tarry.worker.exchanger import RulesFor
 
 Rule = Callable[[Job, int], Change]

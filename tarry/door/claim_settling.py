@@ -21,9 +21,9 @@ from tarry.errors import NotHeld, StoreError, StoreUnavailable
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.store import ids, kept_places
-from tarry.store.base import Exchange, Store
-from tarry.store.shared.partial_result import partial_result
+from tarry.store.rules import ids, kept_places
+from tarry.store.rules.base import Exchange, Store
+from tarry.store.rules.partial_result import partial_result
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.worker.events import EventLog
 

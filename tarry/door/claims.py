@@ -31,7 +31,7 @@ from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.outcome import Outcome
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.progress import Progress
 

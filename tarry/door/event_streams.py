@@ -17,8 +17,8 @@ from tarry.client.follow import make_event
 from tarry.client.queue_records import QueueRecord
 from tarry.errors import Busy, Draining, StoreError
 from tarry.model.job import Job, State
-from tarry.store import ids
-from tarry.store.base import Query
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.progress import Progress
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from tarry.client.clock import elapsed
 from tarry.model.duration import HOUR
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.worker.external_queues import MARKED_FOR, RENEWED_EVERY, TRIED_FOR, mark_external
 
 log = logging.getLogger("tarry.door")

@@ -10,7 +10,7 @@ from tarry.errors import ArgumentError
 from tarry.model.flow.wiring import UNDO_TASK, split
 from tarry.model.job import Job
 from tarry.model.outcome import Expired, Outcome, Unknown
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.worker.exchanger import RulesFor
 from tarry.worker.run.inputs import NodeInputs
 from tarry.worker.run.report import outcome_of_argument_error

@@ -11,9 +11,9 @@ from tarry.errors import StoreError
 from tarry.model.duration import SECOND
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
-from tarry.store import owner
-from tarry.store.base import Store
-from tarry.store.shared.partial_result import partial_result
+from tarry.store.rules import owner
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import partial_result
 from tarry.worker.unseen_claims import LookTimes
 
 LEASE = 15 * SECOND

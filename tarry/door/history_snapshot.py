@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from tarry.errors import TarryError
 from tarry.metrics.store_overview import CachedRead, read_totals
-from tarry.store.base import Store
-from tarry.store.history.reading import (
+from tarry.store.queries.history_reading import (
     Figures,
     HistoryView,
     Period,
@@ -19,8 +18,9 @@ from tarry.store.history.reading import (
     read_cells,
     view_of,
 )
-from tarry.store.history.sums import Place
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import Store
+from tarry.store.rules.history.sums import Place
+from tarry.store.rules.partial_result import reachable_part
 from tarry.tasks.lazy_asyncio import asyncio
 
 OLDEST = 600.0

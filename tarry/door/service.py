@@ -32,7 +32,7 @@ from tarry.metrics.process_figures import RequestFigures
 from tarry.metrics.store_figures import FiguresReader
 from tarry.metrics.store_overview import CachedOverview, CachedRead, OverviewStore
 from tarry.model.job import Job
-from tarry.store import owner
+from tarry.store.rules import owner
 from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio
 

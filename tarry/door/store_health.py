@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tarry.errors import StoreError
-from tarry.store.base import Diagnostic, Store
+from tarry.store.rules.base import Diagnostic, Store
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
 

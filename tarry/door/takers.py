@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from tarry.model.job import Job
-from tarry.store.base import BANDS, Want
+from tarry.store.rules.base import BANDS, Want
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.worker.claim_plan import WeightedQueues
 

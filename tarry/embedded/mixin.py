@@ -13,7 +13,7 @@ from tarry.client.tasks.task import Task
 from tarry.config.config import Config, Pool
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.lifecycle import Rules
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.worker.claim_plan import Queues
 

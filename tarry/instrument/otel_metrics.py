@@ -18,7 +18,7 @@ from tarry.model.duration import SECOND
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import State
 from tarry.model.retry import qualified_name
-from tarry.store.base import Tally
+from tarry.store.rules.base import Tally
 from tarry.tasks.new_job import NewJob
 from tarry.tasks.running import CurrentJob
 from tarry.worker.run import report

@@ -6,9 +6,9 @@ from itertools import filterfalse
 from tarry.client.clock import Clock
 from tarry.model.duration import LONGEST, SECOND
 from tarry.model.flow.own_queues import is_own_queue
-from tarry.store.base import Store
-from tarry.store.history.gauges import MOST_SAMPLED, QueueSample
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import Store
+from tarry.store.rules.history.gauges import MOST_SAMPLED, QueueSample
+from tarry.store.rules.partial_result import reachable_part
 from tarry.worker.external_queues import find_external
 
 REPORT_EVERY = 0.5

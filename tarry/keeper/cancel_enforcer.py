@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from tarry.model.job import Job, State
 from tarry.model.killing import reason_for
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.shared.partial_result import partial_result
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import partial_result
 
 log = logging.getLogger("tarry.keeper")
 

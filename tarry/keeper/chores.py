@@ -29,13 +29,13 @@ from tarry.model.flow.own_queues import is_own_queue, owner_of
 from tarry.model.job import Job, State
 from tarry.model.outcome import Lost, Outcome, TimedOut, outcome_note
 from tarry.model.quantity import quantity
-from tarry.store import kept_places, owner
-from tarry.store.apply_each import apply_each
-from tarry.store.base import Query, Store
-from tarry.store.history.history import TAKEN_AT_ONCE
-from tarry.store.hosts import list_hosts
+from tarry.store.queries.hosts import list_hosts
+from tarry.store.rules import kept_places, owner
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.history.history import TAKEN_AT_ONCE
+from tarry.store.rules.partial_result import partial_result, reachable_part
+from tarry.store.shared.apply_each import apply_each
 from tarry.store.shared.backoff import Backoff
-from tarry.store.shared.partial_result import partial_result, reachable_part
 from tarry.worker.exchanger import RulesFor
 
 log = logging.getLogger("tarry.keeper")

@@ -12,8 +12,8 @@ from tarry.errors import JobFailed
 from tarry.model.attempts import read_note
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.store import ids
-from tarry.store.base import Store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.log_facts import about
 from tarry.tasks.running import CurrentJob, Running, current

@@ -9,10 +9,10 @@ from tarry.client.clock import Clock, elapsed
 from tarry.errors import PartlyUnavailable
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job
-from tarry.store import owner
-from tarry.store.base import Store
+from tarry.store.rules import owner
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import partial_result
 from tarry.store.shared.backoff import LEASE_GRACE
-from tarry.store.shared.partial_result import partial_result
 
 log = logging.getLogger("tarry.keeper")
 

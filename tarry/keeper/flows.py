@@ -9,10 +9,10 @@ from tarry.model import flow_rules
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.flow.node_ids import index_of
 from tarry.model.flow_row import FlowRow, Phase
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.flows.flows import FLOW_TASK, FlowQuery
-from tarry.store.flows.operating import ACTIVE, cancel_nodes
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
+from tarry.store.rules.flow_operating import ACTIVE, cancel_nodes
+from tarry.store.rules.flows import FLOW_TASK, FlowQuery
 
 log = logging.getLogger("tarry.keeper")
 

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from tarry.errors import StoreAway, TooManyRequests
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, StoredCount, StoredTime
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.cell import Value, change_cell
-from tarry.store.hosts import Host
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.queries.hosts import Host
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
+from tarry.store.rules.cell import Value, change_cell
+from tarry.store.rules.partial_result import reachable_part
 
 OPEN, ENDED = "host-request:", "host-outcome:"
 """The names of the two cells of each master begin with these. Its keeper reads the first, a small one, each second."""

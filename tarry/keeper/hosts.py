@@ -1,4 +1,4 @@
-"""The entry of this master in the registry of masters (`store/hosts.py`)."""
+"""The entry of this master in the registry of masters (`store/queries/hosts.py`)."""
 
 import contextlib
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from tarry.client.clock import Clock
 from tarry.errors import StoreAway, StoreBusy, StoreUnavailable
 from tarry.model.duration import MINUTE, SECOND
-from tarry.store.base import Store
-from tarry.store.hosts import FORGOTTEN_AFTER, PREFIX, Host, entries, is_lost
+from tarry.store.queries.hosts import FORGOTTEN_AFTER, PREFIX, Host, entries, is_lost
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import reachable_part
 from tarry.store.shards.sharded import ShardedStore
-from tarry.store.shared.partial_result import reachable_part
 
 HEARTBEAT_EVERY = 5 * SECOND
 """Microseconds between two heartbeats of a host whose state does not change."""

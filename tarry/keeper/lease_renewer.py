@@ -8,9 +8,9 @@ from tarry.client.clock import Clock
 from tarry.errors import PartlyUnavailable
 from tarry.model.duration import SECOND
 from tarry.model.quantity import quantity
-from tarry.store import owner
-from tarry.store.base import Store
-from tarry.store.shared.partial_result import partial_result
+from tarry.store.rules import owner
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import partial_result
 
 log = logging.getLogger("tarry.keeper")
 

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
-from tarry.store.base import Store
-from tarry.store.cell import change_cell
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import Store
+from tarry.store.rules.cell import change_cell
+from tarry.store.rules.partial_result import reachable_part
 from tarry.tasks.definition import TaskDefinition
 
 BY_HAND = "limit:"

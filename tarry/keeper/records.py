@@ -18,8 +18,8 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.limit import EACH
 from tarry.model.schedules.schedule import Schedule
-from tarry.store.base import Store
-from tarry.store.hosts import Host, PoolFigures
+from tarry.store.queries.hosts import Host, PoolFigures
+from tarry.store.rules.base import Store
 
 GONE = "gone"
 """The state of a run whose job is no longer kept, and whose end nobody saw."""

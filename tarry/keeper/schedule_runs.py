@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from tarry.model.attempts import attempts_of
 from tarry.model.job import Job, State, StoredCount, StoredTime
-from tarry.store import ids
-from tarry.store.base import Store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
 
 MOST_RUNS = 20
 """Runs of a schedule, the newest ones."""

@@ -12,8 +12,8 @@ from tarry.keeper.schedule_runs import StoredRuns, newest
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import StoredTime
 from tarry.model.schedules.schedule import Schedule
-from tarry.store.base import Store
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import reachable_part
 
 PREFIX = "cron:"
 _TRIES = 20

@@ -18,11 +18,11 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import UNKNOWN_TASK
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit, waiting_lane
-from tarry.store import ids, kept_places
-from tarry.store.base import Store
-from tarry.store.hosts import list_hosts
-from tarry.store.shared.partial_result import partial_result
-from tarry.store.waiting.counts import CappedCount
+from tarry.store.queries.hosts import list_hosts
+from tarry.store.rules import ids, kept_places
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import partial_result
+from tarry.store.rules.waiting import CappedCount
 from tarry.worker.external_queues import is_external
 
 MOST_OWNERS, MOST_RUNNING = 64, 5000

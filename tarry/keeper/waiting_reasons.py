@@ -11,8 +11,8 @@ from tarry.model.flow.own_queues import is_own_queue, owner_of
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_near_poison
 from tarry.model.limit import EACH, TASK, Level, Limit
-from tarry.store.hosts import Host, PoolFigures, serving_pools
-from tarry.store.waiting.counts import CappedCount
+from tarry.store.queries.hosts import Host, PoolFigures, serving_pools
+from tarry.store.rules.waiting import CappedCount
 
 EVERY_QUEUE = "*"
 MOST_COUNTED = 10_000

@@ -6,7 +6,7 @@ from msgspec import Struct
 from prometheus_client.core import Metric
 
 from tarry.metrics.families import gauges
-from tarry.store.hosts import PoolFigures
+from tarry.store.queries.hosts import PoolFigures
 
 
 class ProcessFigures(Struct, frozen=True):

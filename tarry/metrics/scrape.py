@@ -27,9 +27,9 @@ from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.history.buckets import LAST, middle_of
 from tarry.model.history.counting import KINDS
 from tarry.model.job import State
-from tarry.store.base import Tally
-from tarry.store.history.sums import OTHERS, Place, Sums, decode
-from tarry.store.hosts import Host
+from tarry.store.queries.hosts import Host
+from tarry.store.rules.base import Tally
+from tarry.store.rules.history.sums import OTHERS, Place, Sums, decode
 
 
 def _all(queue: str) -> bool:

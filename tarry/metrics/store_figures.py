@@ -16,8 +16,8 @@ from tarry.keeper.cron import schedules_of
 from tarry.keeper.records import ScheduleRecord, schedule_records
 from tarry.keeper.schedule_runs import LEFT_OUT, REFUSED
 from tarry.metrics.store_overview import CachedOverview, CachedRead, StoreOverview, read_totals
-from tarry.store.base import Store
-from tarry.store.history.sums import Place
+from tarry.store.rules.base import Store
+from tarry.store.rules.history.sums import Place
 from tarry.store.shards.shard import public_url
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shared.backoff import OutageLog

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from tarry.errors import PartlyUnavailable, StoreError, StoreUnavailable
 from tarry.model.limit import Level, Limit
-from tarry.store.base import Store, Tally
-from tarry.store.history.sums import TOTALS, Place
-from tarry.store.hosts import Host, list_hosts
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.queries.hosts import Host, list_hosts
+from tarry.store.rules.base import Store, Tally
+from tarry.store.rules.history.sums import TOTALS, Place
+from tarry.store.rules.partial_result import reachable_part
 
 log = logging.getLogger("tarry.metrics")
 

@@ -55,7 +55,7 @@ class Change(Struct, frozen=True, gc=False):
     attempts: bytes | None = None
     """The record of the job's attempts, with the one that this ends; None: unchanged, as at an ordinary end."""
     keeps_places: bool = False
-    """Others end the job while its attempt goes on: that keeps its places under limits (`store/kept_places.py`)."""
+    """Others end the job while its attempt goes on: that keeps its places under limits (`rules/kept_places.py`)."""
     seen_times: tuple[int, int] | None = None
     """(due, expires) of the job as it was seen: valid only if both are still so. None: they may be others by now."""
     # The last five are not for the job. Stores that group changes which are alike leave them out.

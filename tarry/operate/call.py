@@ -14,7 +14,7 @@ from tarry.metrics.store_overview import KEPT_FOR, StoreOverview
 from tarry.model.job import Job
 from tarry.operate.access import Caller, Scope
 from tarry.operate.method import Method
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.arguments.options import IDEMPOTENCY
 
 _OF_A_JOB = ("/v1/jobs/{id}", "/v1/flows/{id}")

@@ -27,12 +27,12 @@ from tarry.operate.method import Method, method
 from tarry.operate.problem import RequestError, checking
 from tarry.push.delivery.record import AttemptRecord, records_of
 from tarry.push.waiting import why_waiting
-from tarry.store import ids
-from tarry.store.base import Query
-from tarry.store.ids import IdText
-from tarry.store.job_search import JobSearch, id_of_moment, id_range, parse_moment, search_jobs
-from tarry.store.newest_jobs import newest_jobs
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.queries.job_search import JobSearch, id_of_moment, id_range, parse_moment, search_jobs
+from tarry.store.queries.newest_jobs import newest_jobs
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query
+from tarry.store.rules.ids import IdText
+from tarry.store.rules.partial_result import reachable_part
 from tarry.tasks.arguments.options import Name, Options
 
 _ERRORS = (errors.JobNotFound, lifecycle.NotPossible)

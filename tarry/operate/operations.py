@@ -11,7 +11,7 @@ from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import Method, method
-from tarry.store.ids import IdText
+from tarry.store.rules.ids import IdText
 
 
 class OperationPath(Struct, frozen=True):

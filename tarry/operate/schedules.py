@@ -13,7 +13,7 @@ from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.method import Method, method
 from tarry.operate.problem import RequestError
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.arguments.options import Name
 
 

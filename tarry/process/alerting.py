@@ -9,8 +9,8 @@ from tarry.alert.storage import FileStorage
 from tarry.app import App
 from tarry.config.config import Keep
 from tarry.push.endpoint.recipient import Recipient
-from tarry.store.base import Diagnostic
-from tarry.store.identity import StoreMemory
+from tarry.store.rules.base import Diagnostic
+from tarry.store.shards.identity import StoreMemory
 from tarry.store.shards.shard import public_url
 
 

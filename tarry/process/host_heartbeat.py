@@ -17,9 +17,9 @@ from tarry.runtime.board.layout import GONE, QUITTING, READY, STOPPING
 from tarry.runtime.board.master_status import PoolStatus
 from tarry.runtime.board.reader import Board, ChildStatus
 from tarry.runtime.report import longest_running
-from tarry.store import owner
-from tarry.store.base import Store
-from tarry.store.hosts import Host, PoolFigures, WorkerFigures
+from tarry.store.queries.hosts import Host, PoolFigures, WorkerFigures
+from tarry.store.rules import owner
+from tarry.store.rules.base import Store
 
 _LOOK_EVERY = 1.0
 # The entries of all hosts are read at once.

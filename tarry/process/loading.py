@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.config.config import Config, as_current, load, pid_file
 from tarry.errors import AppError, StoreError
 from tarry.runtime.pidfile import holder
-from tarry.store.creation import only_existing
+from tarry.store.shared.creation import only_existing
 from tarry.terminal import say
 
 # Imported for types only: commands such as `tarry status` need no app, and loading it takes time.

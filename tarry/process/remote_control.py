@@ -22,9 +22,9 @@ from tarry.runtime.board.layout import QUITTING, STOPPING
 from tarry.runtime.board.reader import Board, ChildStatus
 from tarry.runtime.board.scoreboard import set_kill_time
 from tarry.runtime.pidfile import holder
-from tarry.store import ids, owner
-from tarry.store.base import Store
-from tarry.store.hosts import list_hosts
+from tarry.store.queries.hosts import list_hosts
+from tarry.store.rules import ids, owner
+from tarry.store.rules.base import Store
 from tarry.terminal import harmless
 
 log = logging.getLogger("tarry.keeper")

@@ -36,8 +36,8 @@ from tarry.runtime.logs import handlers
 from tarry.runtime.logs.formatting import set_job_facts
 from tarry.runtime.pipe import PipeMessage
 from tarry.runtime.role import CANARY, KEEPER, WATCHER, ChildContext, Plan, RecycleLimits, Role
-from tarry.store import owner
-from tarry.store.base import Store
+from tarry.store.rules import owner
+from tarry.store.rules.base import Store
 from tarry.tasks import log_facts
 from tarry.worker.worker import ControlChannel, Worker, resident_bytes
 

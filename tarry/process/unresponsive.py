@@ -8,8 +8,8 @@ from tarry.keeper.chores import Keeper
 from tarry.process.parent_board import ParentBoard
 from tarry.runtime.board.reader import BoardJob
 from tarry.runtime.board.scoreboard import set_kill_time
-from tarry.store import ids
-from tarry.store.base import Store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
 
 _LOOK_EVERY = 0.5
 

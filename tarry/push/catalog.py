@@ -19,7 +19,7 @@ from tarry.push.delivery.task import DeliveryPort, HttpTask
 from tarry.push.endpoint.registry import OFF, TASK_CELL, check_endpoint, decode_settings, read_cells
 from tarry.push.endpoint.settings import Endpoint, EndpointError
 from tarry.push.http.guard import AddressGuard
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 
 if TYPE_CHECKING:
     from tarry.client.client import Client

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tarry.push.endpoint.settings import Endpoint
     from tarry.push.http.guard import AddressGuard
     from tarry.push.http.response import HttpResponse
-    from tarry.store.base import Store
+    from tarry.store.rules.base import Store
 
 
 class TriedAnswer(Struct, frozen=True):

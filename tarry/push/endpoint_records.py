@@ -14,12 +14,12 @@ from tarry.model.job import Job, State
 from tarry.push.delivery.record import AttemptOutcome, AttemptRecord, format_time, records_of
 from tarry.push.endpoint.registry import FLOW_CELL, decode_flow, disabled_reasons, forget_flow
 from tarry.push.health import EndpointHealth, endpoint_health
-from tarry.store import ids
-from tarry.store.base import Query, Store
-from tarry.store.cell import change_cell
-from tarry.store.history.reading import Period, view
-from tarry.store.history.sums import HOURS, MINUTES
-from tarry.store.job_search import id_of_moment
+from tarry.store.queries.history_reading import Period, view
+from tarry.store.queries.job_search import id_of_moment
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.cell import change_cell
+from tarry.store.rules.history.sums import HOURS, MINUTES
 
 if TYPE_CHECKING:
     from tarry.push.endpoint.settings import Endpoint

@@ -10,7 +10,7 @@ from tarry.model.duration import SECOND, format_duration
 if TYPE_CHECKING:
     from tarry.push.endpoint.flow import FlowState
     from tarry.push.endpoint.settings import Endpoint
-    from tarry.store.base import Store
+    from tarry.store.rules.base import Store
 
 CLOSED = "closed"
 
@@ -64,7 +64,7 @@ def endpoint_health(store: "Store", endpoints: "Mapping[str, Endpoint]", now: in
         return []
     from tarry.model.limit import TASK  # noqa: PLC0415 - most apps have no HTTP tasks
     from tarry.push.endpoint.registry import read_flows  # noqa: PLC0415
-    from tarry.store.shared.partial_result import reachable_part  # noqa: PLC0415
+    from tarry.store.rules.partial_result import reachable_part  # noqa: PLC0415
 
     levels, states = reachable_part(store.limits), read_flows(store)
     found = []

@@ -11,7 +11,7 @@ from tarry.client.queue_records import waiting_by
 from tarry.client.tasks.task import Task
 from tarry.model.retry import Retry
 from tarry.push import health
-from tarry.store.base import Store, Tally
+from tarry.store.rules.base import Store, Tally
 
 if TYPE_CHECKING:
     from tarry.push.catalog import HttpTaskCatalog

@@ -8,7 +8,7 @@ from tarry.keeper.waiting_reasons import EndpointState, WaitingReason, waiting_r
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.push.health import CLOSED, EndpointHealth, endpoint_health
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 
 if TYPE_CHECKING:
     from tarry.push.endpoint.settings import Endpoint

@@ -14,13 +14,13 @@ from tarry.model.flow.signal import Signal, SignalWait
 from tarry.model.flow_row import FlowChange, FlowRow
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
-from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
-from tarry.store.flows.flows import RELEASED_AT_ONCE, FlowQuery, NewFlow, StoreFlows
-from tarry.store.history.gauges import QueueSample
-from tarry.store.history.history import TAKEN_AT_ONCE, JournalHistory, StoreHistory, Taken
-from tarry.store.history.sums import Place
-from tarry.store.shared.wakeup.sleeper import Wakeup
-from tarry.store.waiting.counts import CappedCount, ReadyBefore, WaitingCounts
+from tarry.store.rules.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
+from tarry.store.rules.flows import RELEASED_AT_ONCE, FlowQuery, NewFlow, StoreFlows
+from tarry.store.rules.history.gauges import QueueSample
+from tarry.store.rules.history.history import TAKEN_AT_ONCE, JournalHistory, StoreHistory, Taken
+from tarry.store.rules.history.sums import Place
+from tarry.store.rules.sleeper import Wakeup
+from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts
 
 Asked = ParamSpec("Asked")
 T = TypeVar("T")

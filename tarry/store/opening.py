@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl
 
 from tarry.errors import ConfigError, StoreMissing
 from tarry.store import django_tests
-from tarry.store.base import Store
-from tarry.store.creation import stands_in
+from tarry.store.rules.base import Store
 from tarry.store.shards.shard import Shard, parse_shard_url
+from tarry.store.shared.creation import stands_in
 from tarry.store.shared.masking import mask_password
 
 DEFAULT = "sqlite:///tarry.db"
@@ -60,7 +60,7 @@ def _read_options(url: str, query: str) -> tuple[str, bool]:
 
 
 def _memory(url: str, durable: bool) -> Store:
-    from tarry.store.memory import MemoryStore
+    from tarry.store.memory.store import MemoryStore
 
     return MemoryStore()
 
@@ -135,7 +135,7 @@ def _open(urls: str, durable: bool) -> Store:
 
 def _empty(url: str) -> Store:
     """An empty store, for whoever only reads one that is not there yet."""
-    from tarry.store.memory import MemoryStore
+    from tarry.store.memory.store import MemoryStore
 
     class Missing(MemoryStore):
         # What is stored here would be lost.

@@ -17,10 +17,10 @@ import msgspec
 from tarry import files
 from tarry.errors import ConfigError, StoreForeign, StoreFull
 from tarry.model.job import Job
-from tarry.store.entry import Content, Entry
+from tarry.store.rules.entry import Content, Entry
 from tarry.store.shared.schema_steps import SchemaStep
-from tarry.store.sqlite import forked
 from tarry.store.sqlite.file import FIRST_LIMIT, PRODUCERS, TakeTurn, to_wal, transaction, translate_errors
+from tarry.store.sqlite.link import forked
 from tarry.store.sqlite.schema import make_steps, noted_version
 
 MOST_BYTES = 64_000_000

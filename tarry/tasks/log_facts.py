@@ -3,7 +3,7 @@
 from typing import Any
 
 from tarry.model.job import Job
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.running import Batch, current
 
 MOST_JOBS = 20

@@ -18,7 +18,7 @@ from tarry.model.killing import TIMEOUT
 from tarry.model.outcome import Outcome
 from tarry.model.overrides import timeout_of
 from tarry.model.schedules.schedule import tick_of
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks import progress
 from tarry.tasks.arguments import headers
 from tarry.tasks.arguments.codec import Arguments

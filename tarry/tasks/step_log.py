@@ -34,7 +34,7 @@ class Suspension(BaseException):
         """Where the task caught it, as `file:line`; empty: not known, as where asyncio caught it."""
         # The first entry is the frame that caught it, at the line inside its `try`.
         places = traceback.extract_tb(self.__traceback__, limit=1)
-        if not places or os.path.dirname(places[0].filename) == os.path.dirname(__file__):
+        if not places or places[0].filename.startswith(os.path.dirname(__file__) + os.sep):
             return ""
         return f"{places[0].filename}:{places[0].lineno}"
 

@@ -34,7 +34,7 @@ from tarry.client.clock import FakeClock
 from tarry.embedded import mixin
 from tarry.embedded.mixin import Backend, EmbeddedMixin
 from tarry.embedded.service import queue_weights
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.testing.recording import DirectClient, RecordingStore
 from tarry.testing.runs import KitRunner
 from tarry.worker.claim_plan import Queues

@@ -22,11 +22,11 @@ from tarry.model.flow import wiring
 from tarry.model.flow.node_ids import flow_id
 from tarry.model.flow.own_queues import own_queue
 from tarry.model.job import RELATIVE, Job, State
-from tarry.store import ids
-from tarry.store.base import NOTHING
-from tarry.store.flows.flows import NewFlow
-from tarry.store.flows.memory import MemoryFlows
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.flows import MemoryFlows
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
+from tarry.store.rules.base import NOTHING
+from tarry.store.rules.flows import NewFlow
 from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tarry.tasks.call import AnyCall
 from tarry.tasks.definition import TaskDefinition

@@ -8,7 +8,7 @@ from flask import Flask
 
 from tarry.app import App
 from tarry.model.retry import RetryRule
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.running import CurrentJob
 
 

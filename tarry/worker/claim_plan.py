@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from tarry.errors import StoreError
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job
-from tarry.store.base import BANDS, NORMAL, Store, Want, band
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import BANDS, NORMAL, Store, Want, band
+from tarry.store.rules.partial_result import reachable_part
 from tarry.worker.external_queues import find_external
 
 BandShares = Sequence[int] | Literal["strict"]

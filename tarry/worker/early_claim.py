@@ -3,8 +3,8 @@ needs no call of the store after the wake-up."""
 
 from collections.abc import Sequence
 
-from tarry.store.base import Exchange, NextClaim, Store, Want
-from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.rules.base import Exchange, NextClaim, Store, Want
+from tarry.store.rules.sleeper import Wakeup
 from tarry.worker.claim_plan import ClaimPlan
 
 

@@ -8,7 +8,7 @@ from tarry.model.change import Change
 from tarry.model.duration import format_duration
 from tarry.model.job import Job, State
 from tarry.model.outcome import Outcome, Raised, Returned, TimedOut, Unknown
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.log_facts import about
 
 log = logging.getLogger("tarry.worker")

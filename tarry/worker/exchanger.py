@@ -25,11 +25,11 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Outcome, Released, Returned
 from tarry.model.quantity import quantity
-from tarry.store import ids
-from tarry.store.apply_each import apply_each
-from tarry.store.base import Exchange, Store, Want
+from tarry.store.rules import ids
+from tarry.store.rules.base import Exchange, Store, Want
+from tarry.store.rules.sleeper import Wakeup
+from tarry.store.shared.apply_each import apply_each
 from tarry.store.shared.backoff import Backoff
-from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.log_facts import about
 from tarry.tasks.progress import ProgressBuffer, make_rows

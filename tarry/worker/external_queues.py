@@ -7,8 +7,8 @@ none has ever got one: then the workers serve the queue again.
 
 from tarry.model.checks.unreadable import stored_number
 from tarry.model.duration import DAY, HOUR
-from tarry.store.base import Store
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import reachable_part
 
 PREFIX = "external/"
 MARKED_FOR, TRIED_FOR = 7 * DAY, 2 * HOUR

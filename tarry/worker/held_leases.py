@@ -10,8 +10,8 @@ from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.killing import reason_for
-from tarry.store import kept_places
-from tarry.store.base import Store
+from tarry.store.rules import kept_places
+from tarry.store.rules.base import Store
 from tarry.store.shared.backoff import Backoff
 from tarry.tasks.running import Running
 

@@ -14,7 +14,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.outcome import Expired, Outcome, Quarantined, Released, Unknown, record_error
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.interrupts import CalledBack, TimeLimit
 from tarry.tasks.progress import ProgressBuffer

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tarry.store.shared.wakeup.sleeper import FULL
+from tarry.store.rules.sleeper import FULL
 from tarry.worker.pump import Pump
 
 READ_NEWS_EVERY = 0.05

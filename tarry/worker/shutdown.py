@@ -11,9 +11,9 @@ from typing import Protocol
 
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
-from tarry.store import ids
+from tarry.store.rules import ids
+from tarry.store.rules.sleeper import drain
 from tarry.store.shared.backoff import TurnGuard
-from tarry.store.shared.wakeup.sleeper import drain
 
 log = logging.getLogger("tarry.worker")
 

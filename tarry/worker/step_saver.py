@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model.flow.signal import Signal
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.progress import MAX_SAVE_BYTES, ProgressRow, make_rows
 from tarry.tasks.running import Running
 from tarry.tasks.shield import shielded

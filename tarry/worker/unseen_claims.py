@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from tarry.client.clock import Clock
 from tarry.errors import PartlyUnavailable
 from tarry.model.job import Job
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.worker.capacity import CLAIMED_AT_ONCE
 
 log = logging.getLogger("tarry.worker")

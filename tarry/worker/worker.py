@@ -21,9 +21,9 @@ from tarry.client.clock import Clock
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.quantity import quantity
-from tarry.store import owner
-from tarry.store.base import Store
-from tarry.store.shared.wakeup.sleeper import WORK
+from tarry.store.rules import owner
+from tarry.store.rules.base import Store
+from tarry.store.rules.sleeper import WORK
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.running import Running
 from tarry.worker import capture

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterator
 
 from tarry.errors import StoreError
-from tarry.store.base import Store
 from tarry.store.opening import open_store
+from tarry.store.rules.base import Store
 from tests.servers.redis import until
 
 CHUNK = 65536

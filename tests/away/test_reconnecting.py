@@ -12,7 +12,7 @@ import pytest
 
 from tarry import App
 from tarry.errors import StoreError
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.store.shared import backoff as waits
 from tests.away.proxy import Proxy, behind_proxy
 from tests.every_store.test_away_calls import SERVERS

@@ -25,7 +25,7 @@ from tarry.door.takers import ClaimTicket
 from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import HostEntry
 from tarry.model.lifecycle import DEFAULT
-from tarry.store.hosts import Host
+from tarry.store.queries.hosts import Host
 from tarry.worker.worker import Worker, WorkerSettings
 
 

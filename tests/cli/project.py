@@ -16,8 +16,8 @@ from tarry.client.client import Client
 from tarry.model.job import Job
 from tarry.runtime import control
 from tarry.runtime.board.reader import Board, ChildStatus
-from tarry.store import ids
-from tarry.store.base import Query, Store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query, Store
 from tarry.store.sqlite.store import SqliteStore
 from tarry.tasks.arguments.options import Options
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tarry.model.job import State
-from tarry.store import ids
+from tarry.store.rules import ids
 from tests.cli.doors_load import (
     BeanstalkPutter,
     BeanstalkTaker,

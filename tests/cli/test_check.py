@@ -18,8 +18,8 @@ from tarry.model.duration import SECOND
 from tarry.model.outcome import Released, Snoozed
 from tarry.model.slept import FREE_CALLS
 from tarry.model.values.listen_address import listen_address
-from tarry.store.conformance.cases import NOW, running, settle, taken
-from tarry.store.memory import MemoryStore
+from tarry.store.conformance.cases.jobs import NOW, running, settle, taken
+from tarry.store.memory.store import MemoryStore
 from tarry.store.sqlite.schema import STEPS
 from tests.cli.disk import Disk
 from tests.cli.project import Project

@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.cli.project.doctor import Urgency, list_actions, urgency
-from tarry.store.base import Diagnostic
+from tarry.store.rules.base import Diagnostic
 from tests.cli.project import Project
 
 

@@ -9,7 +9,7 @@ from tarry import App, fan_out
 from tarry.cli.flows.tree import flow_lines
 from tarry.client.flows.handle import FlowHandle
 from tarry.client.flows.records import flow_detail
-from tarry.store.flows import folding, graph
+from tarry.store.rules import flow_folding, flow_graph
 from tarry.testing.kit import Jobs
 
 app = App(retry=None)
@@ -42,7 +42,7 @@ def split(count: int) -> list[str]:
     return fan_out(charge.call(order) for order in range(count))
 
 
-def tree(flow: FlowHandle[Any], most: int = graph.LOOKED_AT) -> list[str]:
+def tree(flow: FlowHandle[Any], most: int = flow_graph.LOOKED_AT) -> list[str]:
     """Its lines, without ids."""
     detail = flow_detail(app.client, flow.record(), most=most)
     lines = flow_lines(detail, app.client.clock.now())
@@ -146,9 +146,9 @@ def test_what_was_added_and_undone(jobs: Jobs) -> None:
 
 
 def test_what_is_not_looked_at_is_said(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph, "PAGE", 20)
-    monkeypatch.setattr(graph, "LONG", 60)
-    monkeypatch.setattr(folding, "MOST_BOXES", 2)
+    monkeypatch.setattr(flow_graph, "PAGE", 20)
+    monkeypatch.setattr(flow_graph, "LONG", 60)
+    monkeypatch.setattr(flow_folding, "MOST_BOXES", 2)
     chord = app.chord((charge.call(order) for order in range(1000)), send.call())
     assert re.fullmatch(
         r"└─ 1 charge x 1,000: \d+ (ready|blocked).*, of 1\d\d that were looked at", tree(chord, most=300)[1]

@@ -13,9 +13,9 @@ from tarry.keeper.host_requests import MOST_OPEN, HostAct, HostRequest, HostRequ
 from tarry.keeper.hosts import HostEntry
 from tarry.model.job import State
 from tarry.runtime import control
-from tarry.store.base import Query, Want
-from tarry.store.hosts import Host, WorkerFigures
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.hosts import Host, WorkerFigures
+from tarry.store.rules.base import Query, Want
 
 OWNER = "web-1|1.1:8:9:1"
 HOST = Host("web-1|1.1:7:9:0", "web-1", workers=[WorkerFigures("all", 1, OWNER)], worker_count=1, remote_control=True)

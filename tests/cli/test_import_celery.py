@@ -21,7 +21,7 @@ from tarry.cli.importing.message import MOST, UnreadableMessage, read_message
 from tarry.client.client import Client
 from tarry.model.duration import SECOND
 from tarry.model.job import State
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tarry.store.sqlite.store import SqliteStore
 from tests.cli.project import Project, until
 from tests.servers.redis import RedisServer

@@ -18,8 +18,8 @@ from tarry.model.limit import Limit
 from tarry.model.outcome import Raised, Returned, outcome_note
 from tarry.model.overrides import as_headers
 from tarry.model.retry import Retry
-from tarry.store import ids
-from tarry.store.base import BANDS, Want
+from tarry.store.rules import ids
+from tarry.store.rules.base import BANDS, Want
 from tarry.store.sqlite.store import SqliteStore
 from tests.cli.project import Project
 

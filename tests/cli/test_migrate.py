@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tarry.store.shared import migrating
+from tarry.store import migrating
 from tests.cli.project import Project
 from tests.servers.postgres import PostgresServer
 

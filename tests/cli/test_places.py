@@ -10,7 +10,7 @@ from tarry.cli import main
 from tarry.client.client import Client
 from tarry.config import config, parser
 from tarry.store import opening
-from tarry.store.creation import only_existing
+from tarry.store.shared.creation import only_existing
 from tests.cli.project import SMALL_APP, CommandResult, Project, until
 
 READING = [

@@ -5,7 +5,7 @@ import pytest
 
 from tarry.cli.operate.queues import _when_empty
 from tarry.client.queue_records import QueueBands, QueueDetail, QueueRecord
-from tarry.store.waiting.counts import CappedCount
+from tarry.store.rules.waiting import CappedCount
 from tests.cli.project import Project
 
 

@@ -7,7 +7,7 @@ from tarry.keeper import schedule_state
 from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import MINUTE, SECOND
-from tarry.store import ids
+from tarry.store.rules import ids
 from tests.cli.project import Project
 
 APP = """

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tarry.store import ids
+from tarry.store.rules import ids
 from tests.cli.project import Project, alive, until
 from tests.cli.serving import HEAD, JOB, answers, open_socket, put, putters, read_all, serve
 

@@ -7,7 +7,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Outcome, Raised, Returned
-from tarry.store.base import NORMAL, Want
+from tarry.store.rules.base import NORMAL, Want
 from tarry.store.sqlite.store import SqliteStore
 from tests.cli.project import Project
 

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from tarry.keeper.hosts import HostEntry
-from tarry.store import ids
-from tarry.store.hosts import Host, PoolFigures
+from tarry.store.queries.hosts import Host, PoolFigures
+from tarry.store.rules import ids
 from tarry.store.sqlite.store import SqliteStore
 from tests.cli.project import Project, until
 from tests.cli.terminal import DOWN, ESCAPE, UP, Terminal

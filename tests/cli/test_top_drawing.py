@@ -14,8 +14,8 @@ from tarry.cli.top.text import fit, make_printable, number, rate, size, span
 from tarry.cli.top.view_state import Action, ViewState
 from tarry.push.health import EndpointHealth
 from tarry.runtime.board.reader import BoardJob, ChildStatus
-from tarry.store.history.reading import Percentiles
-from tarry.store.history.recent import RecentFigures
+from tarry.store.queries.history_reading import Percentiles
+from tarry.store.queries.history_recent import RecentFigures
 
 ID = "01a1ffe5-30d9-7281-9732-e83a111d1c9d"
 names = some.text(max_size=60)

@@ -14,9 +14,9 @@ from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Outcome, Raised, Returned
-from tarry.store.base import Want
-from tarry.store.history.recent import MINUTES_READ, RecentHistory, recent_figures, recent_period
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.history_recent import MINUTES_READ, RecentHistory, recent_figures, recent_period
+from tarry.store.rules.base import Want
 
 START = 1_800_000_000 * SECOND
 """The start of a minute."""

@@ -6,7 +6,7 @@ from hypothesis import strategies as some
 
 from tarry.cli.top.rates import CounterRates, RateTracker, WaitTracker
 from tarry.model.job import Job, State
-from tarry.store.base import Tally
+from tarry.store.rules.base import Tally
 
 
 def tallies(queue: str = "q", task: str = "t", **counts: int) -> list[Tally]:

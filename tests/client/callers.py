@@ -11,7 +11,7 @@ from sqlalchemy import orm
 
 from tarry import App
 from tarry.client.tasks.task import Task
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 
 Mail = Task[[str], None]
 

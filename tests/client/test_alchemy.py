@@ -13,7 +13,7 @@ from sqlalchemy.ext import asyncio as alchemy_async
 
 from tarry import App, JobNotFound
 from tarry.errors import OtherDatabase, StoreError
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tests.servers.fixtures import started
 from tests.servers.postgres import PostgresServer
 

@@ -11,9 +11,9 @@ import pytest
 from tarry import App, BodyTooLarge, ConfigError, JobNotFound, StoreUnavailable, UnknownTask
 from tarry.config.config import load
 from tarry.process.loading import open_app
-from tarry.store.base import Store
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.store.opening import KINDS, open_store
+from tarry.store.rules.base import Store
 from tarry.store.sqlite.store import SqliteStore
 from tests.worker.bench import LIMIT, Bench
 
@@ -255,7 +255,7 @@ NOT_LOADED = {"apsw", "sqlite3", "tqdm", "cronsim", "zoneinfo", "asyncio", "ssl"
 """Drivers, servers, the console, and what only some apps use."""
 OURS_NOT_LOADED = (
     "tarry.store.sqlite.store",
-    "tarry.store.memory",
+    "tarry.store.memory.store.store",
     "tarry.store.shards.location",
     "tarry.cli.",
     "tarry.runtime",

@@ -13,8 +13,8 @@ from tarry.client.bounds import bounds_in_use, declare_bounds, read_bounds, set_
 from tarry.client.tasks.task import SyncTask
 from tarry.model import lifecycle
 from tarry.model.bound import BOUNDS, Bound
-from tarry.store.base import Query, Store
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Query, Store
 from tests.store.switched import Switched, memories
 from tests.worker.bench import until
 

@@ -7,8 +7,8 @@ import pytest
 
 from tarry import App, ConfigError, StoreUnavailable
 from tarry.model.job import Job
-from tarry.store.base import Query
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Query
 from tarry.store.shards.sharded import ShardedStore
 
 

@@ -15,7 +15,7 @@ from tarry.client.follow import Event
 from tarry.client.waiting import FOLLOW_INTERVAL
 from tarry.model.duration import SECOND
 from tarry.model.lifecycle import Rules
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.tasks.progress import Progress
 from tests.client.test_waiting import in_thread, waiting_threads
 from tests.worker.bench import LIMIT, Bench, until, wait_for

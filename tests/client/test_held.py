@@ -17,7 +17,7 @@ from sqlalchemy.ext import asyncio as alchemy_async
 from tarry import App, State, errors
 from tarry.model.job import Job
 from tarry.store.flaky import FlakyStore
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tests.client.callers import (
     ORDER,
     Caller,
@@ -212,7 +212,7 @@ from django.conf import settings
 settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": sys.argv[1]}})
 from django.db import connection, connections, transaction
 from tarry import App, errors
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 app = App(sys.argv[2])
 app.open_store().close()
 @app.task(name="mail")

@@ -9,8 +9,8 @@ import pytest
 from tarry import App, ConfigError, IdempotencyError, Job, StoreError, StoreFull, StoreUnavailable
 from tarry.errors import StoreAway
 from tarry.model import job as model
-from tarry.store.base import Query
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Query
 from tarry.store.shards.sharded import ShardedStore
 from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tests.worker.bench import until

@@ -14,8 +14,8 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Lost, Outcome, Quarantined, Raised, Released, Snoozed, Unknown, outcome_note
 from tarry.model.retry import Retry
-from tarry.store.base import NORMAL, Store, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import NORMAL, Store, Want
 from tarry.tasks.arguments.options import Options
 from tarry.worker.pump import Pump
 

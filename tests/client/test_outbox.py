@@ -20,9 +20,9 @@ from tarry.errors import (
     StoreUnavailable,
 )
 from tarry.model.job import Job
-from tarry.store.base import Query, Store
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.store.outbox import Outbox
+from tarry.store.rules.base import Query, Store
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
 from tests.store.switched import Switched, quick

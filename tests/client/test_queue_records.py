@@ -10,8 +10,8 @@ from tarry.model.flow.own_queues import own_queue
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store.base import Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Want
 
 NOW = 1_800_000_000 * SECOND
 

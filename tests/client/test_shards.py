@@ -18,8 +18,8 @@ from tarry.errors import ResultTimeout, StoreUnavailable
 from tarry.keeper import expired_leases
 from tarry.keeper.chores import Keeper
 from tarry.model.job import Job
-from tarry.store.base import NORMAL, Query, Store, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import NORMAL, Query, Store, Want
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
 from tarry.worker import pump as pumping

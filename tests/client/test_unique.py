@@ -17,8 +17,8 @@ from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Released, Returned
-from tarry.store.base import NORMAL, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import NORMAL, Want
 from tarry.tasks.arguments.options import Options
 
 

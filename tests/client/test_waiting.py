@@ -9,7 +9,7 @@ import pytest
 
 from tarry import App, Job, JobCancelled, JobFailed, JobNotFound, ResultTimeout, StoreUnavailable
 from tarry.model.lifecycle import Rules
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.worker.worker import Worker, WorkerSettings
 from tests.worker.bench import LIMIT, Bench, until
 

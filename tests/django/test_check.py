@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tarry.keeper.hosts import HostEntry
-from tarry.store.hosts import Host
 from tarry.store.opening import open_store
+from tarry.store.queries.hosts import Host
 from tests.django.projects import SETTINGS, make_project, manage
 
 

@@ -18,8 +18,8 @@ from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.limit import Limit
 from tarry.model.outcome import Raised, Released, Returned, Snoozed, outcome_note
-from tarry.store import ids, owner
-from tarry.store.base import BANDS, Want
+from tarry.store.rules import ids, owner
+from tarry.store.rules.base import BANDS, Want
 from tarry.tasks.progress import Progress
 from tarry.worker.external_queues import find_external
 from tests.door.taking import LEASE, WITHIN, ask_at_once, put, seen, taking, until

@@ -13,9 +13,9 @@ from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.push.task_records import TaskRecord
-from tarry.store.base import Tally
-from tarry.store.hosts import PoolFigures
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.hosts import PoolFigures
+from tarry.store.rules.base import Tally
 from tarry.worker.external_queues import mark_external
 
 NOW = 1_700_000_000 * SECOND

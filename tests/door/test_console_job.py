@@ -24,9 +24,9 @@ from tarry.model.limit import Limit
 from tarry.model.moving import NEVER
 from tarry.operate.jobs import JobAnswer
 from tarry.push.delivery.record import AttemptRecord
-from tarry.store.base import Want
-from tarry.store.ids import uuid7
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Want
+from tarry.store.rules.ids import uuid7
 from tarry.tasks.arguments.masking import name_arguments
 from tests.door.http.calling import page
 

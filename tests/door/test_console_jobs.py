@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 
 from tarry import App
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tests.door.http.calling import page
 
 

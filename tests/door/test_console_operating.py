@@ -16,9 +16,9 @@ from tarry.metrics.store_overview import StoreOverview
 from tarry.model.duration import MINUTE
 from tarry.model.job import State
 from tarry.model.limit import Limit
-from tarry.store.base import Tally, Want
-from tarry.store.hosts import Host, PoolFigures
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.hosts import Host, PoolFigures
+from tarry.store.rules.base import Tally, Want
 from tarry.store.sqlite.store import SqliteStore
 from tests.door.http.calling import api, run
 from tests.store.switched import Switched

@@ -7,7 +7,7 @@ import pytest
 from tarry.door import external_marks
 from tarry.door.external_marks import NEW_MOST, ExternalMarks
 from tarry.model.duration import HOUR, SECOND
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.worker.external_queues import MARKED_FOR, PREFIX, RENEWED_EVERY, TRIED_FOR
 
 NAMES = [f"q{n}" for n in range(36_000)]

@@ -10,10 +10,10 @@ from tarry.door.history_snapshot import HistorySnapshot, HistorySpan
 from tarry.errors import PartlyUnavailable, StoreAway, StoreUnavailable
 from tarry.metrics.store_overview import CachedOverview, OverviewStore
 from tarry.model.job import Job, State
-from tarry.store.base import Tally
-from tarry.store.history.reading import Period, read_cells
-from tarry.store.history.sums import MINUTES
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.history_reading import Period, read_cells
+from tarry.store.rules.base import Tally
+from tarry.store.rules.history.sums import MINUTES
 
 
 class CountedStore(MemoryStore):

@@ -31,7 +31,7 @@ from tarry.door.open_connections.registry import OpenConnections
 from tarry.door.server import DoorServer, make_service
 from tarry.model.job import State
 from tarry.model.values.listen_address import listen_address
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tests.door.beanstalk.talking import Client
 
 LIMIT = 20.0

@@ -10,8 +10,8 @@ from tarry import App, Job
 from tarry.door.ring import PutAnswers, PutBatcher
 from tarry.errors import BodyTooLarge, Busy, Draining, StoreError, StoreUnavailable
 from tarry.model import job as model
-from tarry.store.base import Query
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Query
 from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tests.door.http.calling import run
 

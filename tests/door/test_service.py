@@ -7,7 +7,7 @@ import pytest
 from tarry import App
 from tarry.client.audit.log import Act, ActFilter, ActLog
 from tarry.door.service import DoorService
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.lazy_asyncio import asyncio
 from tests.door.http.calling import run
 

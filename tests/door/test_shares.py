@@ -12,8 +12,8 @@ from tarry.door.event_streams import MOST_OF_CALLER, MOST_STREAMS, EventStreams
 from tarry.errors import Busy, TooManyOperations, TooManyRequests
 from tarry.keeper import host_requests
 from tarry.keeper.host_requests import HostAct, HostRequests, new_request
-from tarry.store.base import Store
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Store
 
 NOW = 1_800_000_000_000_000
 

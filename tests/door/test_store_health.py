@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tarry.door.store_health import read_health
-from tarry.store.base import Store
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Store
 from tarry.store.sqlite.store import SqliteStore
 from tests.store.switched import Switched, memories
 

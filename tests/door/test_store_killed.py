@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tarry import App
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tests.door.http.serving import served, until
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer

@@ -19,9 +19,9 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible, Rules
-from tarry.store import owner
-from tarry.store.base import NORMAL, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import owner
+from tarry.store.rules.base import NORMAL, Want
 from tarry.store.shards.sharded import ShardedStore
 from tarry.worker import unseen_claims
 from tests.door.taking import LEASE, WITHIN, counting, put, seen, taking, until

@@ -18,8 +18,8 @@ from tarry.config.config import load
 from tarry.keeper import chores
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.store import ids
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
 from tarry.worker.pump import Pump
 from tests.worker.bench import LIMIT, until, wait_for
 
@@ -354,7 +354,7 @@ def test_the_keeper_brings_back_the_jobs_of_the_dead_and_forgets(
 
 
 def _want() -> Any:
-    from tarry.store.base import NORMAL, Want  # noqa: PLC0415
+    from tarry.store.rules.base import NORMAL, Want  # noqa: PLC0415
 
     return Want("default", NORMAL, 1)
 
@@ -491,7 +491,7 @@ def test_drain_with_a_timeout_begins_no_more_when_it_is_over(app: App) -> None:
 
 
 def _waiting() -> Any:
-    from tarry.store.base import Query  # noqa: PLC0415
+    from tarry.store.rules.base import Query  # noqa: PLC0415
 
     return Query(states=(State.READY, State.RUNNING, State.SCHEDULED))
 
@@ -578,7 +578,7 @@ def test_adrain_that_is_cancelled_takes_nothing_more(app: App, gate: threading.E
 
 
 def _every() -> Any:
-    from tarry.store.base import Query  # noqa: PLC0415
+    from tarry.store.rules.base import Query  # noqa: PLC0415
 
     return Query()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 
 STORES = ["memory", "sqlite", "sqlite-shared", "sqlite-shards", "redis", "postgres", "mariadb"]
 

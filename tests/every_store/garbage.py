@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tarry.errors import StoreError
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 
 _draw = random.Random(20)
 BYTES = (

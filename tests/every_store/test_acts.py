@@ -6,7 +6,7 @@ from tarry import App
 from tarry.client.acting import Actor, acting
 from tarry.client.audit.log import PAGE, PAGES, PAGES_REFUSED, Act, ActFilter, ActLog
 from tarry.model.attempts import acts_of
-from tarry.store import ids
+from tarry.store.rules import ids
 
 
 def test_acts_of_many_processes_are_kept_in_order(app: App) -> None:

@@ -14,10 +14,10 @@ from tarry.errors import StoreError
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow_row import Phase
 from tarry.model.job import Job
-from tarry.store.base import Query, Store
-from tarry.store.flows import flows
-from tarry.store.flows.flows import FlowQuery
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import flows
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.flows import FlowQuery
 from tarry.store.shared.wakeup.board import WakeupBoard
 from tests.store.away_store import AwayStore
 

@@ -11,7 +11,7 @@ from tarry import App, QueueFull
 from tarry.client.bounds import bounds_in_use, declare_bounds
 from tarry.client.tasks.task import SyncTask
 from tarry.model.bound import Bound
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tarry.store.shards.sharded import ShardedStore
 from tests.worker.bench import until
 

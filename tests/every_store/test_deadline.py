@@ -15,7 +15,7 @@ from tarry.config.config import ClientConfig as ClientSettings
 from tarry.config.config import Config
 from tarry.errors import StoreAway, StoreError, StoreUnavailable
 from tarry.model.job import Job
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry import App, State
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tests.worker.bench import LIMIT
 
 CHILDREN, TURNS = 4, 15

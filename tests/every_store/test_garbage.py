@@ -19,9 +19,9 @@ from tarry.door.http.methods.events import METHODS as STREAMS
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit
-from tarry.store import ids
-from tarry.store.base import Query, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query, Want
 from tarry.store.shards.sharded import ShardedStore
 from tests.door.http.calling import api, run
 from tests.every_store.garbage import BYTES, garbage, insert_each, spoiled

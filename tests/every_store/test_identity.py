@@ -10,8 +10,8 @@ from tarry.alert import stores as stores_module
 from tarry.alert.stores import StoreChecks, shards_of
 from tarry.config.config import Alerts
 from tarry.model.duration import HOUR
-from tarry.store.identity import CELL, StoreIdentity, StoreMemory
 from tarry.store.opening import open_store
+from tarry.store.shards.identity import CELL, StoreIdentity, StoreMemory
 from tarry.store.shards.shard import Shard
 from tests.servers.redis import RedisServer
 

@@ -16,7 +16,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules, after
 from tarry.model.outcome import Cancelled, Lost, Outcome, Raised, Released, TimedOut, outcome_note
 from tarry.model.verdict import Verdict
-from tarry.store import ids
+from tarry.store.rules import ids
 from tests.worker.bench import LIMIT, until
 
 HUGE, LONG = "x" * 20_000_000, "é" * 500_000

@@ -8,7 +8,7 @@ import pytest
 
 from tarry import App
 from tarry.errors import StoreError, StoreUnavailable
-from tarry.store import ids
+from tarry.store.rules import ids
 from tests.away.proxy import Proxy, behind_proxy
 from tests.every_store.test_away_calls import SERVERS
 from tests.servers.fixtures import empty_server

@@ -15,8 +15,8 @@ from tarry.client.operations.runner import OperationRunner
 from tarry.errors import OperationNotFound, StoreError, TooManyOperations, UsageError
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job, State
-from tarry.store import ids as store_ids
-from tarry.store.base import Query, Store
+from tarry.store.rules import ids as store_ids
+from tarry.store.rules.base import Query, Store
 
 LIMIT = 20.0
 JOBS = 25

@@ -11,8 +11,8 @@ from tarry.errors import StoreUnavailable
 from tarry.model.change import Change
 from tarry.model.duration import HOUR
 from tarry.model.job import Job
-from tarry.store.base import Query, Store
-from tarry.store.conformance.cases import side_by_side
+from tarry.store.conformance.cases.jobs import side_by_side
+from tarry.store.rules.base import Query, Store
 from tests.door.http.calling import api
 from tests.seeds import seeded_random
 

@@ -12,8 +12,8 @@ from tarry import App, TimeLimit
 from tarry.errors import StoreAway
 from tarry.model.job import Job
 from tarry.model.outcome import TimedOut
-from tarry.store import ids
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
 from tarry.tasks.running import Running
 from tarry.tasks.shield import shielded
 from tarry.worker.run.base import OutcomeQueue

@@ -13,7 +13,7 @@ from tarry import App
 from tarry.door.http.api import METHODS
 from tarry.door.http.methods.events import METHODS as STREAMS
 from tarry.operate.method import Method
-from tarry.store import ids
+from tarry.store.rules import ids
 from tests.door.http.calling import api, run
 
 NUL = "a\0b"

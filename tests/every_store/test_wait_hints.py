@@ -9,7 +9,7 @@ import pytest
 
 from tarry import App, ResultTimeout
 from tarry.client import waiting
-from tarry.store.hosts import Host, PoolFigures
+from tarry.store.queries.hosts import Host, PoolFigures
 
 UNSERVED = "no live worker of a master serves queue mail; start one with `tarry start`"
 
@@ -45,7 +45,7 @@ def test_a_timeout_says_what_the_job_waits_for(app: App, mail: Any) -> None:
 
 def test_a_pool_that_serves_the_queue_is_no_reason(app: App, mail: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     job, pool = mail.enqueue(), PoolFigures("default", workers=1, queues=["*"])
-    monkeypatch.setattr("tarry.store.waiting.unfinished.list_hosts", lambda store: [Host("one", "one", pools=[pool])])
+    monkeypatch.setattr("tarry.store.queries.unfinished.list_hosts", lambda store: [Host("one", "one", pools=[pool])])
     with pytest.raises(ResultTimeout, match=r"has not finished after 0 s$"):
         job.result(timeout=0)
 

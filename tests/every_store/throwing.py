@@ -13,7 +13,7 @@ from tarry import App, ResultTimeout, TimeLimit, current_job
 from tarry.client.tasks.task import Task
 from tarry.model.job import Job
 from tarry.model.outcome import Outcome, TimedOut
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.running import Running
 from tarry.worker.run.base import OutcomeQueue
 from tarry.worker.run.context import AttemptContext

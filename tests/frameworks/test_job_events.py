@@ -13,7 +13,7 @@ import pytest
 from tarry import App, Retry, current_job
 from tarry.errors import StoreUnavailable
 from tarry.model.job import Job
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.web import JobEvents, lifespan
 from tarry.web.events import GONE, RETRY, RETRY_LATER, STILL_HERE
 

@@ -28,12 +28,12 @@ from tarry.push.endpoint.written import read_written
 from tarry.push.http.target import check_headers, parse_target
 from tarry.push.rule.cel import MOST_TEXT, RetryCondition
 from tarry.push.rule.php_rules import parse_number
-from tarry.store import ids
-from tarry.store.job_search import parse_moment
 from tarry.store.mysql.link.address import parse as parse_mysql
-from tarry.store.name_pattern import pattern_of
-from tarry.store.postgres.url import parse_url as parse_postgres
+from tarry.store.postgres.link.url import parse_url as parse_postgres
+from tarry.store.queries.job_search import parse_moment
 from tarry.store.redis.url import parse_url as parse_redis
+from tarry.store.rules import ids
+from tarry.store.rules.name_pattern import pattern_of
 from tarry.store.shards.shard import parse_shard_url, public_url
 from tarry.tasks.arguments.json_depth import is_too_deep
 from tarry.tasks.arguments.options import Options

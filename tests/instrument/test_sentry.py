@@ -19,9 +19,9 @@ from tarry.instrument.sentry import instrument
 from tarry.keeper.chores import Keeper
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.store import ids
-from tarry.store.base import BANDS, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
+from tarry.store.rules.base import BANDS, Want
 from tests.worker.bench import LIMIT, Bench, finished, until
 
 kinds = pytest.mark.parametrize("kind", ["sync", "async"])

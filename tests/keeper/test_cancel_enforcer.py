@@ -9,9 +9,9 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.killing import CANCELLED
-from tarry.store import ids
-from tarry.store.base import BANDS, Store, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
+from tarry.store.rules.base import BANDS, Store, Want
 
 
 class Seen:

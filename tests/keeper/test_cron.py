@@ -15,8 +15,8 @@ from tarry.keeper.chores import Keeper
 from tarry.keeper.cron import ScheduleTicker, run_now, schedules_of
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import State
-from tarry.store.base import Query, Store
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Query, Store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.keeper.ticking import NOON, TickingHost, shop

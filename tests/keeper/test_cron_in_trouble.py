@@ -12,7 +12,7 @@ from tarry.keeper.cron import ScheduleTicker
 from tarry.model.bound import Bound
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.tasks.arguments.options import Options
 from tests.keeper.ticking import NOON, TickingHost, shop
 

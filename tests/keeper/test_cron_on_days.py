@@ -9,8 +9,8 @@ from tarry.client.clock import FakeClock
 from tarry.config.config import load
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import HOUR
-from tarry.store.base import Query
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Query
 from tests.keeper.ticking import NOON, TickingHost, shop
 
 WORKING = Calendar("mon-fri")

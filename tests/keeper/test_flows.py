@@ -14,9 +14,9 @@ from tarry.model.flow_row import Phase
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store.conformance.cases import EVERYTHING, LEASE, taken
-from tarry.store.conformance.flows.flow_cases import BAD, end, flow_of, node, numbers, root, row_of, run, states
-from tarry.store.memory import MemoryStore
+from tarry.store.conformance.cases.flows import BAD, end, flow_of, node, numbers, root, row_of, run, states
+from tarry.store.conformance.cases.jobs import EVERYTHING, LEASE, taken
+from tarry.store.memory.store import MemoryStore
 
 CHAIN = [[], [1], [2]]
 
@@ -65,7 +65,7 @@ def test_a_deadline_cancels_what_is_active(
 def test_a_cancellation_that_broke_off_goes_on(
     store: MemoryStore, clock: FakeClock, keeping: FlowChores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.store.flows.operating.PAGE", 3)
+    monkeypatch.setattr("tarry.store.rules.flow_operating.PAGE", 3)
     flow = put(store, [*([] for _ in range(10)), [1]])
     assert store.flows.change(flow_rules.cancel_flow(flow, "not wanted"), clock.now())
     assert states(store, flow) == "r" * 10 + "b"

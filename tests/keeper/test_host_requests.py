@@ -25,8 +25,8 @@ from tarry.keeper.host_requests import (
     sweep,
 )
 from tarry.model.duration import SECOND
-from tarry.store.hosts import Host
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.hosts import Host
 from tests.store.switched import Switched
 
 HOST = Host("web-1|1.1:7:9:0", "web-1")

@@ -16,11 +16,11 @@ from tarry.model import lifecycle
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job
 from tarry.model.outcome import Returned
-from tarry.store import owner
-from tarry.store.base import Store, Want
-from tarry.store.hosts import FORGOTTEN_AFTER, LOST_AFTER, Host, PoolFigures, WorkerFigures, list_hosts
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.store.opening import open_store
+from tarry.store.queries.hosts import FORGOTTEN_AFTER, LOST_AFTER, Host, PoolFigures, WorkerFigures, list_hosts
+from tarry.store.rules import owner
+from tarry.store.rules.base import Store, Want
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.store.switched import Switched, memories, slow

@@ -20,12 +20,12 @@ from tarry.model.lifecycle import Rules
 from tarry.model.limit import Level, Limit
 from tarry.model.outcome import Returned
 from tarry.model.retry import Retry
-from tarry.store import ids, owner
-from tarry.store.base import BANDS, Query, Store, Want
-from tarry.store.history.history import TAKEN_AT_ONCE
-from tarry.store.history.reading import Period, view
-from tarry.store.history.sums import MINUTES, decode
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.history_reading import Period, view
+from tarry.store.rules import ids, owner
+from tarry.store.rules.base import BANDS, Query, Store, Want
+from tarry.store.rules.history.history import TAKEN_AT_ONCE
+from tarry.store.rules.history.sums import MINUTES, decode
 from tarry.store.shared.backoff import LEASE_GRACE
 from tarry.store.sqlite.store import SqliteStore
 from tests.store.away_store import AwayStore

@@ -13,9 +13,9 @@ from tarry.keeper import lease_renewer
 from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.store import owner
-from tarry.store.base import BANDS, Store, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import owner
+from tarry.store.rules.base import BANDS, Store, Want
 from tests.store.switched import Switched, memories, slow
 from tests.worker.bench import until
 from tests.worker.manual_pump import Monotonic

@@ -12,7 +12,7 @@ from tarry import App
 from tarry.config.config import load
 from tarry.keeper.limits import declare, effective_limits, reset, set_by_hand
 from tarry.model.limit import Level, Limit
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.tasks.task_limits import make_lane_function
 from tests.worker.bench import LIMIT, Bench, until, wait_for
 

@@ -20,8 +20,8 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Outcome, Raised, Returned
 from tarry.model.retry import Retry
-from tarry.store import ids
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
 from tests.keeper.ticking import NOON, NOTHING_KEPT, WANTS, TickingHost, shop
 
 

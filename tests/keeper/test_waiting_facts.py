@@ -14,12 +14,12 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Unknown
-from tarry.store import ids
-from tarry.store.base import Store, Want
-from tarry.store.hosts import Host
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.hosts import Host
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store, Want
+from tarry.store.rules.waiting import CappedCount
 from tarry.store.sqlite.store import SqliteStore
-from tarry.store.waiting.counts import CappedCount
 from tarry.worker.external_queues import MARKED_FOR, mark_external
 from tests.store.switched import memories
 

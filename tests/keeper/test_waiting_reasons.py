@@ -10,9 +10,9 @@ from tarry.model.duration import MINUTE, SECOND
 from tarry.model.flow.node_ids import flow_id, node_id
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
-from tarry.store.hosts import LOST, Host, PoolFigures, WorkerFigures, serving_pools
-from tarry.store.ids import uuid7
-from tarry.store.waiting.counts import CappedCount
+from tarry.store.queries.hosts import LOST, Host, PoolFigures, WorkerFigures, serving_pools
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.waiting import CappedCount
 
 NOW = 1_700_000_000 * SECOND
 JOB = Job(uuid7(), "shop.send", b"[]", "mail", due=NOW - SECOND, state_since=NOW - SECOND)

@@ -15,7 +15,7 @@ from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Returned
 from tarry.model.schedules.calendar import Calendar
 from tarry.model.schedules.schedule import Schedule
-from tarry.store.base import BANDS, Query, Store, Want
+from tarry.store.rules.base import BANDS, Query, Store, Want
 
 NOON = 1_800_014_400 * SECOND
 """2027-01-15, 12:00 UTC."""

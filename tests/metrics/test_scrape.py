@@ -22,11 +22,11 @@ from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Raised, Returned
-from tarry.store.base import NORMAL, Store, Want
-from tarry.store.history.sums import OTHERS, TOTALS, Place, Sums, encode
-from tarry.store.hosts import PoolFigures
-from tarry.store.ids import uuid7
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.hosts import PoolFigures
+from tarry.store.rules.base import NORMAL, Store, Want
+from tarry.store.rules.history.sums import OTHERS, TOTALS, Place, Sums, encode
+from tarry.store.rules.ids import uuid7
 from tests.metrics.reading import ACCEPT, Samples, samples_of
 
 NOW = 1_800_000_000 * SECOND

@@ -12,7 +12,7 @@ from tarry.model.flow.node_ids import flow_id, node_id
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Lost, Raised, Released, Returned, Snoozed, TimedOut, outcome_note
-from tarry.store.ids import uuid7
+from tarry.store.rules.ids import uuid7
 from tests.every_store.garbage import garbage
 
 NOW = 1_800_000_000_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.push.certificates import Authority
 from tests.push.fixture import DeliveryFixture

@@ -10,7 +10,7 @@ from tarry.config.config import Config, Push
 from tarry.model.job import Job
 from tarry.push.delivery.coordinator import DeliveryCoordinator
 from tarry.push.delivery.record import AttemptRecord, records_of
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.worker.worker import WorkerSettings
 from tests.push.server import Server
 from tests.worker.bench import Bench, ThreadWorker

@@ -14,8 +14,8 @@ from tarry.alert.message import Message
 from tarry.alert.storage import CellStorage, FileStorage
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.push.endpoint.recipient import Recipient
-from tarry.store.base import Store
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Store
 from tests.worker.bench import until, wait_for
 
 START = 1_800_000_000_000_000

@@ -9,7 +9,7 @@ import pytest
 from tarry import State
 from tarry.errors import JobCancelled, JobNotFound
 from tarry.push.delivery.cancel import BEFORE, MAYBE, NEVER, UNKNOWN
-from tarry.store.conformance.cases import taken
+from tarry.store.conformance.cases.jobs import taken
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import Connection, answer, end_before_answer, hang
 from tests.worker.bench import finished, note, until

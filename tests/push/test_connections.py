@@ -17,7 +17,7 @@ from tarry.push.http.failure import Failure, FailureKind, RequestFailed
 from tarry.push.http.response import MOST_BODY, HttpResponse
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tarry.push.http.tls_client import ClientKey, ClientPool, client_builder
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.worker.run.loop import _cancel_the_rest
 from tests.push.certificates import Authority
 from tests.push.sending import HEAD, expect_answer, open_connections, run, sender, until

@@ -11,7 +11,7 @@ from tarry.push.endpoint import registry
 from tarry.push.endpoint.edits import EDITS_CELL, MOST_EDITS, TaskChanged
 from tarry.push.endpoint.settings import EndpointError, version_of
 from tarry.push.http.guard import AddressGuard
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tests.push.fixture import HERE, DeliveryFixture
 
 GUARD = AddressGuard(HERE.allow)

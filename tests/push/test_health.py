@@ -31,10 +31,10 @@ from tarry.push.endpoint import registry
 from tarry.push.endpoint.flow import FlowState as Flow
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.settings import Endpoint
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.conformance.cases import FAILED, NOW, put, running, settle
+from tarry.store.conformance.cases.jobs import FAILED, NOW, put, running, settle
 from tarry.store.opening import open_store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.cli.project import Project

@@ -6,7 +6,7 @@ from typing import Any
 
 from tarry import State
 from tarry.model.history.counting import KINDS
-from tarry.store.history.sums import DAYS, Sums, decode
+from tarry.store.rules.history.sums import DAYS, Sums, decode
 from tarry.tasks.running import CurrentJob
 from tests.door.http.calling import api
 from tests.push.fixture import DeliveryFixture

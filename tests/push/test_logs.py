@@ -25,11 +25,11 @@ from tarry.model.job import Job
 from tarry.push.delivery.order import KeyOrder
 from tarry.push.journal.log_lines import RequestLine, format_request, make_job
 from tarry.push.journal.logs import AppendFile
-from tarry.store import ids
-from tarry.store.base import Query
-from tarry.store.entry import Entry
-from tarry.store.ids import uuid7
 from tarry.store.outbox import Outbox
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query
+from tarry.store.rules.entry import Entry
+from tarry.store.rules.ids import uuid7
 from tests.cli.disk import MB, Disk
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import answer

@@ -16,7 +16,7 @@ from tarry.model.limit import Limit
 from tarry.push.endpoint import registry
 from tarry.push.endpoint.settings import EndpointError
 from tarry.push.http.guard import AddressGuard
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tests.push.fixture import HERE, DeliveryFixture
 from tests.push.server import answer
 from tests.worker.bench import finished, until

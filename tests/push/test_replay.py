@@ -22,9 +22,9 @@ from tarry.push.delivery.record import AttemptRecord
 from tarry.push.journal import replay as replaying
 from tarry.push.journal.log_lines import RequestLine, format_attempt, format_request
 from tarry.push.journal.replay import Replay
-from tarry.store import ids
-from tarry.store.base import Query
 from tarry.store.opening import open_store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import Server, answer
 from tests.servers.redis import RedisServer

@@ -10,7 +10,7 @@ from tarry.model.job import Job
 from tarry.push.delivery.record import AttemptRecord, encode_record
 from tarry.push.delivery.task import RequestBuilder
 from tarry.push.endpoint.settings import Endpoint
-from tarry.store.ids import uuid7
+from tarry.store.rules.ids import uuid7
 
 NOW = 1_763_765_100_000_000
 

@@ -29,7 +29,7 @@ from tarry.client.bounds import declare_bounds
 from tarry.errors import Busy, ConfigError, NotAuthenticated, StoreAway, TarryError
 from tarry.model.bound import Bound
 from tarry.model.overrides import retry_of
-from tarry.store.base import Want
+from tarry.store.rules.base import Want
 from tarry.tasks.progress import Progress
 from tests.door.test_asgi import served
 from tests.worker.bench import LIMIT

@@ -114,7 +114,7 @@ def kept_mariadb(server: MariadbServer) -> Iterator[KeptTables]:
 
 def remove_postgres_board(url: str) -> None:
     """Removes what the processes that used that schema shared on this host."""
-    from tarry.store.postgres.url import parse_url  # noqa: PLC0415 -- its driver need not be there
+    from tarry.store.postgres.link.url import parse_url  # noqa: PLC0415 -- its driver need not be there
     from tarry.store.postgres.wakeup import HostBoard  # noqa: PLC0415
 
     shutil.rmtree(HostBoard(parse_url(url)).path, ignore_errors=True)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry.errors import StoreAway
-from tarry.store.base import Store
 from tarry.store.flaky import FlakyStore
+from tarry.store.rules.base import Store
 
 
 class AwayStore(FlakyStore):

@@ -14,12 +14,12 @@ from tarry.model.job import State
 from tarry.model.lifecycle import DEFAULT, NotPossible
 from tarry.model.moving import NEVER
 from tarry.model.outcome import Suspended
-from tarry.store.base import Query, Store
-from tarry.store.conformance.cases import NOW
-from tarry.store.conformance.flows.flow_cases import flow_of
-from tarry.store.flows import operating
-from tarry.store.flows.flows import FlowQuery
-from tarry.store.memory import MemoryStore
+from tarry.store.conformance.cases.flows import flow_of
+from tarry.store.conformance.cases.jobs import NOW
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import flow_operating
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.flows import FlowQuery
 from tests.store.test_machine import ALL, STEPS, TICK, Histories
 
 SHAPES = st.integers(1, 12).flatmap(
@@ -113,7 +113,7 @@ class FlowHistories(Histories):
             id = rows[back % len(rows)].id
             assert self.store.flows.grow(id, count) == self.reference.flows.grow(id, count)
 
-    @rule(back=st.integers(0, 5), act=st.sampled_from([operating.cancel_flow, operating.retry_flow]))
+    @rule(back=st.integers(0, 5), act=st.sampled_from([flow_operating.cancel_flow, flow_operating.retry_flow]))
     def operate(self, back: int, act: Callable[[Store, bytes, int], object]) -> None:
         if rows := self.reference.flows.find(FlowQuery(limit=ALL)):
             id = rows[back % len(rows)].id

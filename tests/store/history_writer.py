@@ -13,9 +13,9 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Outcome, Raised, Returned
 from tarry.model.retry import Retry
-from tarry.store.base import NORMAL, Want
-from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
+from tarry.store.rules.base import NORMAL, Want
+from tarry.store.rules.ids import uuid7
 
 RULES = Rules(retry=Retry(2, base=0.001), keep_done=30 * DAY, keep_dead=30 * DAY)
 MOST = 100_000

@@ -4,7 +4,7 @@ inserts one job, and prints `stored ID` or the class and text of the error."""
 import sys
 
 from tarry.errors import StoreError
-from tarry.store.conformance.cases import put
+from tarry.store.conformance.cases.jobs import put
 from tarry.store.sqlite.store import SqliteStore
 
 if __name__ == "__main__":

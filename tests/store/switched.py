@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tarry.errors import StoreError, StoreUnavailable
-from tarry.store.base import Store
 from tarry.store.flaky import FlakyStore
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Store
 from tarry.store.shards import shard
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shared import backoff as waits

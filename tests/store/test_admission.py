@@ -7,8 +7,8 @@ import pytest
 from tarry.errors import QueueFull
 from tarry.model.bound import Bound
 from tarry.model.job import Job
-from tarry.store.ids import uuid7
-from tarry.store.shared.admission import admit, admit_all
+from tarry.store.rules.admission import admit, admit_all
+from tarry.store.rules.ids import uuid7
 
 SECOND = 1_000_000
 NOW = 1000 * SECOND
@@ -23,7 +23,7 @@ class FakeRooms:
         self.counts: list[str] = []
         self.locks: list[str] = []
         self._clock, self._cost = 0.0, cost
-        monkeypatch.setattr("tarry.store.shared.admission.time.perf_counter", lambda: self._clock)
+        monkeypatch.setattr("tarry.store.rules.admission.time.perf_counter", lambda: self._clock)
 
     def lock(self, name: str) -> bytes | None:
         self.locks.append(name)

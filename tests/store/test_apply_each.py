@@ -9,9 +9,9 @@ from tarry.client.clock import FakeClock
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job, State
-from tarry.store import ids
-from tarry.store.apply_each import apply_each
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
+from tarry.store.shared.apply_each import apply_each
 from tarry.store.shared.backoff import SAY_AGAIN
 
 
@@ -38,7 +38,7 @@ def test_a_job_that_fails_again_and_again_is_logged_once_a_minute(
         assert apply_each(store, changes, clock.now()) == [True, False, False]
     assert caplog.text.count("cannot be stored: a record") == 2
     later = time.monotonic() + SAY_AGAIN
-    monkeypatch.setattr("tarry.store.apply_each.time.monotonic", lambda: later)
+    monkeypatch.setattr("tarry.store.shared.apply_each.time.monotonic", lambda: later)
     apply_each(store, changes, clock.now())
     assert caplog.text.count("cannot be stored: a record") == 4
     assert [job.state for job in store.get([job.id for job in jobs]) if job] == [State.READY] * 3

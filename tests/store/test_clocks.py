@@ -9,9 +9,9 @@ from tarry.client.clock import Clock
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job
 from tarry.model.lifecycle import initial_state
-from tarry.store import ids
-from tarry.store.base import BANDS, Store, Want
 from tarry.store.opening import open_store
+from tarry.store.rules import ids
+from tarry.store.rules.base import BANDS, Store, Want
 from tests.servers.redis import RedisServer
 
 

@@ -10,7 +10,7 @@ from tarry.model.job import WAITING, Job, State
 from tarry.model.lifecycle import held_when_claimed, holds_key
 from tarry.store.mysql.schema import TABLES
 from tarry.store.postgres.store import PostgresStore
-from tarry.store.shared.columns import CLAIMED, COLUMN_OF, FIELDS, claimed_jobs, stored_job, stored_values
+from tarry.store.sql.columns import CLAIMED, COLUMN_OF, FIELDS, claimed_jobs, stored_job, stored_values
 from tarry.store.sqlite.store import SqliteStore
 
 HERE = set(COLUMN_OF.values())

@@ -8,16 +8,16 @@ import pytest
 
 from tarry.model.job import Job
 from tarry.model.limit import Level
-from tarry.store.base import Store
 from tarry.store.conformance import Conformance
 from tarry.store.conformance.losing import LossyLine
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
 from tarry.store.postgres import scan_start
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.redis.link.connection import RedisConnection
 from tarry.store.redis.store import RedisStore
+from tarry.store.rules.base import Store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.away.proxy import lossy

@@ -34,10 +34,10 @@ from tarry.model.outcome import (
     outcome_note,
 )
 from tarry.model.retry import Retry
-from tarry.store.base import BANDS, Exchange, Query, Store, Want
 from tarry.store.flaky import FlakyStore
-from tarry.store.ids import uuid7
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import BANDS, Exchange, Query, Store, Want
+from tarry.store.rules.ids import uuid7
 from tarry.store.sqlite.store import SqliteStore
 
 Answer = TypeVar("Answer")

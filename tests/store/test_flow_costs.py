@@ -13,10 +13,10 @@ from tarry.model import lifecycle
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.wake import WakeReason
-from tarry.store.base import BANDS, Query, Store, Want
-from tarry.store.conformance.cases import LEASE, NOW, put, running, taken
-from tarry.store.conformance.flows.flow_cases import GOOD, flow_of
+from tarry.store.conformance.cases.flows import GOOD, flow_of
+from tarry.store.conformance.cases.jobs import LEASE, NOW, put, running, taken
 from tarry.store.opening import open_store
+from tarry.store.rules.base import BANDS, Query, Store, Want
 from tarry.store.sqlite.store import SqliteStore
 from tests.servers.redis import RedisServer
 

@@ -9,13 +9,13 @@ from tarry.model.flow.node_ids import flow_id, node_id
 from tarry.model.flow.wiring import GO_ON, Gate, NodeLinks, wrap
 from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import HELD, Job, State
-from tarry.store.conformance.cases import NOW
-from tarry.store.conformance.flows.flow_cases import BAD, row_of, run, stored
-from tarry.store.flows import folding, graph
-from tarry.store.flows.flows import NoFlows
-from tarry.store.flows.folding import NodeGroup
-from tarry.store.flows.graph import Graph, read_graph
-from tarry.store.memory import MemoryStore
+from tarry.store.conformance.cases.flows import BAD, row_of, run, stored
+from tarry.store.conformance.cases.jobs import NOW
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import flow_folding, flow_graph
+from tarry.store.rules.flow_folding import NodeGroup
+from tarry.store.rules.flow_graph import Graph, read_graph
+from tarry.store.rules.flows import NoFlows
 from tarry.testing.kit import Jobs
 
 CHAIN = [[], [1], [2]]
@@ -26,7 +26,7 @@ def chord(width: int) -> list[Sequence[int]]:
     return [*([] for _ in range(width)), range(1, width + 1)]
 
 
-def read(store: MemoryStore, flow: bytes, most: int = graph.LOOKED_AT) -> Graph:
+def read(store: MemoryStore, flow: bytes, most: int = flow_graph.LOOKED_AT) -> Graph:
     return read_graph(store.flows, row_of(store, flow), most)
 
 
@@ -107,8 +107,8 @@ def test_wide_flow_is_two_boxes(store: MemoryStore) -> None:
 class TestInPart:
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(graph, "PAGE", 20)
-        monkeypatch.setattr(graph, "LONG", 60)
+        monkeypatch.setattr(flow_graph, "PAGE", 20)
+        monkeypatch.setattr(flow_graph, "LONG", 60)
 
     @pytest.mark.parametrize("width", [1998, 1999, 2000, 2001, 2500])
     def test_it_skips_alike_nodes(self, store: MemoryStore, width: int) -> None:
@@ -143,7 +143,7 @@ class TestInPart:
 
     def test_it_reads_no_more_than_it_may(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
         flow = stored(store, [[], *([index] for index in range(1, 1500))])
-        monkeypatch.setattr(folding, "MOST_BOXES", 30)
+        monkeypatch.setattr(flow_folding, "MOST_BOXES", 30)
         seen = read(store, flow, most=300)
         assert (len(seen.boxes), seen.looked_at, seen.left_out) == (30, 300, 1470)
 
@@ -172,7 +172,7 @@ def test_reads_are_bounded_at_any_size(width: int) -> None:
     seen = read_graph(Chord(), row)
     assert edges(seen) == {1: (), width + 1: (1,)}
     assert (seen.boxes[0].count, seen.left_out, seen.is_whole) == (width, 0, False)
-    assert sum(calls) <= graph.LOOKED_AT
+    assert sum(calls) <= flow_graph.LOOKED_AT
     assert len(calls) < 60
 
 

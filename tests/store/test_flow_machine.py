@@ -19,11 +19,11 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT, NotPossible, after
 from tarry.model.moving import NEVER
 from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Suspended
-from tarry.store.base import Query, Store
-from tarry.store.conformance.flows.flow_cases import ACTIVE, flow_of
-from tarry.store.flows import flows, operating
-from tarry.store.flows.flows import FlowQuery, NewFlow
-from tarry.store.memory import MemoryStore
+from tarry.store.conformance.cases.flows import ACTIVE, flow_of
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import flow_operating, flows
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.flows import FlowQuery, NewFlow
 from tarry.store.shards.sharded import ShardedStore
 from tests.store.test_machine import ALL, BACK, STEPS, TICK, Histories, ShardHistories
 
@@ -134,10 +134,10 @@ class FlowHistories(Histories):
     def _operate(self, store: Store, flow: bytes, retries: bool, late: bool) -> object:
         try:
             if retries:
-                return operating.retry_flow(store, flow, self.now)
+                return flow_operating.retry_flow(store, flow, self.now)
             if late and (row := store.flows.get(flow)) is not None and row.phase is Phase.RUNNING:
                 return store.flows.change(flow_rules.time_out(row), self.now)
-            operating.cancel_flow(store, flow, self.now, "no")
+            flow_operating.cancel_flow(store, flow, self.now, "no")
         except NotPossible as why:
             return str(why)
         return None

@@ -15,9 +15,9 @@ from tarry.model.flow_row import FlowChange, Phase
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Suspended
-from tarry.store.conformance.cases import NOW, taken
-from tarry.store.conformance.flows.flow_cases import BAD, end, run, stored, tend_all
-from tarry.store.flows.flows import FlowQuery
+from tarry.store.conformance.cases.flows import BAD, end, run, stored, tend_all
+from tarry.store.conformance.cases.jobs import NOW, taken
+from tarry.store.rules.flows import FlowQuery
 from tarry.store.sqlite.store import SqliteStore
 from tests.store.test_sqlite_plans import scans
 

@@ -13,13 +13,13 @@ from tarry.model.flow_row import FlowChange, Phase
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned, Suspended
-from tarry.store.base import BANDS, Exchange, Want
-from tarry.store.conformance.cases import NOW, put
-from tarry.store.conformance.flows.flow_cases import GOOD, flow_of, numbers, states, stored
+from tarry.store.conformance.cases.flows import GOOD, flow_of, numbers, states, stored
+from tarry.store.conformance.cases.jobs import NOW, put
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.store import MysqlStore
-from tarry.store.postgres.connection import PostgresConnection
+from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.store import PostgresStore
+from tarry.store.rules.base import BANDS, Exchange, Want
 
 WANTS = [Want("default", band, 10) for band in BANDS]
 

@@ -12,14 +12,14 @@ from tarry.model import lifecycle
 from tarry.model.flow.node_ids import index_of
 from tarry.model.flow_row import Phase
 from tarry.model.lifecycle import DEFAULT
-from tarry.store.base import BANDS, Want
-from tarry.store.conformance.cases import NOW, side_by_side
-from tarry.store.conformance.flows.flow_cases import GOOD, numbers, stored
+from tarry.store.conformance.cases.flows import GOOD, numbers, stored
+from tarry.store.conformance.cases.jobs import NOW, side_by_side
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
-from tarry.store.postgres.connection import PostgresConnection
+from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.store import PostgresStore
+from tarry.store.rules.base import BANDS, Want
 
 THREADS = 8
 # Three layers of six nodes: each node waits for all of the layer before. Then a node for each of the last ones.

@@ -13,13 +13,13 @@ from tarry.model.flow.signal import Awaited, Signal
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Suspended
-from tarry.store.conformance.cases import NOW, put, seen, taken
-from tarry.store.conformance.flows.flow_cases import end, stored
-from tarry.store.flows import flows
-from tarry.store.flows.sql import SqlFlows
+from tarry.store.conformance.cases.flows import end, stored
+from tarry.store.conformance.cases.jobs import NOW, put, seen, taken
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
 from tarry.store.postgres.store import PostgresStore
+from tarry.store.rules import flows
+from tarry.store.sql.flows import SqlFlows
 from tarry.store.sqlite.store import SqliteStore
 
 SqlStore = SqliteStore | PostgresStore | MysqlStore

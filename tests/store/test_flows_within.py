@@ -13,12 +13,12 @@ import pytest
 import sqlalchemy
 
 from tarry.errors import OtherDatabase, StoreError
-from tarry.store.base import Store
-from tarry.store.conformance.cases import NOW
-from tarry.store.conformance.flows.flow_cases import flow_of, numbers, root, run, states
-from tarry.store.memory import MemoryStore
+from tarry.store.conformance.cases.flows import flow_of, numbers, root, run, states
+from tarry.store.conformance.cases.jobs import NOW
+from tarry.store.memory.store import MemoryStore
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.postgres.store import PostgresStore
+from tarry.store.rules.base import Store
 from tarry.store.sqlite.store import SqliteStore
 
 DIAMOND = [[], [1], [1], [2, 3]]

@@ -10,11 +10,11 @@ import pytest
 
 from tarry.errors import ConfigError
 from tarry.model.job import Job
-from tarry.store.base import Query
-from tarry.store.entry import Entry
-from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
 from tarry.store.outbox import Outbox
+from tarry.store.rules.base import Query
+from tarry.store.rules.entry import Entry
+from tarry.store.rules.ids import uuid7
 from tarry.store.sqlite.store import SqliteStore
 
 Done = list[tuple[str, str]]

@@ -11,13 +11,13 @@ from tarry.model import lifecycle
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
-from tarry.store.base import Query, Store
-from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, made
+from tarry.store.conformance.cases.jobs import EVERYTHING, LEASE, NOW, made
 from tarry.store.conformance.limiting import started
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
 from tarry.store.postgres.store import PostgresStore
-from tarry.store.shared import pruning
+from tarry.store.rules.base import Query, Store
+from tarry.store.sql import pruning
 from tarry.store.sqlite.store import SqliteStore
 
 MANY, FEW = 2000, 2

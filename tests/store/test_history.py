@@ -14,11 +14,13 @@ from tarry.model.history.counting import NO_ATTEMPT, Count
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Released, Returned
-from tarry.store.base import Want
-from tarry.store.history.gauges import QueueSample
-from tarry.store.history.journal import read_record, record_of_changes, record_of_new, record_of_valid
-from tarry.store.history.reading import Figures, Period, bring_up_to_date, totals, view
-from tarry.store.history.sums import (
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.due_horizon import due_horizon
+from tarry.store.queries.history_reading import Figures, Period, bring_up_to_date, totals, view
+from tarry.store.rules.base import Want
+from tarry.store.rules.history.gauges import QueueSample
+from tarry.store.rules.history.journal import read_record, record_of_changes, record_of_new, record_of_valid
+from tarry.store.rules.history.sums import (
     DAYS,
     HOURS,
     LENGTH,
@@ -31,11 +33,9 @@ from tarry.store.history.sums import (
     decode,
     merge,
 )
-from tarry.store.ids import uuid7
-from tarry.store.memory import MemoryStore
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.partial_result import reachable_part
 from tarry.store.shards.sharded import ShardedStore
-from tarry.store.shared.partial_result import reachable_part
-from tarry.store.waiting.horizon import due_horizon
 from tests.store.switched import Switched
 
 MINUTE = 1_800_000_000

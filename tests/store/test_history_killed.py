@@ -12,9 +12,9 @@ import pytest
 
 from tarry.model.change import DEAD, DONE, FAILED, PUT
 from tarry.model.job import State
-from tarry.store.base import Query, Store
-from tarry.store.history.sums import LENGTH, decode
 from tarry.store.opening import open_store
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.history.sums import LENGTH, decode
 from tests.servers.redis import RedisServer
 
 ALL = 10**6

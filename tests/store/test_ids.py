@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.store.ids import parse, text, uuid7
+from tarry.store.rules.ids import parse, text, uuid7
 
 MANY = 20_000
 

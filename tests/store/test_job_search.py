@@ -6,9 +6,8 @@ import pytest
 
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job
-from tarry.store.base import Query
-from tarry.store.ids import uuid7
-from tarry.store.job_search import (
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.job_search import (
     LONGEST,
     MOST_EXAMINED,
     PAGE,
@@ -19,7 +18,8 @@ from tarry.store.job_search import (
     parse_moment,
     search_jobs,
 )
-from tarry.store.memory import MemoryStore
+from tarry.store.rules.base import Query
+from tarry.store.rules.ids import uuid7
 from tests.store.switched import memories
 
 NOW = 1_700_000_000 * SECOND
@@ -130,7 +130,7 @@ class Counting(MemoryStore):
 
 
 def test_a_store_is_never_asked_to_look_through_all_jobs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.store.job_search.STRETCH", 100)
+    monkeypatch.setattr("tarry.store.queries.job_search.STRETCH", 100)
     store = Counting()
     ids = put(store, ["x"] * 1050)
     last = store.insert([Job(uuid7(), "rare", b"x")])
@@ -149,7 +149,7 @@ def test_a_store_is_never_asked_to_look_through_all_jobs_at_once(monkeypatch: py
 
 
 def test_no_job_is_passed_over_where_pages_and_stretches_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.store.job_search.STRETCH", PAGE + 200)
+    monkeypatch.setattr("tarry.store.queries.job_search.STRETCH", PAGE + 200)
     store = MemoryStore()
     ids = put(store, [f"{n % 3}" for n in range(3 * PAGE)])
     found = search_jobs(store, JobSearch(Query(task="t", limit=3 * PAGE), "1"), clock=lambda: 0.0)

@@ -11,9 +11,9 @@ from tarry.model import lifecycle
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Outcome, Raised, Returned
-from tarry.store.base import Store
-from tarry.store.conformance.cases import NOW, ids, put, taken
+from tarry.store.conformance.cases.jobs import NOW, ids, put, taken
 from tarry.store.opening import open_store
+from tarry.store.rules.base import Store
 from tarry.store.sqlite.store import SqliteStore
 from tests.servers.redis import RedisServer
 

@@ -33,10 +33,10 @@ from tarry.model.outcome import (
     Unknown,
 )
 from tarry.model.retry import Retry
-from tarry.store.base import BANDS, Exchange, Query, Store, Want
-from tarry.store.history.sums import LENGTH, Place, Sums, decode
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.store.opening import open_store
+from tarry.store.rules.base import BANDS, Exchange, Query, Store, Want
+from tarry.store.rules.history.sums import LENGTH, Place, Sums, decode
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.servers.kept_tables import remove_board

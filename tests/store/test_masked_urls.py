@@ -12,7 +12,7 @@ from tarry import Client
 from tarry.config.config import load
 from tarry.store.mysql.link.address import parse as parse_mysql
 from tarry.store.opening import open_store
-from tarry.store.postgres.url import parse_url as parse_postgres
+from tarry.store.postgres.link.url import parse_url as parse_postgres
 from tarry.store.redis.url import parse_url as parse_redis
 from tarry.store.shards.shard import parse_shard_url, public_url
 from tarry.store.shared.masking import mask_password

@@ -11,17 +11,17 @@ from msgspec.structs import replace
 from tarry import errors
 from tarry.model.job import Job
 from tarry.model.limit import Limit
-from tarry.store.base import BANDS, Want
-from tarry.store.ids import uuid7
+from tarry.store import migrating
 from tarry.store.postgres import migrate as postgres_migrate
+from tarry.store.postgres.link.pool import PostgresPool
+from tarry.store.postgres.link.url import parse_url
 from tarry.store.postgres.migrate import migrate, pending
-from tarry.store.postgres.pool import PostgresPool
 from tarry.store.postgres.schema import MIGRATIONS, SCHEMA_VERSION
 from tarry.store.postgres.store import PostgresStore
-from tarry.store.postgres.url import parse_url
-from tarry.store.shared import migrating
+from tarry.store.rules.base import BANDS, Want
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.sleeper import WORK
 from tarry.store.shared.schema_steps import SchemaStep
-from tarry.store.shared.wakeup.sleeper import WORK
 from tests.servers.kept_tables import remove_postgres_board
 from tests.servers.postgres import PostgresServer
 from tests.worker.bench import LIMIT, until

@@ -19,26 +19,27 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT, NotPossible, Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Lost, Outcome, Released, Returned
-from tarry.store.base import NORMAL, Query, Store, Want
-from tarry.store.conformance.cases import LEASE, NOW, ids, made, put, running, seen, settle, taken
-from tarry.store.conformance.waking import wakes
+from tarry.store import migrating
+from tarry.store.conformance.cases.jobs import LEASE, NOW, ids, made, put, running, seen, settle, taken
+from tarry.store.conformance.cases.sleepers import wakes
 from tarry.store.mysql import claim as mysql_claim
 from tarry.store.mysql import exchange as mysql_exchange
 from tarry.store.mysql import lane_reader
 from tarry.store.mysql import schema as mysql_schema
 from tarry.store.mysql.claim import Reader
 from tarry.store.mysql.distinct_scan import DistinctScan
-from tarry.store.mysql.halves import exists
 from tarry.store.mysql.link import guard as mysql_guard
 from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.link.literals import raw
+from tarry.store.mysql.open_lanes import exists
 from tarry.store.mysql.schema import STEPS
-from tarry.store.mysql.sql import digest, raw
+from tarry.store.mysql.sql import digest
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
-from tarry.store.shared import migrating
+from tarry.store.rules.base import NORMAL, Query, Store, Want
+from tarry.store.rules.sleeper import RESULT, WORK
 from tarry.store.shared.schema_steps import SchemaStep
-from tarry.store.shared.wakeup.sleeper import RESULT, WORK
 
 LONG = 60.0
 

@@ -17,10 +17,10 @@ from tarry.model import lifecycle
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store.base import Query, Store
-from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, made, put, taken
+from tarry.store.conformance.cases.jobs import EVERYTHING, LEASE, NOW, made, put, taken
 from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.store import MysqlStore
+from tarry.store.rules.base import Query, Store
 from tests.servers.kept_tables import remove_board
 from tests.servers.mariadb import MariadbServer
 from tests.servers.server import Missing, free_port

@@ -14,11 +14,11 @@ from tarry.model.bound import Bound
 from tarry.model.duration import HOUR
 from tarry.model.job import State
 from tarry.model.limit import Limit
-from tarry.store.conformance.cases import NOW, ids, made, put, seen, taken
-from tarry.store.conformance.waking import wakes
+from tarry.store.conformance.cases.jobs import NOW, ids, made, put, seen, taken
+from tarry.store.conformance.cases.sleepers import wakes
 from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.store import MysqlStore
-from tarry.store.shared.wakeup.sleeper import WORK
+from tarry.store.rules.sleeper import WORK
 from tests.store import django_story
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from tarry.store.base import Store
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.redis.store import RedisStore
+from tarry.store.rules.base import Store
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer

@@ -5,11 +5,11 @@ import itertools
 import pytest
 
 from tarry.model.job import Job, State
-from tarry.store.base import Query
-from tarry.store.ids import uuid7
-from tarry.store.job_search import PAGE, JobSearch, id_range
-from tarry.store.memory import MemoryStore
-from tarry.store.newest_jobs import newest_jobs
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.job_search import PAGE, JobSearch, id_range
+from tarry.store.queries.newest_jobs import newest_jobs
+from tarry.store.rules.base import Query
+from tarry.store.rules.ids import uuid7
 
 DAY = 86_400_000
 
@@ -69,7 +69,7 @@ def test_a_search_of_what_no_store_knows_looks_at_so_many(monkeypatch: pytest.Mo
     search = JobSearch(Query(limit=5), end="f" * 8)
     found = newest_jobs(store, search, clock=lambda: 0.0)
     assert (found.jobs, found.next, found.examined) == ([], None, 2 * PAGE)
-    monkeypatch.setattr("tarry.store.newest_jobs.MOST_EXAMINED", 10)
+    monkeypatch.setattr("tarry.store.queries.newest_jobs.MOST_EXAMINED", 10)
     found = newest_jobs(store, search, clock=lambda: 0.0)
     assert (found.jobs, found.next is None, found.examined < 2 * PAGE) == ([], False, True)
 

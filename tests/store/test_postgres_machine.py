@@ -9,8 +9,8 @@ from typing import ClassVar
 import psycopg
 import pytest
 
-from tarry.store.base import Store
 from tarry.store.opening import open_store
+from tarry.store.rules.base import Store
 from tests.servers.postgres import PostgresServer
 from tests.store.test_machine import Histories, histories
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit
-from tarry.store.ids import uuid7
 from tarry.store.postgres.store import PostgresStore
+from tarry.store.rules.ids import uuid7
 from tests.servers.postgres import PostgresServer
 
 

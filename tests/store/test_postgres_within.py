@@ -19,11 +19,11 @@ from tarry import App, errors
 from tarry.model.bound import Bound
 from tarry.model.job import HELD, Job
 from tarry.model.limit import TASK, Limit
-from tarry.store.base import BANDS, Want
-from tarry.store.conformance.cases import NOW
-from tarry.store.ids import uuid7
+from tarry.store.conformance.cases.jobs import NOW
 from tarry.store.postgres.store import PostgresStore
-from tarry.store.shared.wakeup.sleeper import WORK
+from tarry.store.rules.base import BANDS, Want
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.sleeper import WORK
 from tests.servers.postgres import PostgresServer
 from tests.store import django_story
 from tests.worker.bench import LIMIT

@@ -10,7 +10,7 @@ import pytest
 from tarry import errors
 from tarry.model.job import HELD
 from tarry.store.opening import open_store
-from tarry.store.postgres import connection as postgres_connection
+from tarry.store.postgres.link import connection as postgres_connection
 from tarry.store.postgres.store import PostgresStore
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import free_port

@@ -13,14 +13,14 @@ from tarry.model.duration import HOUR
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store.base import NORMAL, Query, Store, Want
-from tarry.store.conformance.cases import LEASE, NOW, PLENTY, made
-from tarry.store.memory import MemoryStore
+from tarry.store.conformance.cases.jobs import LEASE, NOW, PLENTY, made
+from tarry.store.memory.store import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.redis import pruning as redis_pruning
-from tarry.store.shared import pruning
-from tarry.store.shared.lanes import lane_level
-from tarry.store.shared.pruning import Finished, LanePlace, PrunedPlace, Pruning
+from tarry.store.rules.base import NORMAL, Query, Store, Want
+from tarry.store.rules.lanes import lane_level
+from tarry.store.sql import pruning
+from tarry.store.sql.pruning import Finished, LanePlace, PrunedPlace, Pruning
 from tests.servers.redis import RedisServer
 
 QUEUES = ("default", "slow", "bulk")

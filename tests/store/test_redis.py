@@ -12,8 +12,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Released, Returned
-from tarry.store.base import BANDS, Query, Store, Want
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     FINISHED,
     LEASE,
     NOW,
@@ -31,6 +30,7 @@ from tarry.store.conformance.cases import (
 from tarry.store.opening import open_store
 from tarry.store.redis.link.base import Script, Word
 from tarry.store.redis.store import RedisStore
+from tarry.store.rules.base import BANDS, Query, Store, Want
 from tests.servers.redis import RedisServer
 
 

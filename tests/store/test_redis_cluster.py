@@ -11,7 +11,7 @@ from tarry.store.redis.link.base import Script, ScriptCall
 from tarry.store.redis.link.cluster import SLOTS, ClusterNodes, ClusterPartLink, slot_of, tags
 from tarry.store.redis.opening import cluster_of
 from tarry.store.redis.url import parse_url
-from tarry.store.shared.wakeup.sleeper import WORK
+from tarry.store.rules.sleeper import WORK
 from tests.servers.redis import RedisCluster, RedisServer, until
 from tests.store.redis_moving import Slot
 from tests.store.test_redis_sentinel import Ledger, heard

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tarry.model.job import State
-from tarry.store.base import NORMAL, Query, Want
-from tarry.store.conformance.cases import LEASE, NOW, put
+from tarry.store.conformance.cases.jobs import LEASE, NOW, put
 from tarry.store.redis.link.base import Script, Word
 from tarry.store.redis.store import RedisStore
+from tarry.store.rules.base import NORMAL, Query, Want
 
 RUNNING = (State.RUNNING,)
 

@@ -6,11 +6,11 @@ import pytest
 
 from tarry.model.flow.node_ids import flow_of, node_id
 from tarry.model.flow_row import GateRow, Phase
-from tarry.store.base import Store
-from tarry.store.flows.flows import FlowQuery
-from tarry.store.flows.settle import RELEASING
 from tarry.store.opening import open_store
 from tarry.store.redis.store import RedisStore
+from tarry.store.rules.base import Store
+from tarry.store.rules.flow_settle import RELEASING
+from tarry.store.rules.flows import FlowQuery
 from tests.servers.redis import RedisServer
 from tests.store.flow_histories import FlowHistories
 from tests.store.test_machine import ALL, histories

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import StoreError
-from tarry.store.base import BANDS, Store, Want
-from tarry.store.conformance.cases import LEASE, NOW, ids, made, put, taken
+from tarry.store.conformance.cases.jobs import LEASE, NOW, ids, made, put, taken
 from tarry.store.opening import open_store
 from tarry.store.redis import lua_sources, scripts
 from tarry.store.redis.link import functions
 from tarry.store.redis.link.base import FunctionLibrary, Script
 from tarry.store.redis.store import RedisStore
+from tarry.store.rules.base import BANDS, Store, Want
 from tests.servers.redis import RedisServer
 
 LIBRARY = scripts.GET.library

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from tarry.errors import StoreError
 from tarry.model.job import Job, State
-from tarry.store.base import BANDS, Exchange, NextClaim, Want
-from tarry.store.conformance.cases import LEASE, ids, made
+from tarry.store.conformance.cases.jobs import LEASE, ids, made
 from tarry.store.opening import open_store
-from tarry.store.redis import line_wakeup
-from tarry.store.redis.line_wakeup import LineWakeup
+from tarry.store.redis.link import line_wakeup
+from tarry.store.redis.link.line_wakeup import LineWakeup
 from tarry.store.redis.store import RedisStore
-from tarry.store.shared.wakeup.sleeper import FULL, WORK
+from tarry.store.rules.base import BANDS, Exchange, NextClaim, Want
+from tarry.store.rules.sleeper import FULL, WORK
 from tests.servers.redis import RedisServer, until
 
 SOON = 15.0

@@ -10,10 +10,10 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Outcome, Released, Returned
-from tarry.store.base import BANDS, Query, Store, Want
-from tarry.store.conformance.cases import LEASE, NOW
-from tarry.store.memory import MemoryStore
+from tarry.store.conformance.cases.jobs import LEASE, NOW
+from tarry.store.memory.store import MemoryStore
 from tarry.store.redis.store import RedisStore
+from tarry.store.rules.base import BANDS, Query, Store, Want
 
 EVERYTHING = Query(limit=10**6)
 WANTS = [Want(queue, band, 100) for queue in ("default", "slow") for band in BANDS]

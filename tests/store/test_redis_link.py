@@ -20,7 +20,7 @@ from tarry.store.redis.link.errors import ReplyLost
 from tarry.store.redis.link.server import ServerLink
 from tarry.store.redis.opening import server_link
 from tarry.store.redis.url import parse_url
-from tarry.store.shared.wakeup.sleeper import RESULT
+from tarry.store.rules.sleeper import RESULT
 from tests.servers.redis import RedisServer, until
 from tests.servers.server import free_port as free
 

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import pytest
 
-from tarry.store.base import Store
 from tarry.store.opening import open_store
+from tarry.store.rules.base import Store
 from tests.servers.redis import RedisServer
 from tests.store.test_machine import Histories, histories
 

@@ -11,11 +11,11 @@ from tarry.model.duration import HOUR
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
-from tarry.store.base import NORMAL, Query, Want
-from tarry.store.conformance.cases import LEASE, NOW, RETRY, made, put, seen, taken
+from tarry.store.conformance.cases.jobs import LEASE, NOW, RETRY, made, put, seen, taken
 from tarry.store.redis import scripts
 from tarry.store.redis.link.base import Script, Word
 from tarry.store.redis.store import RedisStore
+from tarry.store.rules.base import NORMAL, Query, Want
 
 
 @pytest.fixture

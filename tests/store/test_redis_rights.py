@@ -11,13 +11,13 @@ import pytest
 from tarry.errors import ConfigError, StoreError, StoreUnavailable
 from tarry.model.job import Job
 from tarry.model.outcome import Returned
-from tarry.store.base import BANDS, NextClaim, Want
-from tarry.store.conformance.cases import LEASE, NOW, ids, made, put, settle
+from tarry.store.conformance.cases.jobs import LEASE, NOW, ids, made, put, settle
 from tarry.store.opening import open_store
-from tarry.store.redis.line_wakeup import LineWakeup
+from tarry.store.redis.link.line_wakeup import LineWakeup
 from tarry.store.redis.rights import NEEDED, OPTIONAL
 from tarry.store.redis.store import RedisStore
-from tarry.store.shared.wakeup.sleeper import RESULT, WORK
+from tarry.store.rules.base import BANDS, NextClaim, Want
+from tarry.store.rules.sleeper import RESULT, WORK
 from tests.lua_scripts import SCRIPTS
 from tests.servers.redis import RedisServer
 

@@ -11,8 +11,8 @@ from tarry.store.redis.link.base import Script
 from tarry.store.redis.link.server import ServerLink
 from tarry.store.redis.opening import server_link
 from tarry.store.redis.url import parse_url
+from tarry.store.rules.sleeper import WORK, Wakeup
 from tarry.store.shared.wakeup.hub import HubWakeup
-from tarry.store.shared.wakeup.sleeper import WORK, Wakeup
 from tests.servers.redis import Watched, until
 
 KEEP = Script("keep", "return redis.call('SADD', KEYS[1], ARGV[1])", repeatable=True)

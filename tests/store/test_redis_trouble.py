@@ -14,10 +14,10 @@ from tarry.model import lifecycle
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store.base import Store
-from tarry.store.conformance.cases import NOW, made, put, taken
+from tarry.store.conformance.cases.jobs import NOW, made, put, taken
 from tarry.store.opening import open_store
 from tarry.store.redis.link.cluster import slot_of, tags
+from tarry.store.rules.base import Store
 from tests.servers.redis import RedisCluster, RedisServer, Watched, until
 from tests.store.redis_load import Load
 from tests.store.redis_moving import Slot

@@ -13,8 +13,8 @@ from tarry.store.redis.link.base import Script
 from tarry.store.redis.link.server import ServerLink
 from tarry.store.redis.opening import server_link
 from tarry.store.redis.url import parse_url
+from tarry.store.rules.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup
 from tarry.store.shared.wakeup.hub import HubWakeup
-from tarry.store.shared.wakeup.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup
 from tests.servers.redis import RedisServer, until
 
 SOON = 15.0
@@ -246,7 +246,7 @@ def test_no_server_at_first(tmp_path: Path) -> None:
 
 def test_a_silent_server(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked whether it is there, and given up when it does not say so."""
-    monkeypatch.setattr("tarry.store.redis.wakeup.ASK_AFTER", 0.05)
+    monkeypatch.setattr("tarry.store.redis.link.wakeup.ASK_AFTER", 0.05)
     link = server_link(parse_url(f"{server.url}?timeout=200ms"))
     sleeper = link.wakeup("{t}")
     sleeper.listen(RESULT)

@@ -10,8 +10,8 @@ from tarry.errors import StoreFull
 from tarry.model import lifecycle
 from tarry.model.job import Job
 from tarry.model.outcome import Returned
-from tarry.store.conformance.cases import LEASE, NOW, put, taken
-from tarry.store.sqlite.reserve import LEAST, ROOM, Reserve
+from tarry.store.conformance.cases.jobs import LEASE, NOW, put, taken
+from tarry.store.sqlite.link.reserve import LEAST, ROOM, Reserve
 from tarry.store.sqlite.store import SqliteStore
 from tests.cli.disk import MB, Disk
 

@@ -11,9 +11,9 @@ from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store.base import BANDS, Store, Want
-from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
+from tarry.store.rules.base import BANDS, Store, Want
+from tarry.store.rules.ids import uuid7
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.worker.bench import until

@@ -13,16 +13,15 @@ from msgspec.structs import replace
 from tarry.errors import StoreError, StoreForeign, StoreNewer
 from tarry.model.job import Job
 from tarry.model.limit import Limit
-from tarry.store import outbox
-from tarry.store.entry import Entry
-from tarry.store.ids import uuid7
+from tarry.store import migrating, outbox
 from tarry.store.mysql import schema as mysql_schema
 from tarry.store.opening import open_store
 from tarry.store.outbox import Outbox
 from tarry.store.postgres import migrate as postgres_migrate
 from tarry.store.postgres.schema import MIGRATIONS
 from tarry.store.redis import schema as redis_schema
-from tarry.store.shared import migrating
+from tarry.store.rules.entry import Entry
+from tarry.store.rules.ids import uuid7
 from tarry.store.shared.schema_steps import SchemaStep, oldest_allowed
 from tarry.store.sqlite import schema as sqlite_schema
 from tests.servers.redis import RedisCluster, RedisServer

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.store.base import BANDS, Query, Want
-from tarry.store.ids import uuid7
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import BANDS, Query, Want
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.sleeper import WORK
 from tarry.store.shards.sharded import ShardedStore
-from tarry.store.shared.wakeup.sleeper import WORK
 
 NOW = 1_800_000_000 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]

@@ -22,17 +22,17 @@ from tarry.model.duration import SECOND
 from tarry.model.job import HELD, Job, State
 from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
-from tarry.store.base import BANDS, Query, Store, Want
-from tarry.store.history.history import StoreHistory
-from tarry.store.history.reading import HistoryView, Period, Totals, totals, view
-from tarry.store.history.sums import MINUTES
-from tarry.store.ids import uuid7
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.store.opening import open_store
+from tarry.store.queries.history_reading import HistoryView, Period, Totals, totals, view
+from tarry.store.rules.base import BANDS, Query, Store, Want
+from tarry.store.rules.history.history import StoreHistory
+from tarry.store.rules.history.sums import MINUTES
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.partial_result import partial_result
+from tarry.store.rules.sleeper import WORK
 from tarry.store.shards import shard
 from tarry.store.shards.sharded import ShardedStore
-from tarry.store.shared.partial_result import partial_result
-from tarry.store.shared.wakeup.sleeper import WORK
 from tests.store.switched import Switched, memories, quick, slow, until
 
 NOW = 1_800_000_000 * SECOND

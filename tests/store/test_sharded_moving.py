@@ -15,10 +15,10 @@ from tarry.model.job import HELD, Job, State
 from tarry.model.limit import Limit
 from tarry.model.outcome import Outcome, Raised, Returned
 from tarry.model.retry import Retry
-from tarry.store import kept_places
-from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.flaky import FlakyStore
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import kept_places
+from tarry.store.rules.base import BANDS, Query, Store, Want
 from tarry.store.shards.mover import HOLD, Mover
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore

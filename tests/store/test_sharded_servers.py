@@ -12,8 +12,8 @@ import pytest
 from tarry import App
 from tarry.client.handle import Handle
 from tarry.errors import StoreUnavailable
-from tarry.store.base import Query, Store
 from tarry.store.opening import open_store
+from tarry.store.rules.base import Query, Store
 from tarry.store.shards import shard
 from tarry.store.shards.mover import Mover
 from tarry.store.shards.sharded import ShardedStore

@@ -13,10 +13,10 @@ import pytest
 from tarry import errors
 from tarry.config.config import load
 from tarry.model.job import Job
-from tarry.store.base import BANDS, Store, Want
 from tarry.store.conformance import Conformance
-from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
+from tarry.store.rules.base import BANDS, Store, Want
+from tarry.store.rules.ids import uuid7
 from tarry.store.shared.schema_steps import SchemaStep
 from tarry.store.sqlite import schema
 from tarry.store.sqlite.store import SqliteStore
@@ -172,7 +172,7 @@ def test_in_one_process_with_sqlite3_nothing_is_lost_and_the_file_stays_whole(tm
 BESIDE = """
 import sqlite3, sys, threading
 from tarry.model.job import Job
-from tarry.store.ids import uuid7
+from tarry.store.rules.ids import uuid7
 from tarry.store.sqlite.store import SqliteStore
 def orders():
     db = sqlite3.connect(sys.argv[1], timeout=60)
@@ -223,7 +223,7 @@ def test_a_file_is_brought_up_to_date(tmp_path: Path, shared: str, monkeypatch: 
 
 OPENER = """
 import sys
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tarry.store.shared.schema_steps import SchemaStep
 from tarry.store.sqlite import schema
 from tarry.store.sqlite.store import SqliteStore

@@ -20,9 +20,9 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
-from tarry.store.base import BANDS, Want
-from tarry.store.ids import uuid7
-from tarry.store.shared.wakeup.sleeper import RESULT, Wakeup
+from tarry.store.rules.base import BANDS, Want
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.sleeper import RESULT, Wakeup
 from tarry.store.sqlite import file as sqlite_file
 from tarry.store.sqlite import schema as sqlite_schema
 from tarry.store.sqlite.store import SqliteStore
@@ -141,7 +141,7 @@ def test_first_openers_at_the_same_moment(tmp_path: Path) -> None:
 WRITER = """
 import sys, time
 from tarry.model.job import Job
-from tarry.store.ids import uuid7
+from tarry.store.rules.ids import uuid7
 from tarry.store.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1])
 while True:
@@ -196,7 +196,7 @@ def test_a_ring_from_another_process_wakes(tmp_path: Path, close: ExitStack) -> 
     sleeper.listen("work:default")
     code = (
         "import sys; from tarry.store.sqlite.store import SqliteStore; from tarry.model.job import Job;"
-        "from tarry.store.ids import uuid7; SqliteStore(sys.argv[1]).insert([Job(uuid7(), 't', b'[]', due=1)])"
+        "from tarry.store.rules.ids import uuid7; SqliteStore(sys.argv[1]).insert([Job(uuid7(), 't', b'[]', due=1)])"
     )
     producer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "x.db")])
     began = time.monotonic()

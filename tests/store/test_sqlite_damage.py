@@ -9,11 +9,11 @@ import apsw
 import pytest
 
 from tarry.errors import StoreCorrupt, StoreError, StoreUnavailable
-from tarry.store.base import BANDS, Want
-from tarry.store.conformance.cases import put
+from tarry.store.conformance.cases.jobs import put
+from tarry.store.rules.base import BANDS, Want
 from tarry.store.sqlite import file as sqlite_file
-from tarry.store.sqlite.damage.guard import FileGuard
-from tarry.store.sqlite.damage.mark import DamageMark
+from tarry.store.sqlite.link.damage_mark import DamageMark
+from tarry.store.sqlite.link.guard import FileGuard
 from tarry.store.sqlite.store import SqliteStore
 
 WANTS = [Want("default", band, 10) for band in BANDS]
@@ -262,7 +262,7 @@ def test_another_failure_of_the_disk_is_not_asked_again(path: Path) -> None:
 def test_a_database_that_was_moved_without_its_log_is_not_begun_anew(path: Path) -> None:
     """SQLite would delete the log, and what was acknowledged and is nowhere else."""
     crash = "import os, sys; from pathlib import Path; from tarry.store.sqlite.store import SqliteStore;"
-    crash += "from tarry.store.conformance.cases import put; put(SqliteStore(Path(sys.argv[1])), 7); os._exit(0)"
+    crash += "from tarry.store.conformance.cases.jobs import put; put(SqliteStore(Path(sys.argv[1])), 7); os._exit(0)"
     subprocess.run([sys.executable, "-c", crash, str(path)], check=True)
     path.rename(path.with_name("away.db"))
     with pytest.raises(StoreCorrupt, match=r"jobs\.db is missing, and jobs\.db-wal beside it is not: .* Put it back"):

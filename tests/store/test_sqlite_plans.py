@@ -15,8 +15,8 @@ from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import WAITING, Job
 from tarry.model.limit import Limit
 from tarry.model.outcome import Cancelled, Outcome, Released, Returned, Snoozed
-from tarry.store.base import BANDS, Want
-from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, RETRY, made, put
+from tarry.store.conformance.cases.jobs import EVERYTHING, LEASE, NOW, RETRY, made, put
+from tarry.store.rules.base import BANDS, Want
 from tarry.store.sqlite.store import SqliteStore
 
 RULES = RETRY

@@ -12,12 +12,12 @@ import pytest
 
 from tarry.errors import StoreBusy, StoreCorrupt, StoreForeign, StoreFull
 from tarry.model.limit import Limit
-from tarry.store.base import BANDS, Want
-from tarry.store.conformance.cases import put
+from tarry.store.conformance.cases.jobs import put
+from tarry.store.rules.base import BANDS, Want
 from tarry.store.sqlite.damage import repair as repairing
-from tarry.store.sqlite.damage.mark import DamageMark
 from tarry.store.sqlite.damage.repair import repair
 from tarry.store.sqlite.damage.trees import UNKNOWN, integrity
+from tarry.store.sqlite.link.damage_mark import DamageMark
 from tarry.store.sqlite.schema import SCHEMA
 from tarry.store.sqlite.store import SqliteStore
 
@@ -239,7 +239,7 @@ def test_what_is_not_to_be_saved_is_left_as_it_is(path: Path, tmp_path: Path, mo
 
 def test_the_log_of_a_killed_process_goes_into_the_new_file(path: Path) -> None:
     code = "import os, sys; from pathlib import Path; from tarry.store.sqlite.store import SqliteStore;"
-    code += "from tarry.store.conformance.cases import put; put(SqliteStore(Path(sys.argv[1])), 7); os._exit(0)"
+    code += "from tarry.store.conformance.cases.jobs import put; put(SqliteStore(Path(sys.argv[1])), 7); os._exit(0)"
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
     assert path.with_name("jobs.db-wal").stat().st_size > 0
     with path.open("r+b") as file:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import StoreCorrupt
-from tarry.store.base import Query
-from tarry.store.conformance.cases import made, put
-from tarry.store.sqlite import wal
+from tarry.store.conformance.cases.jobs import made, put
+from tarry.store.rules.base import Query
+from tarry.store.sqlite.link import wal
 from tarry.store.sqlite.store import SqliteStore
 
 TRANSACTIONS = 20

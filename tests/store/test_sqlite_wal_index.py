@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import StoreCorrupt
-from tarry.store.base import Query
-from tarry.store.conformance.cases import put
-from tarry.store.sqlite import wal, wal_index
+from tarry.store.conformance.cases.jobs import put
+from tarry.store.rules.base import Query
+from tarry.store.sqlite.link import wal, wal_index
 from tarry.store.sqlite.store import SqliteStore
 from tests.seeds import seeded_random
 
@@ -21,7 +21,7 @@ ROUNDS = 6
 """Of killing one to three of three writers."""
 CRASHES = """
 import os, sys
-from tarry.store.conformance.cases import put
+from tarry.store.conformance.cases.jobs import put
 from tarry.store.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1], shared=sys.argv[2])
 for _ in range(20):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tarry.store.base import Store
 from tarry.store.opening import open_store
-from tarry.store.postgres import pool
+from tarry.store.postgres.link import pool
+from tarry.store.rules.base import Store
 from tarry.store.shared.fair_condition import FairCondition
 
 FOR = 2.0

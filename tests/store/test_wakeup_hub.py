@@ -10,9 +10,9 @@ import pytest
 
 from tarry.errors import StoreUnavailable
 from tarry.model.wake import WakeReason
+from tarry.store.rules.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup, choose_sleepers
 from tarry.store.shared.wakeup.hub import HubWakeup, WakeupHub
 from tarry.store.shared.wakeup.listener import WakeupListener
-from tarry.store.shared.wakeup.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup, choose_sleepers
 from tests.every_store.struck import StruckThread
 from tests.worker.bench import until
 

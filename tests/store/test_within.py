@@ -14,10 +14,10 @@ import pytest
 from tarry import errors
 from tarry.model.job import HELD, Job
 from tarry.model.limit import TASK, Limit
-from tarry.store.base import BANDS, Want
-from tarry.store.ids import uuid7
-from tarry.store.memory import MemoryStore
-from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import BANDS, Want
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.sleeper import Wakeup
 from tarry.store.sqlite import watch as sqlite_watch
 from tarry.store.sqlite.store import SqliteStore
 from tests.worker.bench import LIMIT, until

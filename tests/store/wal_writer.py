@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from tarry import errors
-from tarry.store.conformance.cases import put
+from tarry.store.conformance.cases.jobs import put
 from tarry.store.sqlite.store import SqliteStore
 from tests import seeds
 

@@ -10,7 +10,7 @@ from tarry.keeper.flows import FlowChores
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.moving import NEVER
-from tarry.store.base import Query, Store
+from tarry.store.rules.base import Query, Store
 from tarry.worker.worker import WorkerSettings
 
 ACTIVE = (State.SCHEDULED, State.READY, State.RUNNING)

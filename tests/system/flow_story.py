@@ -16,10 +16,10 @@ from tarry.client.flows.handle import FlowHandle
 from tarry.errors import StoreError
 from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import State
-from tarry.store.base import Store
-from tarry.store.flows import flows as verbs
-from tarry.store.flows.flows import FlowQuery
 from tarry.store.opening import open_store
+from tarry.store.rules import flows as verbs
+from tarry.store.rules.base import Store
+from tarry.store.rules.flows import FlowQuery
 from tests.system import flow_tasks
 from tests.system.flow_process import FlowProcess
 from tests.system.flow_tasks import FLOWS, app

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct, json
 
-from tarry.store import ids
+from tarry.store.rules import ids
 from tests.cli.project import Project, alive, until
 
 APP = Path(__file__).with_name("app.py").read_text()

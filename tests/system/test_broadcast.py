@@ -9,9 +9,9 @@ import pytest
 
 from tarry import App
 from tarry.client.tasks.task import Task
-from tarry.store.base import Store
-from tarry.store.hosts import list_hosts
 from tarry.store.opening import open_store
+from tarry.store.queries.hosts import list_hosts
+from tarry.store.rules.base import Store
 from tests.cli.project import until
 from tests.system.scene import APP, Scene
 

@@ -9,9 +9,9 @@ import pytest
 from tarry.client.client import Client
 from tarry.model.job import Job
 from tarry.process.parent_board import UNRESPONSIVE_AFTER
-from tarry.store import ids
-from tarry.store.base import Store
 from tarry.store.opening import open_store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
 from tarry.tasks.arguments.options import Options
 from tests.cli.project import alive, until
 from tests.system.scene import APP, Scene

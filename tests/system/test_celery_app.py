@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tarry.store.base import Query
 from tarry.store.opening import open_store
+from tarry.store.rules.base import Query
 from tests.cli.project import Project, alive, until
 from tests.system.celery_shop import APP, PRODUCER, TASKS, moved
 

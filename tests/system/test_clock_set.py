@@ -8,7 +8,7 @@ import pytest
 
 from tarry.model.duration import SECOND
 from tarry.model.job import State
-from tarry.store.base import NORMAL, Want
+from tarry.store.rules.base import NORMAL, Want
 from tests.cli.project import until
 from tests.system.scene import APP, Scene
 from tests.system.test_hosts import ELSEWHERE

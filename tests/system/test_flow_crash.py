@@ -21,10 +21,10 @@ from tarry.model.duration import DAY
 from tarry.model.flow.node_ids import flow_of, index_of, is_root
 from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import Job, State
-from tarry.store import ids
-from tarry.store.base import Query, Store
-from tarry.store.flows.flows import FlowQuery
 from tarry.store.opening import open_store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.flows import FlowQuery
 from tarry.tasks.step_log import StepLog
 from tests.servers.redis import RedisServer
 from tests.system.flow_story import ENDS

@@ -13,8 +13,8 @@ from msgspec import json
 from tarry import App, Flow
 from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import State
-from tarry.store.base import Store
 from tarry.store.opening import open_store
+from tarry.store.rules.base import Store
 from tests.cli.project import until
 from tests.servers.redis import RedisServer
 from tests.store.test_conformance import lose

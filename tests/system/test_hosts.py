@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from tarry.store.base import Store
-from tarry.store.hosts import LOST_AFTER, list_hosts
+from tarry.store.queries.hosts import LOST_AFTER, list_hosts
+from tarry.store.rules.base import Store
 from tests.cli.project import until
 from tests.system.scene import APP, Scene
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import apsw
 import pytest
 
-from tarry.store.ids import text
+from tarry.store.rules.ids import text
 from tests.cli.project import until
 from tests.system.scene import Scene
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tarry.model.job import Job, State
-from tarry.store import ids
-from tarry.store.base import Query, Store
 from tarry.store.opening import open_store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query, Store
 from tests.cli.project import until
 from tests.push.server import Connection, Server, ok
 from tests.servers.redis import RedisServer

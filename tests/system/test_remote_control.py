@@ -8,9 +8,9 @@ import sqlite3
 import pytest
 
 from tarry.keeper.host_requests import OPEN, TAKEN_WITHIN, HostAct, HostRequest, HostRequests, RequestState
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.hosts import Host, list_hosts
+from tarry.store.queries.hosts import Host, list_hosts
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
 from tests.cli.project import until
 from tests.system.scene import APP, Scene
 

@@ -9,9 +9,9 @@ from tarry.client.client import Client
 from tarry.model.duration import HOUR
 from tarry.model.flow.signal import Signal
 from tarry.model.job import State
-from tarry.store import ids
-from tarry.store.base import Store
 from tarry.store.opening import open_store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
 from tests.cli.project import until
 from tests.servers.fixtures import empty_server
 from tests.system.scene import APP, Scene

@@ -18,9 +18,9 @@ import pytest
 
 from tarry.errors import StoreError
 from tarry.model.job import Job, State
-from tarry.store import ids
-from tarry.store.base import Query, Store
 from tarry.store.opening import open_store
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query, Store
 from tests import seeds
 from tests.cli.project import alive, until
 from tests.servers.mariadb import MariadbServer

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tarry import App
 from tarry.compat.celery.attempt import make_function
 from tarry.errors import ArgumentError
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.tasks.arguments.codec import Codec
 from tests.door.http.calling import request
 

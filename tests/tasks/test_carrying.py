@@ -10,7 +10,7 @@ from tarry import App, CurrentJob, NewJob, State
 from tarry.client.handle import Handle
 from tarry.errors import ArgumentError, BodyTooLarge, ConfigError
 from tarry.model.job import Job
-from tarry.store import ids
+from tarry.store.rules import ids
 from tests.tasks.test_middleware import kinds, made
 from tests.worker.bench import LIMIT, Bench, finished, note
 

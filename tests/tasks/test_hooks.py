@@ -17,9 +17,9 @@ from tarry.keeper.death_hooks import DeathHooks
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.killing import TIMEOUT
-from tarry.store import ids
-from tarry.store.base import BANDS, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
+from tarry.store.rules.base import BANDS, Want
 from tarry.worker.run import hook_calls
 from tarry.worker.status_reporter import NullReporter
 from tests.worker.bench import LIMIT, Bench, ThreadWorker, finished, until, wait_for

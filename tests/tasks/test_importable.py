@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry import App
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 
 
 @pytest.fixture

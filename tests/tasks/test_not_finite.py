@@ -11,7 +11,7 @@ import pytest
 
 from tarry import App, Client, step
 from tarry.errors import ArgumentError
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 
 WHY = "JSON has no nan and no infinity"
 

@@ -11,7 +11,7 @@ from tarry import App, Retry, State, TimeLimit, current_job
 from tarry.model import overrides
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.retry import DEFAULT, NEVER
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.tasks.new_job import NewJob
 from tarry.testing import Jobs
 from tests.worker.bench import Bench, finished, note

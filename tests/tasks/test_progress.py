@@ -14,7 +14,7 @@ from tarry import App, current_job
 from tarry.errors import StoreFull, StoreUnavailable
 from tarry.model.checks.texts import cut
 from tarry.model.job import Job, State
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.tasks.progress import SAVE_INTERVAL, Progress, ProgressRow, decode_progress
 from tarry.tasks.running import CurrentJob, Running
 from tests.worker.bench import LIMIT, Bench, until, wait_for

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry import App, State
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.worker.worker import Worker, WorkerSettings
 
 LIMIT = 15.0

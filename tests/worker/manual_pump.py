@@ -13,9 +13,9 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Returned
 from tarry.model.retry import Retry
-from tarry.store import ids
-from tarry.store.base import Exchange, Query, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
+from tarry.store.rules.base import Exchange, Query, Want
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.running import Running
 from tarry.worker.pump import Pump

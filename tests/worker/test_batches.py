@@ -27,9 +27,9 @@ from tarry.client.tasks.task import Task
 from tarry.keeper.chores import Keeper
 from tarry.model import lifecycle
 from tarry.model.outcome import Released
-from tarry.store import owner
-from tarry.store.base import BANDS, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import owner
+from tarry.store.rules.base import BANDS, Want
 from tarry.worker import capacity
 from tests.worker.bench import LIMIT, Bench, finished, note, until, wait_for
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tarry import App, Output, Progress, Retry, current_job
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.tasks import progress
 from tarry.tasks.running import Running
 from tarry.worker import capture

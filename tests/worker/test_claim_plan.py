@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tarry.model.flow.own_queues import own_queue
 from tarry.model.job import Job
-from tarry.store.base import Want
-from tarry.store.ids import uuid7
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Want
+from tarry.store.rules.ids import uuid7
 from tarry.worker import claim_plan, external_queues
 from tarry.worker.claim_plan import ClaimPlan, WeightedQueues
 from tarry.worker.external_queues import MARKED_FOR, find_external, mark_external

@@ -10,9 +10,9 @@ from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.keeper.chores import Keeper
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
-from tarry.store import ids, owner
-from tarry.store.base import Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids, owner
+from tarry.store.rules.base import Want
 from tarry.worker import capacity, claim_plan, held_leases
 from tarry.worker import pump as pumping
 from tarry.worker.pump import Pump

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tarry.model.job import Job
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.running import Running
 from tarry.worker.deadlines import MOST_ENDED, Deadlines
 from tests.worker.manual_pump import TASKS

@@ -6,9 +6,9 @@ import pytest
 
 from tarry.errors import StoreUnavailable
 from tarry.model.job import Job, State
-from tarry.store.base import Exchange, NextClaim
-from tarry.store.memory import MemoryStore
-from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Exchange, NextClaim
+from tarry.store.rules.sleeper import Wakeup
 from tests.worker.manual_pump import OWNER, MakePump, ManualPump
 
 

@@ -7,7 +7,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Outcome, Raised, Released, Returned, TimedOut, Unknown, outcome_note
 from tarry.model.retry import Retry
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.worker import events
 from tarry.worker.events import EventLog
 

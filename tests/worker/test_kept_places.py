@@ -10,7 +10,7 @@ import pytest
 from tarry import State
 from tarry.model import lifecycle
 from tarry.model.limit import Level, Limit
-from tarry.store import kept_places
+from tarry.store.rules import kept_places
 from tests.worker.bench import LIMIT, Bench, finished, until, wait_for
 from tests.worker.manual_pump import MakePump, ManualPump
 

@@ -9,10 +9,10 @@ from tarry.client.clock import FakeClock
 from tarry.errors import PartlyUnavailable, StoreUnavailable
 from tarry.keeper.backlog import COUNTED, BacklogReport, BacklogReporter
 from tarry.model.duration import SECOND
-from tarry.store.base import Backlog
-from tarry.store.conformance.cases import NOW, put
+from tarry.store.conformance.cases.jobs import NOW, put
 from tarry.store.flaky import FlakyStore
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Backlog
 from tarry.worker.status_reporter import NullReporter
 from tarry.worker.worker import WorkerSettings
 from tests.worker.bench import Bench, ThreadWorker, until, wait_for

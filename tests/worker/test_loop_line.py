@@ -6,7 +6,7 @@ from functools import partial
 from tarry import App
 from tarry.model.job import Job
 from tarry.model.outcome import Released, Returned
-from tarry.store.ids import uuid7
+from tarry.store.rules.ids import uuid7
 from tarry.tasks.interrupts import CalledBack
 from tarry.tasks.running import Running
 from tarry.worker.run.base import OutcomeQueue

@@ -14,8 +14,8 @@ from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Lost, Raised, Returned, outcome_note
 from tarry.model.retry import Retry
-from tarry.store.base import Exchange, Query
-from tarry.store.conformance.cases import EVERYTHING
+from tarry.store.conformance.cases.jobs import EVERYTHING
+from tarry.store.rules.base import Exchange, Query
 from tarry.tasks.interrupts import CalledBack, TimeLimit
 from tarry.worker import pump as pumping
 from tarry.worker.held_leases import EXTEND_EVERY

@@ -10,7 +10,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.outcome import Returned
-from tarry.store.base import Store, Want
+from tarry.store.rules.base import Store, Want
 from tests.worker.manual_pump import OWNER, MakePump
 
 ERRORS = [StoreUnavailable("away"), StoreFull("the disk is full")]

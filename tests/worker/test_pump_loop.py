@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tarry.store.shared.wakeup.sleeper import FULL, WORK, Wakeup
+from tarry.store.rules.sleeper import FULL, WORK, Wakeup
 from tarry.worker.pump_loop import PumpLoop
 from tests.worker.manual_pump import MakePump, ManualPump
 

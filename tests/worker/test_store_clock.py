@@ -15,8 +15,8 @@ from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store.base import NORMAL, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import NORMAL, Want
 from tarry.tasks.arguments.options import Options
 from tarry.worker.pump import Pump
 from tests.worker.manual_pump import TASKS, ManualRunner, Monotonic

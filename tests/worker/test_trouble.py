@@ -10,9 +10,9 @@ import pytest
 from tarry import App, State
 from tarry.errors import StoreError, StoreFull, StoreUnavailable
 from tarry.model.change import Change
-from tarry.store.base import Exchange, Want
 from tarry.store.flaky import FlakyStore
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Exchange, Want
 from tests.worker.bench import LIMIT, Bench, until
 
 

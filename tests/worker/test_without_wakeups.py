@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tarry import App
-from tarry.store.memory import MemoryStore
-from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.sleeper import Wakeup
 from tests.worker.bench import Bench, until, wait_for
 
 SOON = 8.0

@@ -11,7 +11,7 @@ import pytest
 
 from tarry import State, current_job
 from tarry.keeper.chores import Keeper
-from tarry.store.base import BANDS, Want
+from tarry.store.rules.base import BANDS, Want
 from tarry.worker import capacity
 from tarry.worker.worker import Worker
 from tests.worker.bench import LIMIT, Bench, until, wait_for

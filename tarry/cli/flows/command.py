@@ -19,9 +19,8 @@ from tarry.model.job import State
 from tarry.model.lifecycle import NotPossible
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
-from tarry.store import ids
-from tarry.store.flows import operating
-from tarry.store.flows.graph import ALL_LOOKED_AT
+from tarry.store.rules import flow_operating, ids
+from tarry.store.rules.flow_graph import ALL_LOOKED_AT
 from tarry.terminal import say
 
 LISTED = 50
@@ -209,11 +208,11 @@ def _acts(client: Client, args: argparse.Namespace) -> Callable[[FlowRow], str]:
     """What the action does to one flow; returns what was done, in words. NotPossible."""
 
     def retry(row: FlowRow) -> str:
-        count = operating.retry_flow(client.store, row.id, client.clock.now())
+        count = flow_operating.retry_flow(client.store, row.id, client.clock.now())
         return f"goes on: {quantity(count)} {'runs' if count == 1 else 'run'} again"
 
     def cancel(row: FlowRow) -> str:
-        operating.cancel_flow(client.store, row.id, client.clock.now(), args.reason or "")
+        flow_operating.cancel_flow(client.store, row.id, client.clock.now(), args.reason or "")
         return "cancelled"
 
     return retry if args.action == "retry" else cancel

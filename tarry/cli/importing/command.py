@@ -14,7 +14,7 @@ from tarry.cli.printing import print_json, progress_bar
 from tarry.client.client import Client
 from tarry.model.job import Job
 from tarry.process.loading import CommandContext
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.terminal import say
 
 STORED_AT_ONCE = 100

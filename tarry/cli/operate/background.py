@@ -11,7 +11,7 @@ from tarry.client.operations.operation import Operation, count_jobs
 from tarry.client.operations.runner import OperationRunner
 from tarry.errors import StoreFull, TarryError
 from tarry.model.quantity import quantity
-from tarry.store import owner
+from tarry.store.rules import owner
 
 _POLL = 0.05
 """Seconds between two looks at how far an operation is."""

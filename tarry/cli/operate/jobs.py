@@ -26,8 +26,8 @@ from tarry.operate.jobs import METHODS, CancelAnswer
 from tarry.operate.method import convert_values
 from tarry.operate.operations import NewOperation, start_operation
 from tarry.process.loading import CommandContext
-from tarry.store import ids
-from tarry.store.base import Query
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query
 from tarry.terminal import say
 
 PrintedJob = JobRecord | CancelAnswer | None

@@ -27,9 +27,9 @@ from tarry.model.quantity import jobs_wait, quantity
 from tarry.operate.queues import METHODS
 from tarry.process.loading import CommandContext
 from tarry.push.health import EndpointHealth, endpoint_health
-from tarry.store.base import Tally
-from tarry.store.waiting.counts import CappedCount
-from tarry.store.waiting.horizon import DueHorizon, due_horizon
+from tarry.store.queries.due_horizon import DueHorizon, due_horizon
+from tarry.store.rules.base import Tally
+from tarry.store.rules.waiting import CappedCount
 from tarry.terminal import say
 
 

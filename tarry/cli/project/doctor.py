@@ -9,7 +9,7 @@ from tarry.cli.check import check_facts
 from tarry.cli.printing import print_json
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
-from tarry.store.base import Diagnostic
+from tarry.store.rules.base import Diagnostic
 from tarry.terminal import say
 
 

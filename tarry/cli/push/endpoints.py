@@ -21,7 +21,7 @@ from tarry.push.endpoint_records import (
     endpoint_records,
     probe,
 )
-from tarry.store.job_search import parse_moment
+from tarry.store.queries.job_search import parse_moment
 from tarry.terminal import say
 
 ACTIONS = ("list", "show", "pause", "resume", "close", "probe", "replay")

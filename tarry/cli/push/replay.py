@@ -12,7 +12,7 @@ from tarry.cli.moment import parse_since
 from tarry.cli.printing import format_ago, print_json, print_table, progress_bar
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.terminal import say
 
 if TYPE_CHECKING:

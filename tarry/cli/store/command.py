@@ -8,8 +8,8 @@ from tarry.alert.stores import shards_of
 from tarry.cli.printing import print_json, print_table
 from tarry.errors import UsageError
 from tarry.process.loading import CommandContext
-from tarry.store.identity import StoreMemory
 from tarry.store.opening import sqlite_files
+from tarry.store.shards.identity import StoreMemory
 from tarry.terminal import say
 
 if TYPE_CHECKING:

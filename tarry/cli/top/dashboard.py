@@ -20,7 +20,7 @@ from tarry.cli.top.text import chart_lines, number, rate, recent_line, span
 from tarry.cli.top.view_state import ViewState
 from tarry.push.health import EndpointHealth
 from tarry.runtime.board.master_status import MasterStatus
-from tarry.store.history.recent import RATED
+from tarry.store.queries.history_recent import RATED
 from tarry.store.shared.backoff import back_off
 
 _MOST_NAMED = 3  # HTTP tasks in trouble that are named.

@@ -11,7 +11,7 @@ from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import State
 from tarry.push.health import EndpointHealth
 from tarry.runtime.board.reader import Board, ChildStatus
-from tarry.store.history.recent import RecentFigures, RecentHistory
+from tarry.store.queries.history_recent import RecentFigures, RecentHistory
 
 
 class QueueRow(Struct, frozen=True):

@@ -27,7 +27,7 @@ from tarry.cli.top.sources import LazyStore, StoreAccess
 from tarry.cli.top.view_state import FILTERING, Action, ViewState
 from tarry.client.client import Client
 from tarry.errors import PartlyUnavailable, TarryError
-from tarry.store import ids
+from tarry.store.rules import ids
 
 # Only colours of the terminal's own palette, so that they are readable wherever its text is. No colour stands without
 # a word or sign that says the same.

@@ -18,7 +18,7 @@ from tarry.model.duration import SECOND
 from tarry.push.health import EndpointHealth
 from tarry.runtime.board.reader import SERVER, Board
 from tarry.runtime.report import connections
-from tarry.store.history.recent import RATED, MinuteFigures, RecentFigures, RecentHistory
+from tarry.store.queries.history_recent import RATED, MinuteFigures, RecentFigures, RecentHistory
 
 # These rates need two polls, and a report makes one.
 _RATES = ("came", "left", "died", "least")

@@ -7,7 +7,7 @@ from statistics import median
 from msgspec import Struct
 
 from tarry.model.job import Job, State
-from tarry.store.base import Tally
+from tarry.store.rules.base import Tally
 
 WINDOW = 10.0
 """Seconds over which a rate is measured; at least two readings."""

@@ -21,12 +21,12 @@ from tarry.model.retry import NEVER
 from tarry.process.loading import CommandContext
 from tarry.push.health import endpoint_health
 from tarry.runtime import control
-from tarry.store import ids
-from tarry.store.base import Store, Tally
-from tarry.store.history.recent import recent_figures, recent_period
-from tarry.store.hosts import Host, list_hosts
 from tarry.store.opening import open_store
-from tarry.store.shared.partial_result import partial_result
+from tarry.store.queries.history_recent import recent_figures, recent_period
+from tarry.store.queries.hosts import Host, list_hosts
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store, Tally
+from tarry.store.rules.partial_result import partial_result
 from tarry.tasks import progress
 
 if TYPE_CHECKING:

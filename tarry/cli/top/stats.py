@@ -10,8 +10,7 @@ from tarry.cli.top.text import sparkline
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND, format_duration
 from tarry.process.loading import CommandContext
-from tarry.store.history.gauges import ALL_QUEUES
-from tarry.store.history.reading import (
+from tarry.store.queries.history_reading import (
     Figures,
     HistoryPoint,
     HistoryView,
@@ -23,7 +22,8 @@ from tarry.store.history.reading import (
     totals,
     view,
 )
-from tarry.store.history.sums import DAYS, HOURS, LENGTH
+from tarry.store.rules.history.gauges import ALL_QUEUES
+from tarry.store.rules.history.sums import DAYS, HOURS, LENGTH
 from tarry.terminal import say
 
 HOURS_SHOWN, DAYS_SHOWN = 24, 30

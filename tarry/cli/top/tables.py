@@ -11,7 +11,7 @@ from tarry.cli.top.text import number, p50, p99, rate, size, span
 from tarry.runtime.board.layout import GONE, READY
 from tarry.runtime.board.reader import SERVER, Board, BoardJob, ChildStatus
 from tarry.runtime.report import connections
-from tarry.store.history.recent import RecentFigures
+from tarry.store.queries.history_recent import RecentFigures
 
 _FLOW = 6  # Cells of a rate.
 

@@ -4,8 +4,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 
 from tarry.runtime import report
-from tarry.store.history.reading import Percentiles
-from tarry.store.history.recent import RecentHistory
+from tarry.store.queries.history_reading import Percentiles
+from tarry.store.queries.history_recent import RecentHistory
 from tarry.terminal import is_hidden, written_out
 
 _MARKS = frozenset({"Mn", "Me"})

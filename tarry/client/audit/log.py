@@ -23,10 +23,10 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY
 from tarry.model.job import StoredTime
 from tarry.model.quantity import shorten
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.name_pattern import fits
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
+from tarry.store.rules.name_pattern import fits
+from tarry.store.rules.partial_result import reachable_part
 
 PREFIX = "audit/"
 DONE = "done"

@@ -11,7 +11,7 @@ from typing import Protocol
 from tarry.client.audit.log import DONE, PAGE, Act, ActLog, identified
 from tarry.client.clock import Clock
 from tarry.errors import TarryError
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.store.shared.backoff import Backoff
 
 log = logging.getLogger("tarry.audit")

@@ -15,9 +15,9 @@ from tarry.model.flow.signal import MOST_VALUE, Signal, SignalWait
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
 from tarry.model.moving import NEVER
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.shared.partial_result import partial_result, reachable_part
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import partial_result, reachable_part
 from tarry.tasks.durable.waiting import APPROVE, Approval, Decision
 
 PAGE, MOST_PAGES = 1000, 100

@@ -21,7 +21,7 @@ from tarry.model.flow.wiring import AFTER, COMPENSATE, UNDO_TASK, Gate, NodeLink
 from tarry.model.flow_row import FlowRow, GateRow, Phase
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.lifecycle import Rules
-from tarry.store.flows.flows import FLOW_TASK, NewFlow
+from tarry.store.rules.flows import FLOW_TASK, NewFlow
 from tarry.tasks.arguments.options import Options
 from tarry.tasks.arguments.results import NodeResult, encode_with_results, results_in
 from tarry.tasks.call import Call

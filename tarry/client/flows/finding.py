@@ -7,7 +7,7 @@ from tarry.client.flows.searching import FlowSearch, search_flows
 from tarry.client.handle import Handle
 from tarry.model.flow.node_ids import is_root
 from tarry.model.job import State
-from tarry.store import ids
+from tarry.store.rules import ids
 
 if TYPE_CHECKING:
     from tarry.client.client import Client

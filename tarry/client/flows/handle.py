@@ -13,8 +13,8 @@ from tarry.model.flow.node_ids import index_of
 from tarry.model.flow_row import FlowRow
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
-from tarry.store.base import Store
-from tarry.store.flows import operating
+from tarry.store.rules import flow_operating
+from tarry.store.rules.base import Store
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.shield import shielded
 
@@ -117,12 +117,12 @@ class FlowHandle(Generic[R]):
     def cancel(self, reason: str = "") -> bool:
         """Cancels the flow: nothing that waits starts any more, and what is ready or runs is cancelled. It has ended
         once all of that has. False if it had ended already, or is being undone."""
-        return self._try(partial(operating.cancel_flow, reason=reason))
+        return self._try(partial(flow_operating.cancel_flow, reason=reason))
 
     def retry(self) -> bool:
         """Runs the failed nodes of a dead or cancelled flow again, and then what waited for them. False if it has not
         ended, is done, was undone, or another flow has its key now."""
-        return self._try(operating.retry_flow)
+        return self._try(flow_operating.retry_flow)
 
     async def astate(self) -> State:
         """`state`, awaited."""

@@ -17,9 +17,9 @@ from tarry.model.flow.wiring import Ref, added_nodes
 from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.flow_rules import wiring_of
 from tarry.model.job import HELD, Job, State
-from tarry.store import ids
-from tarry.store.flows.folding import FailedNode, NodeGroup
-from tarry.store.flows.graph import LOOKED_AT, Graph, read_graph
+from tarry.store.rules import ids
+from tarry.store.rules.flow_folding import FailedNode, NodeGroup
+from tarry.store.rules.flow_graph import LOOKED_AT, Graph, read_graph
 
 if TYPE_CHECKING:
     from tarry.client.client import Client

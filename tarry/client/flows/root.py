@@ -8,7 +8,7 @@ from msgspec import Struct
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.wiring import Ref
 from tarry.model.job import HELD, UNFINISHED, Job, State
-from tarry.store.flows.flows import FLOW_TASK
+from tarry.store.rules.flows import FLOW_TASK
 from tarry.tasks.arguments.options import MAX_NAME
 
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from tarry.errors import PartlyUnavailable
 from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import State
-from tarry.store.base import Store
-from tarry.store.flows.flows import FlowQuery
-from tarry.store.shared.partial_result import partial_result
+from tarry.store.rules.base import Store
+from tarry.store.rules.flows import FlowQuery
+from tarry.store.rules.partial_result import partial_result
 
 UNFINISHED = (Phase.STORING, Phase.RUNNING, Phase.CANCELLING, Phase.UNDOING)
 FLOW_STATES = (State.RUNNING, State.DONE, State.DEAD, State.CANCELLED)

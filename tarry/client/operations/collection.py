@@ -22,9 +22,9 @@ from tarry.model.checks.texts import MOST_MESSAGE, cut
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import holds_key
-from tarry.store import owner
-from tarry.store.base import Query
-from tarry.store.job_search import parse_moment
+from tarry.store.queries.job_search import parse_moment
+from tarry.store.rules import owner
+from tarry.store.rules.base import Query
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.shield import shielded

@@ -13,8 +13,8 @@ from tarry.model.change import Change
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import MAX_PRIORITY, Job, State
 from tarry.model.quantity import Short
-from tarry.store.base import Query, Tally
-from tarry.store.job_search import has_text, id_of_moment, parse_moment
+from tarry.store.queries.job_search import has_text, id_of_moment, parse_moment
+from tarry.store.rules.base import Query, Tally
 from tarry.tasks.arguments.options import Name
 
 BulkAct = Literal["retry", "cancel", "delete", "move"]

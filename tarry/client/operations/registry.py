@@ -10,10 +10,10 @@ from tarry.client.operations.operation import Operation
 from tarry.errors import OperationNotFound, TooManyOperations, UsageError
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.cell import change_cell
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
+from tarry.store.rules.cell import change_cell
+from tarry.store.rules.partial_result import reachable_part
 
 PREFIX = "operations/"
 MOST_OPEN = 20

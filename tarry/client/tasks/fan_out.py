@@ -11,8 +11,8 @@ from tarry.client.tasks.task import Task
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, index_of, is_node
 from tarry.model.flow.wiring import Gate, Ref, added_result, unwrap
 from tarry.model.job import Job
-from tarry.store.base import Store
-from tarry.store.flows.flows import STORED_AT_ONCE
+from tarry.store.rules.base import Store
+from tarry.store.rules.flows import STORED_AT_ONCE
 from tarry.tasks.call import Call
 from tarry.tasks.shield import shielded
 

@@ -30,7 +30,7 @@ from tarry.compat.celery.task import MAP, STARMAP, CeleryTask
 from tarry.config.config import Config
 from tarry.keeper.chores import Keeper
 from tarry.model.retry import Retry
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.definition import full_name
 from tarry.tasks.running import current
 

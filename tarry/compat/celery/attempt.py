@@ -30,7 +30,7 @@ from tarry.errors import JobFailed
 from tarry.model.checks.texts import cut, text_of
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.verdict import Cancel, Snooze, Verdict
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.running import CurrentJob
 from tarry.tracebacks import format_app_traceback
 

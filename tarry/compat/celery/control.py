@@ -9,9 +9,9 @@ from tarry.compat.celery.differences import CeleryNotSupported
 from tarry.compat.celery.result import AsyncResult
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
-from tarry.store import ids
-from tarry.store.base import Query
-from tarry.store.hosts import Host, WorkerFigures, list_hosts
+from tarry.store.queries.hosts import Host, WorkerFigures, list_hosts
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query
 
 MOST_ACTIVE = 1000
 """Jobs that `active` tells of."""

@@ -11,7 +11,7 @@ from tarry.compat.celery.states import FAILURE, PENDING, REVOKED, STARTED, SUCCE
 from tarry.errors import FlowFailed, JobCancelled, JobFailed, ResultTimeout
 from tarry.model.flow.node_ids import node_id
 from tarry.model.job import State
-from tarry.store import ids
+from tarry.store.rules import ids
 
 _STATES = {State.RUNNING: STARTED, State.DONE: SUCCESS, State.DEAD: FAILURE, State.CANCELLED: REVOKED}
 

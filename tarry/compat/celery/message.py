@@ -23,7 +23,7 @@ from tarry.client.handle import Handle
 from tarry.client.job_factory import encode_call
 from tarry.compat.celery import signals
 from tarry.model.job import Job
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.arguments import headers as job_headers
 from tarry.tasks.arguments.results import results_in
 from tarry.tasks.new_job import NewJob

@@ -13,7 +13,7 @@ from msgspec import Struct
 from tarry.compat.celery.differences import differs
 from tarry.compat.celery.message import from_json, read_envelope, to_json
 from tarry.model.flow.node_ids import flow_of, is_node
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.progress import Progress
 from tarry.tasks.running import Batch, CurrentJob, current, current_job
 

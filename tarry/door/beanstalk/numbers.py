@@ -15,7 +15,7 @@ from tarry.client.clock import elapsed
 from tarry.door.beanstalk.slots import SLOTS, NumberSlots
 from tarry.errors import StoreUnavailable
 from tarry.model.duration import SECOND
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 
 ALIASES = 100_000
 """For how many jobs of other programs a process remembers the number."""

@@ -4,9 +4,9 @@ from msgspec import Struct, json
 
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
-from tarry.store.base import Store
-from tarry.store.cell import change_cell
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import Store
+from tarry.store.rules.cell import change_cell
+from tarry.store.rules.partial_result import reachable_part
 
 CELLS = "beanstalk/pause/"
 """The prefix of the cells; the rest of the name is the tube."""

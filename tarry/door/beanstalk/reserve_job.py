@@ -9,7 +9,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
-from tarry.store.base import HIGH, Store, Want
+from tarry.store.rules.base import HIGH, Store, Want
 from tarry.store.shards.sharded import ShardedStore
 
 LEASE = 15 * SECOND

@@ -10,8 +10,8 @@ from msgspec import MsgspecError, Struct, json
 from tarry.client.clock import elapsed
 from tarry.errors import StoreUnavailable
 from tarry.model.duration import MINUTE
-from tarry.store.base import Store
-from tarry.store.cell import change_cell
+from tarry.store.rules.base import Store
+from tarry.store.rules.cell import change_cell
 
 CELL = "beanstalk/slots"
 SLOTS = 1 << 10

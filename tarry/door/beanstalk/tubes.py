@@ -15,7 +15,7 @@ from tarry.door.beanstalk.records import state_of
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
-from tarry.store.base import Query, Store, Tally
+from tarry.store.rules.base import Query, Store, Tally
 
 LOOKED_AT = 200
 KICKED_MOST = 10_000

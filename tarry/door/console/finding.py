@@ -7,7 +7,7 @@ from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.tasks import TaskQuery, list_tasks
 from tarry.errors import StoreError
 from tarry.model.flow.node_ids import is_root
-from tarry.store import ids
+from tarry.store.rules import ids
 
 # As lists show them. A word of fewer letters may be one of these by chance; digits alone are rather a key.
 _PART_OF_ID = re.compile(r"(?=.*[a-f])[0-9a-f]{8,31}")

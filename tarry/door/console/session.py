@@ -20,9 +20,9 @@ from msgspec import Struct
 from tarry.door.identity.access import DoorAccess
 from tarry.errors import StoreBusy
 from tarry.operate.access import Caller
-from tarry.store.base import Store
-from tarry.store.cell import change_cell
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import Store
+from tarry.store.rules.cell import change_cell
+from tarry.store.rules.partial_result import reachable_part
 
 COOKIE = "tarry_session"
 LASTS = 12 * 3600

@@ -15,7 +15,7 @@ from tarry.config.kinds import TEXT
 from tarry.config.parser import Kind
 from tarry.errors import ConfigError, NotAllowed
 from tarry.operate.access import Scope
-from tarry.store.name_pattern import fits, fits_all
+from tarry.store.rules.name_pattern import fits, fits_all
 
 log = logging.getLogger("tarry.server")
 

@@ -16,7 +16,7 @@ from tarry.model.change import Change
 from tarry.model.checks.unreadable import read_note
 from tarry.model.job import Job, State
 from tarry.push.delivery.record import records_of
-from tarry.store import ids
+from tarry.store.rules import ids
 
 if TYPE_CHECKING:
     from tarry.client.client import Client

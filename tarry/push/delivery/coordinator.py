@@ -39,7 +39,7 @@ from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.guard import AddressGuard
 from tarry.push.http.response import HttpResponse
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.store.shared.backoff import Backoff
 
 if TYPE_CHECKING:

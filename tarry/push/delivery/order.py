@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tarry.errors import StoreBusy
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.task_limits import MAX_KEY
 

@@ -63,7 +63,7 @@ from tarry.push.delivery.body import payload_of
 from tarry.push.http import sign
 from tarry.push.http.response import Headers
 from tarry.push.http.sender import HttpRequest
-from tarry.store import ids
+from tarry.store.rules import ids
 
 log = logging.getLogger("tarry.push")
 

@@ -15,9 +15,9 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND, format_duration
 from tarry.push.endpoint.hidden import Settings
 from tarry.push.endpoint.settings import version_of
-from tarry.store.base import Store
-from tarry.store.cell import change_cell
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import Store
+from tarry.store.rules.cell import change_cell
+from tarry.store.rules.partial_result import reachable_part
 
 log = logging.getLogger("tarry.push")
 

@@ -22,9 +22,9 @@ from tarry.push.endpoint.hidden import NothingKeptError, kept_values, places_of,
 from tarry.push.endpoint.settings import Endpoint, EndpointError, setting_error
 from tarry.push.endpoint.template import UrlTemplate
 from tarry.push.http.guard import AddressGuard, ForbiddenAddress
-from tarry.store.base import Store
-from tarry.store.cell import change_cell
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules.base import Store
+from tarry.store.rules.cell import change_cell
+from tarry.store.rules.partial_result import reachable_part
 
 if TYPE_CHECKING:
     from tarry.push.http.target import RequestTarget

@@ -13,7 +13,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import HELD, UNFINISHED, Job
 from tarry.model.lifecycle import initial_state
 from tarry.push.delivery.record import AttemptRecord
-from tarry.store import ids
+from tarry.store.rules import ids
 
 LogMoment = str | int
 """RFC 3339, in UTC and to the microsecond; microseconds since the epoch if that cannot express it."""

@@ -25,9 +25,9 @@ from tarry.model.job import Job
 from tarry.push.journal.log_files import LineReader, LogFiles, LogPart, Unreadable
 from tarry.push.journal.log_lines import RequestLine, format_time, make_job, now, parse_request
 from tarry.push.journal.logs import ATTEMPTS, REQUESTS
-from tarry.store import ids
-from tarry.store.base import Store
-from tarry.store.owner import new_name
+from tarry.store.rules import ids
+from tarry.store.rules.base import Store
+from tarry.store.rules.owner import new_name
 
 _ENDED, _BEGUN, _CHANGED = range(3)
 _KINDS = {"cancelled": _ENDED, "deleted": _ENDED, "retried": _BEGUN, "changed": _CHANGED}

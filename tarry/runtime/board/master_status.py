@@ -17,7 +17,7 @@ class PoolStatus(Struct, frozen=True):
     """Bounds within which the pool follows its backlog; 0: it does not."""
     ended: dict[str, int] = {}
     """How many of its processes had to be replaced since the master began, by the reason: `jobs`, `age` or `memory` (a
-    limit of the pool), `hang` (a job that did not end), `crash`, `killed` or `signal`, as store/hosts.py says."""
+    limit of the pool), `hang` (a job that did not end), `crash`, `killed` or `signal`, as queries/hosts.py says."""
 
 
 class MasterStatus(Struct, frozen=True):

@@ -12,8 +12,8 @@ from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Cancelled, Expired, Lost, Outcome, Released, Returned, Snoozed, TimedOut, Unknown
-from tarry.store.base import Store
-from tarry.store.conformance.cases import FAILED, NOW, RETRY, Promises, made, put, running, seen, settle, taken
+from tarry.store.conformance.cases.jobs import FAILED, NOW, RETRY, Promises, made, put, running, seen, settle, taken
+from tarry.store.rules.base import Store
 
 OUTCOMES: list[tuple[Outcome, str]] = [
     (FAILED, "failed"),

@@ -12,8 +12,7 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Released
-from tarry.store.base import Store
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     NOW,
     WAITING,
     Promises,
@@ -25,6 +24,7 @@ from tarry.store.conformance.cases import (
     side_by_side,
     taken,
 )
+from tarry.store.rules.base import Store
 
 LATER = NOW + 60 * SECOND
 """When a store may count again, however long the last count took."""

@@ -12,8 +12,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT, Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Lost, Outcome, Released, Returned, Snoozed
-from tarry.store.base import NORMAL, PROMOTED_AT_ONCE, Query, Store, Want
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     AGAIN,
     ENDS,
     EVERYTHING,
@@ -32,6 +31,7 @@ from tarry.store.conformance.cases import (
     side_by_side,
     taken,
 )
+from tarry.store.rules.base import NORMAL, PROMOTED_AT_ONCE, Query, Store, Want
 
 # Stores use other statements for many jobs than for a few, and workers settle jobs by the hundred.
 COUNTS = [4, 1000]

@@ -11,8 +11,7 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT, Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Lost, Outcome, Released, Returned
-from tarry.store.base import Store
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     AGAIN,
     ENDS,
     EVERYTHING,
@@ -30,6 +29,7 @@ from tarry.store.conformance.cases import (
     side_by_side,
     taken,
 )
+from tarry.store.rules.base import Store
 
 QUEUE = "queue:default"
 # A hundred times what they need: a test that hangs must end, but a slow machine must not fail it.

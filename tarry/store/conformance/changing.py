@@ -12,8 +12,7 @@ from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT, Rules
 from tarry.model.outcome import Released, Returned, Snoozed
-from tarry.store.base import HIGH, LOW, Query, Store, Want
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     ALONE,
     EVERYTHING,
     FAILED,
@@ -30,7 +29,8 @@ from tarry.store.conformance.cases import (
     seen,
     settle,
 )
-from tarry.store.ids import uuid7
+from tarry.store.rules.base import HIGH, LOW, Query, Store, Want
+from tarry.store.rules.ids import uuid7
 
 
 def fresh(job: Job, to: State | None, **other: Any) -> Change:

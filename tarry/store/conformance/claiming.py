@@ -11,8 +11,7 @@ from tarry.model.duration import HOUR
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Released, Returned
-from tarry.store.base import HIGH, LOW, NORMAL, PROMOTED_AT_ONCE, Store, Want
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     LEASE,
     NOW,
     Promises,
@@ -25,6 +24,7 @@ from tarry.store.conformance.cases import (
     settle,
     taken,
 )
+from tarry.store.rules.base import HIGH, LOW, NORMAL, PROMOTED_AT_ONCE, Store, Want
 
 
 class Claiming(Promises):

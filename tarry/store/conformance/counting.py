@@ -16,8 +16,7 @@ from tarry.model.history.buckets import bucket_of
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Cancelled, Expired, Lost, Outcome, Released, Returned, Snoozed, Unknown
-from tarry.store.base import Store
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     EVERYTHING,
     FORGETS,
     LEASE,
@@ -32,14 +31,15 @@ from tarry.store.conformance.cases import (
     side_by_side,
     taken,
 )
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     FAILED as FAILS,
 )
 from tarry.store.flaky import FlakyStore
-from tarry.store.history.gauges import Gauge, QueueSample, gauge_of
-from tarry.store.history.history import JournalHistory
-from tarry.store.history.journal import read_record
-from tarry.store.history.sums import DAYS, HOURS, KEPT, LENGTH, MINUTES, TOTALS, Place, decode
+from tarry.store.rules.base import Store
+from tarry.store.rules.history.gauges import Gauge, QueueSample, gauge_of
+from tarry.store.rules.history.history import JournalHistory
+from tarry.store.rules.history.journal import read_record
+from tarry.store.rules.history.sums import DAYS, HOURS, KEPT, LENGTH, MINUTES, TOTALS, Place, decode
 
 START = NOW // SECOND
 """NOW is the start of a minute and an hour; it is 08:00 UTC."""

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job
 from tarry.model.limit import Limit
-from tarry.store.base import HIGH, LOW, NORMAL, Store, Want
-from tarry.store.conformance.cases import LEASE, NOW, Promises, made, put, seen
-from tarry.store.waiting.counts import CappedCount
+from tarry.store.conformance.cases.jobs import LEASE, NOW, Promises, made, put, seen
+from tarry.store.rules.base import HIGH, LOW, NORMAL, Store, Want
+from tarry.store.rules.waiting import CappedCount
 
 PLENTY = 1000
 

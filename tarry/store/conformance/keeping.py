@@ -12,8 +12,7 @@ from tarry.model.job import WAITING as ONLY_WHILE_WAITING
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Released, Returned
-from tarry.store.base import Backlog, Query, Store
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     ALONE,
     FINISHED,
     LEASE,
@@ -29,8 +28,9 @@ from tarry.store.conformance.cases import (
     settle,
     taken,
 )
-from tarry.store.ids import uuid7
-from tarry.store.name_pattern import fits
+from tarry.store.rules.base import Backlog, Query, Store
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.name_pattern import fits
 
 MANY = 2500
 

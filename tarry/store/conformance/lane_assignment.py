@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from tarry.model import lifecycle
 from tarry.model.job import State
 from tarry.model.limit import Limit, waiting_lane
-from tarry.store.base import Store
-from tarry.store.conformance.cases import NOW, Promises, in_state, made, put, seen, taken
+from tarry.store.conformance.cases.jobs import NOW, Promises, in_state, made, put, seen, taken
+from tarry.store.rules.base import Store
 
 LANES = [None, "", "a"]
 STATES = [State.DONE, State.DEAD, State.CANCELLED, State.RUNNING, State.SCHEDULED, State.READY]

@@ -11,8 +11,8 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.limit import Limit
 from tarry.model.outcome import Released, Snoozed
-from tarry.store.base import HIGH, NORMAL, PROMOTED_AT_ONCE, Backlog, Store, Want
-from tarry.store.conformance.cases import LEASE, NOW, Promises, ids, made, outcomes, put, running, settle, taken
+from tarry.store.conformance.cases.jobs import LEASE, NOW, Promises, ids, made, outcomes, put, running, settle, taken
+from tarry.store.rules.base import HIGH, NORMAL, PROMOTED_AT_ONCE, Backlog, Store, Want
 
 LATER = NOW + 9 * SECOND
 

@@ -12,8 +12,7 @@ from tarry.model.job import WAITING as ONLY_WHILE_WAITING
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Level, Limit
 from tarry.model.outcome import Lost, Outcome, Released, Returned, Snoozed
-from tarry.store.base import Exchange, Store, Want
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     EVERYTHING,
     FAILED,
     LEASE,
@@ -26,6 +25,7 @@ from tarry.store.conformance.cases import (
     settle,
     taken,
 )
+from tarry.store.rules.base import Exchange, Store, Want
 
 QUEUE, TASK, EACH = "queue:default", "task:mail", "each:mail"
 NAMES = [QUEUE, TASK, EACH]

@@ -16,8 +16,8 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.moving import NEVER
 from tarry.model.outcome import Returned, Suspended
-from tarry.store.base import Query, Store
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.flows import flow_of
+from tarry.store.conformance.cases.jobs import (
     EVERYTHING,
     LEASE,
     NOW,
@@ -30,8 +30,8 @@ from tarry.store.conformance.cases import (
     settle,
     taken,
 )
-from tarry.store.conformance.flows.flow_cases import flow_of
-from tarry.store.ids import uuid7
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.ids import uuid7
 from tarry.store.shared.uncertain import NOT_DONE
 
 # No call of one verb needs so many.

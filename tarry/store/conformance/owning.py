@@ -10,8 +10,7 @@ from tarry.model.duration import HOUR
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Lost, Released, Returned
-from tarry.store.base import NORMAL, Query, Store, Want
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     LEASE,
     NOW,
     PLENTY,
@@ -25,7 +24,8 @@ from tarry.store.conformance.cases import (
     settle,
     taken,
 )
-from tarry.store.ids import uuid7
+from tarry.store.rules.base import NORMAL, Query, Store, Want
+from tarry.store.rules.ids import uuid7
 
 
 class Owning(Promises):

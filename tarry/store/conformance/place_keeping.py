@@ -12,9 +12,9 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Cancelled, Expired, Lost, Released, Returned, Snoozed
-from tarry.store import kept_places
-from tarry.store.base import Query, Store
-from tarry.store.conformance.cases import FAILED, LEASE, NOW, RETRY, Promises, put, seen, side_by_side, taken
+from tarry.store.conformance.cases.jobs import FAILED, LEASE, NOW, RETRY, Promises, put, seen, side_by_side, taken
+from tarry.store.rules import kept_places
+from tarry.store.rules.base import Query, Store
 
 QUEUE, TASK, EACH = "queue:default", "task:mail", "each:mail"
 NAMES = [QUEUE, TASK, EACH]

@@ -11,8 +11,7 @@ from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import HOUR
 from tarry.model.job import Job, State
-from tarry.store.base import Store
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     ALONE,
     FINISHED,
     NOW,
@@ -24,6 +23,7 @@ from tarry.store.conformance.cases import (
     seen,
     side_by_side,
 )
+from tarry.store.rules.base import Store
 
 DecideRace = Callable[[Job], Change]
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from tarry.model.duration import SECOND
 from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
-from tarry.store.base import Store
-from tarry.store.conformance.cases import FAILED, NOW, RETRY, Promises, made, put, settle, taken
+from tarry.store.conformance.cases.jobs import FAILED, NOW, RETRY, Promises, made, put, settle, taken
 from tarry.store.conformance.limiting import EACH, NAMES, QUEUE, TASK, worked_off
+from tarry.store.rules.base import Store
 
 
 class Relimiting(Promises):

@@ -12,9 +12,9 @@ from tarry.model.job import HELD, Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Returned, Snoozed
-from tarry.store import ids as new_ids
-from tarry.store.base import Backlog, Store
-from tarry.store.conformance.cases import EVERYTHING, LEASE, PLENTY, Promises, ids, made, seen, taken
+from tarry.store.conformance.cases.jobs import EVERYTHING, LEASE, PLENTY, Promises, ids, made, seen, taken
+from tarry.store.rules import ids as new_ids
+from tarry.store.rules.base import Backlog, Store
 
 LATER = 5 * MINUTE
 

@@ -14,8 +14,7 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Released, Returned, Snoozed
 from tarry.model.wake import wake_reasons
-from tarry.store.base import NextClaim, Store
-from tarry.store.conformance.cases import (
+from tarry.store.conformance.cases.jobs import (
     EVERYTHING,
     FORGETS,
     LEASE,
@@ -27,11 +26,10 @@ from tarry.store.conformance.cases import (
     settle,
     taken,
 )
-from tarry.store.shared.wakeup.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup, heard_reasons
+from tarry.store.conformance.cases.sleepers import WAIT, Sleepers, is_short, wakes
+from tarry.store.rules.base import NextClaim, Store
+from tarry.store.rules.sleeper import FOLLOW, FULL, RESULT, WORK, heard_reasons
 
-# A wake-up that comes at all comes at once; the rest is for slow machines.
-WAIT = 10.0
-"""Seconds that a wake-up may take."""
 CHANGES: list[tuple[State, Callable[[Job], Change]]] = [
     (State.RUNNING, lambda job: lifecycle.after(job, Returned(), DEFAULT, NOW)),
     (State.RUNNING, lambda job: lifecycle.after(job, Returned(), FORGETS, NOW)),
@@ -193,36 +191,3 @@ class Waking(Promises):
             sleeper = sleepers.listen(FULL)
             sleeper.wake()
             assert wakes(sleeper)
-
-
-class Sleepers:
-    """Sleepers on a store, closed at the end of the block."""
-
-    def __init__(self, store: Store) -> None:
-        self._store, self._sleepers = store, list[Wakeup]()
-
-    def listen(self, topic: str) -> Wakeup:
-        """A new sleeper, which listens."""
-        sleeper = self._store.wakeup()
-        sleeper.listen(topic)
-        self._sleepers.append(sleeper)
-        return sleeper
-
-    def __enter__(self) -> "Sleepers":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for sleeper in self._sleepers:
-            sleeper.close()
-
-
-def wakes(sleeper: Wakeup) -> bool:
-    """Whether the sleeper is woken, well before its time limit."""
-    return is_short(lambda: sleeper.wait(WAIT))
-
-
-def is_short(sleep: Callable[[], object]) -> bool:
-    """Whether a sleep of at most `WAIT` ends well before that."""
-    start = time.monotonic()
-    sleep()
-    return time.monotonic() - start < WAIT / 2

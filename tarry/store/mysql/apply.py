@@ -13,24 +13,14 @@ from msgspec import Struct
 from tarry.model.change import Change
 from tarry.model.job import FINISHED, State
 from tarry.model.limit import EACH, waiting_lane
-from tarry.store.kept_places import KeptPlace, given_up, job_keys, name_for
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.link.literals import blob_or_null, bounded_statements, chunks, id_list, id_table, raw, text
 from tarry.store.mysql.plain_ends import ChangePlan, is_plain_end, leave_running, lose_keys, write_ends
 from tarry.store.mysql.settings import StoreSettings
-from tarry.store.mysql.sql import (
-    ALREADY,
-    DIFFERING,
-    blob_or_null,
-    bounded_statements,
-    chunks,
-    digest,
-    id_list,
-    id_table,
-    note_literal,
-    raw,
-)
-from tarry.store.shared.lanes import JobKey, count_by_level
+from tarry.store.mysql.sql import ALREADY, DIFFERING, digest, note_literal
+from tarry.store.rules.kept_places import KeptPlace, given_up, job_keys, name_for
+from tarry.store.rules.lanes import JobKey, count_by_level
 from tarry.store.shared.state_codes import CODE, state_of
 
 RUNNING = State.RUNNING
@@ -230,7 +220,7 @@ class ChangeApplier:
         if not self._settings.limits:
             return
         for name, count in sorted(count_by_level(jobs, self._settings.limits).items()):
-            where = f"WHERE name = {sql.text(name)}"
+            where = f"WHERE name = {text(name)}"
             # A level that was too low stays at 0; `recount` corrects wrong ones.
             plan.add(f"UPDATE tarry_level SET running = GREATEST(0, running - {count}) {where}")
         limited = ((task, lane) for _, task, lane in jobs if lane is not None and EACH + task in self._settings.limits)
@@ -241,10 +231,10 @@ class ChangeApplier:
         """Keeps what levels count of these attempts, which go on."""
         for change in changes:
             if count_by_level([key := self._job_key(change)], self._settings.limits):
-                owner = sql.text(change.owner)
+                owner = text(change.owner)
                 leased = self._link.rows(f"SELECT until FROM tarry_owner WHERE name = {owner}")
                 place = KeptPlace(int(leased[0][0]) if leased else self._now, *key)
-                values = f"{sql.text(name_for(change))}, {raw(place.encode())}"
+                values = f"{text(name_for(change))}, {raw(place.encode())}"
                 plan.add(f"INSERT INTO tarry_cell VALUES ({values}) ON DUPLICATE KEY UPDATE value = VALUES(value)")
 
     def _free_places(self, names: Sequence[str]) -> list[str]:
@@ -327,7 +317,7 @@ def _values(change: Change, seen: JobAsSeen, settings: StoreSettings) -> str:
         seen.key_held_until if change.key_held_until is None else change.key_held_until,
         CODE[change.to], seen.epoch, note_literal(change.note, change.to),
     ]  # fmt: skip
-    values += [] if change.queue is None else [sql.text(change.queue)]
+    values += [] if change.queue is None else [text(change.queue)]
     values += [] if change.expires is None else [change.expires]
     values += [] if change.body is None else [blob_or_null(change.body)]
     values += [] if change.attempts is None else [blob_or_null(change.attempts)]

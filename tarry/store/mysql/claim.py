@@ -6,15 +6,15 @@ from typing import Any
 
 from tarry.model.job import MOST_EPOCH, Job
 from tarry.model.limit import EACH, TASK, waiting_lane
-from tarry.store.base import PROMOTED_AT_ONCE, Want
 from tarry.store.mysql import open_lanes, sql
-from tarry.store.mysql.halves import LatenessLine, exists, group_halves, halves
 from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
+from tarry.store.mysql.link.literals import id_and_due_table, id_list, id_table, raw, text
+from tarry.store.mysql.open_lanes import LatenessLine, exists, group_halves, halves
 from tarry.store.mysql.settings import StoreSettings
-from tarry.store.mysql.sql import id_and_due_table, id_list, id_table, raw
-from tarry.store.shared.columns import Row
-from tarry.store.shared.lane_reader import Line
-from tarry.store.shared.lanes import Position, merge_lines
+from tarry.store.rules.base import PROMOTED_AT_ONCE, Want
+from tarry.store.rules.lanes import Position, merge_lines
+from tarry.store.sql.columns import Row
+from tarry.store.sql.lane_reader import Line
 
 ID, GRADE, DUE = 0, 1, 2
 """The places of these columns in a row of a line; often only the first is read."""
@@ -46,7 +46,12 @@ class Reader:
     def front(self, half: LatenessLine, most: int, last: Row | None = None, what: str = "id") -> list[str]:
         """The last of these statements answers the columns `what` of up to `most` rows, after the place of `last`."""
         queue, band, late = half
-        words: dict[str, Any] = {"what": what, "queue": sql.text(queue), "late": int(late), "band": sql.BANDS[band]}
+        words: dict[str, Any] = {
+            "what": what,
+            "queue": text(queue),
+            "late": int(late),
+            "band": sql.BANDS[band],
+        }
         words |= {"more": "", "most": most, "skip": self.skip}
         if last is not None:
             # All jobs of the normal band have priority 0, so the condition needs no part for it.
@@ -258,10 +263,10 @@ class Start:
             if job.lane is None:
                 fronts[job.queue, job.id in self._late, -job.priority].append((job.id, job.due))
         for (queue, late, claim_order), front in fronts.items():
-            yield sql.LEAVE_FRONT.format(id_and_due_table(front), sql.text(queue), int(late), claim_order)
+            yield sql.LEAVE_FRONT.format(id_and_due_table(front), text(queue), int(late), claim_order)
         if lane_ids:
             yield sql.LEAVE_LANED.format(id_table(lane_ids))
-        ids, owner = id_list(job.id for job in jobs), sql.text(self._owner)
+        ids, owner = id_list(job.id for job in jobs), text(self._owner)
         yield (
             f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 2, epoch = LEAST(epoch, {MOST_EPOCH - 1}) + 1,"
             f" state_since = {self._now}, key_held_until = IF(key_ttl < 0, 0, key_held_until) WHERE id IN ({ids})"

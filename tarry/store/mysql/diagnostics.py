@@ -2,9 +2,9 @@
 
 import time
 
-from tarry.store.base import Diagnostic
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.schema import MysqlSchema
+from tarry.store.rules.base import Diagnostic
 
 _SAFE = "SET GLOBAL innodb_flush_log_at_trx_commit = 1, or a power cut may take the last second of acknowledged jobs"
 _LOG_SAFE = "SET GLOBAL sync_binlog = 1, or after a power cut replicas may have jobs that this server does not"

@@ -7,25 +7,23 @@ from msgspec import Struct
 
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.store.base import Exchange, Want
-from tarry.store.flows.mysql import LinkFlowTables
-from tarry.store.flows.mysql_ahead import FlowsAhead
-from tarry.store.flows.settle import Settled
-from tarry.store.flows.sql_signals import SqlSignals
-from tarry.store.flows.sql_tables import touching_flows
-from tarry.store.history.journal import record_of_valid
-from tarry.store.history.mysql import to_journal
 from tarry.store.mysql import sql
 from tarry.store.mysql.apply import ChangeApplier
 from tarry.store.mysql.claim import OpenLineClaim, Reader, Start, promote
-from tarry.store.mysql.halves import LatenessLine
+from tarry.store.mysql.flows import FlowsAhead, LinkFlowTables
+from tarry.store.mysql.history import to_journal
 from tarry.store.mysql.lane_reader import MysqlLaneReader
 from tarry.store.mysql.link.connection import COMMIT, MysqlConnection, StatementResult
-from tarry.store.mysql.open_lanes import nothing_to_claim
+from tarry.store.mysql.open_lanes import LatenessLine, nothing_to_claim
 from tarry.store.mysql.plain_ends import need_no_look
 from tarry.store.mysql.settings import TAKE_TURN, LookResult, StoreSettings, look_result
-from tarry.store.shared.lane_claim import claim_in_lanes
-from tarry.store.shared.lanes import earliest
+from tarry.store.rules.base import Exchange, Want
+from tarry.store.rules.flow_settle import Settled
+from tarry.store.rules.history.journal import record_of_valid
+from tarry.store.rules.lanes import earliest
+from tarry.store.sql.flow_signals import SqlSignals
+from tarry.store.sql.flow_tables import touching_flows
+from tarry.store.sql.lane_claim import claim_in_lanes
 
 
 class ExchangeRequest(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The finished jobs of the MySQL store, for `tarry.store.shared.pruning`. Each step is its own transaction."""
+"""The finished jobs of the MySQL store, for `tarry.store.sql.pruning`. Each step is its own transaction."""
 
 from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
@@ -6,12 +6,12 @@ from typing import TypeAlias
 
 from tarry.store.mysql import sql
 from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.link.literals import id_table
 from tarry.store.mysql.open_lanes import close_and_remove
 from tarry.store.mysql.settings import TAKE_TURN
-from tarry.store.mysql.sql import id_table
-from tarry.store.shared.lane_reader import TaskLine
-from tarry.store.shared.pruning import Finished, LanePlace
-from tarry.store.shared.sql_store import SqlFinishedJobs, SqlStore
+from tarry.store.sql.lane_reader import TaskLine
+from tarry.store.sql.pruning import Finished, LanePlace
+from tarry.store.sql.sql_store import SqlFinishedJobs, SqlStore
 
 Write: TypeAlias = Callable[[Callable[[MysqlConnection], int]], int]
 # Above every limit: as long as there are finished jobs, pruning weighs them.

@@ -5,12 +5,13 @@ from typing import Any
 
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
-from tarry.store.base import band
-from tarry.store.history.journal import record_of_new
-from tarry.store.history.mysql import to_journal
 from tarry.store.mysql import sql
+from tarry.store.mysql.history import to_journal
+from tarry.store.mysql.link.literals import bounded_statements, id_list, id_table, raw, text
 from tarry.store.mysql.open_lanes import insert_statements
-from tarry.store.mysql.sql import bounded_statements, digest, id_list, id_table, raw
+from tarry.store.mysql.sql import digest
+from tarry.store.rules.base import band
+from tarry.store.rules.history.journal import record_of_new
 
 SqlRows = Sequence[tuple[Any, ...]]
 RunSql = Callable[[str], SqlRows]
@@ -41,9 +42,7 @@ def statements(jobs: Sequence[Job], settings: int) -> Iterator[str]:
 
 def _places(jobs: Sequence[Job]) -> Iterator[str]:
     ready = [job for job in jobs if job.state is State.READY]
-    halves = {
-        (queue, late): f"{sql.text(queue)},{late:d}" for queue in {j.queue for j in ready} for late in (True, False)
-    }
+    halves = {(queue, late): f"{text(queue)},{late:d}" for queue in {j.queue for j in ready} for late in (True, False)}
     yield from bounded_statements(
         sql.READY,
         (
@@ -58,7 +57,7 @@ def _places(jobs: Sequence[Job]) -> Iterator[str]:
 
 
 def _in_lane(job: Job, lane: str) -> str:
-    place = f"{sql.text(job.queue)},{-band(job.priority)},{sql.text(job.task)},{sql.text(lane)}"
+    place = f"{text(job.queue)},{-band(job.priority)},{text(job.task)},{text(lane)}"
     return f"({place},{-job.priority},{job.due},{raw(job.id)},{is_late(job.due, job.state_since):d})"
 
 

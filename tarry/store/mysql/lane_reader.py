@@ -9,15 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tarry.model.job import Job
 from tarry.model.limit import EACH, TASK, Level
-from tarry.store.base import band
 from tarry.store.mysql import open_lanes
 from tarry.store.mysql.claim import Reader, Start, last_of_each
 from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
-from tarry.store.mysql.halves import LatenessLine, exists, halves
 from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
+from tarry.store.mysql.link.literals import bounded_statements, id_list, text
+from tarry.store.mysql.open_lanes import LatenessLine, exists, halves
 from tarry.store.mysql.settings import StoreSettings
-from tarry.store.mysql.sql import bounded_statements, id_list, text
-from tarry.store.shared.lane_reader import (
+from tarry.store.rules.base import band
+from tarry.store.rules.lanes import JobKey
+from tarry.store.sql.lane_reader import (
     Candidate,
     FoundLane,
     Lane,
@@ -28,7 +29,6 @@ from tarry.store.shared.lane_reader import (
     Line,
     TaskLine,
 )
-from tarry.store.shared.lanes import JobKey
 
 # Levels of keys, of which there may be any number, begin with "each:"; ";" is the character after ":".
 NOT_EACH = "(name < 'each:' OR name >= 'each;')"

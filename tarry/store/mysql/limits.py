@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 
 from tarry.model.limit import QUEUE, Level, Limit
-from tarry.store.kept_places import PREFIX, job_keys
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.claim import into_lanes
 from tarry.store.mysql.lane_reader import NOT_EACH
 from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.link.literals import bind, bounded_statements, id_list, id_table, raw, text
 from tarry.store.mysql.settings import LIMITS, NUMBER, RAISE, TAKE_TURN, limits_of
-from tarry.store.mysql.sql import bind, bounded_statements, id_list, id_table, raw, text
-from tarry.store.shared.lanes import JobKey, count_by_level, wrong_levels
+from tarry.store.rules.kept_places import PREFIX, job_keys
+from tarry.store.rules.lanes import JobKey, count_by_level, wrong_levels
 
 # STRAIGHT_JOIN: running jobs are few, and are looked up in the large table, not the other way round.
 _ALL_RUNNING = "SELECT j.queue, j.task, j.lane FROM tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id"
@@ -24,7 +24,7 @@ _ALL_KEPT = f"SELECT value FROM tarry_cell WHERE name LIKE '{PREFIX}%'"
 def change_limit(link: MysqlConnection, name: str, limit: Limit) -> bool:
     """Changes a limit that is set; False if it is not set."""
     # Running jobs are counted and waiting jobs have lanes since the limit was set, so no pass over the jobs is needed.
-    value = f"UPDATE tarry_limit SET value = {sql.raw(msgspec.json.encode(limit))} WHERE name = {text(name)}"
+    value = f"UPDATE tarry_limit SET value = {raw(msgspec.json.encode(limit))} WHERE name = {text(name)}"
     *_, found = link.run(RAISE, value)
     if found.changed > 0:
         open_lanes.reopen_task(link, name)
@@ -38,7 +38,7 @@ def set_limit(link: MysqlConnection, name: str, limit: Limit | None) -> str | No
     which = f"name = {text(name)} OR (name >= {text(name + chr(31))} AND name < {text(name + chr(32))})"
     change = f"DELETE FROM tarry_limit WHERE name = {text(name)}"
     if limit is not None:
-        value = f"{text(name)}, {sql.raw(msgspec.json.encode(limit))}, ({NUMBER})"
+        value = f"{text(name)}, {raw(msgspec.json.encode(limit))}, ({NUMBER})"
         change = f"INSERT INTO tarry_limit VALUES ({value}) ON DUPLICATE KEY UPDATE value = VALUES(value)"
     unused = f"UPDATE tarry_level SET running = 0{', next = 0' if limit is None else ''} WHERE {which}"
     link.run(RAISE, TAKE_TURN, change, unused)
@@ -124,7 +124,7 @@ def recount(link: MysqlConnection, now: int) -> int:
 def jobs_without_lane(link: MysqlConnection, task: str, after: bytes) -> list[bytes]:
     """Ids of waiting jobs of this task without a lane: the first thousand after that id."""
     rows = link.rows(
-        f"SELECT id FROM tarry_job WHERE id > {sql.raw(after)} AND task = {text(task)}"
+        f"SELECT id FROM tarry_job WHERE id > {raw(after)} AND task = {text(task)}"
         " AND lane IS NULL AND state IN (0, 1) ORDER BY id LIMIT 1000"
     )
     return [id for (id,) in rows]

@@ -15,15 +15,16 @@ from msgspec import Struct
 
 from tarry.model.job import Job, State
 from tarry.model.limit import EACH, Limit
-from tarry.store.base import Want, band
 from tarry.store.mysql import sql
-from tarry.store.mysql.halves import exists, group_halves, halves
 from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.link.literals import bounded_statements, id_list, raw, text
 from tarry.store.mysql.settings import NUMBER, StoreSettings
-from tarry.store.mysql.sql import bounded_statements, raw, text
-from tarry.store.shared.lane_reader import Lane, Line, TaskLine
-from tarry.store.shared.lanes import is_wrongly_closed
+from tarry.store.rules.base import BANDS, Want, band
+from tarry.store.rules.lanes import is_wrongly_closed
+from tarry.store.sql.lane_reader import Lane, Line, TaskLine
 
+LatenessLine = tuple[str, int, bool]
+"""Queue, band, and whether it has the late jobs. The jobs' order: priority, due, id."""
 UNTIL_AN_END = 2**62
 # The look of an idle worker has a condition for each limited task; with more than _FEW of them there is no look.
 _MOST, _FEW = 1000, 50
@@ -110,7 +111,7 @@ def close_and_remove(
     """Closes each full lane until its time; None: until an attempt ends. Removes those of `empty` without jobs."""
     queue, place = line[0], (text(line[0]), -line[1], text(line[2]))
     where = _PLACE.format(*place)
-    lanes = sql.id_list(lane.encode() for lane in {*empty, *full})
+    lanes = id_list(lane.encode() for lane in {*empty, *full})
     # First read the rows, then look for jobs: a row that is visible was committed together with its job.
     rows = link.rows(f"SELECT lane, id FROM tarry_open WHERE {where} AND lane IN ({lanes}) LIMIT {_MOST}")
     gone = find_empty(link, line[:2], {line[2]: sorted(empty)}) | {(line[2], lane) for lane in full}
@@ -153,7 +154,7 @@ def reopen_statements(link: MysqlConnection, lanes: Iterable[Lane]) -> list[str]
         tasks[task].add(lane)
     asked = [
         f"SELECT DISTINCT task, lane FROM tarry_closed WHERE task = {text(task)}"
-        f" AND lane IN ({sql.id_list(lane.encode() for lane in names)})"
+        f" AND lane IN ({id_list(lane.encode() for lane in names)})"
         for task, names in sorted(tasks.items())
     ]
     answers = link.run(*asked) if asked else []
@@ -197,3 +198,29 @@ def find_wrongly_closed(link: MysqlConnection, limits: Mapping[str, Limit], now:
         for task, lane, running, again in link.rows(_CLOSED_NOW)
         if is_wrongly_closed(limits.get(EACH + task.decode("utf-8", "replace")), running, again, now)
     ]
+
+
+def halves(queue: str, which: int) -> tuple[LatenessLine, LatenessLine]:
+    """The halves of the open line of a queue and band: late jobs, jobs on time. They take turns, so a claim reads the
+    first jobs of both."""
+    return (queue, which, True), (queue, which, False)
+
+
+def exists(halves: Sequence[LatenessLine]) -> str:
+    """A SQL expression: whether there are any jobs. halves: one half, or the halves of all bands of a queue, either all
+    late or all on time."""
+    queue, which, late = halves[0]
+    where = f"queue = {text(queue)} AND late = {late:d}"
+    one_band = f" AND {sql.BANDS[which]}" if len(halves) < len(BANDS) else ""
+    return f"EXISTS(SELECT 1 FROM tarry_ready WHERE {where}{one_band})"
+
+
+def group_halves(halves: Iterable[LatenessLine]) -> Iterator[Sequence[LatenessLine]]:
+    """The halves in as few groups as `exists` can take."""
+    # Two bands of three in one group are not cheap: the planner might read all jobs of the third.
+    groups: defaultdict[tuple[str, bool], dict[LatenessLine, None]] = defaultdict(dict)
+    for half in halves:
+        queue, _, late = half
+        groups[queue, late][half] = None
+    for group in map(tuple, groups.values()):
+        yield from [group] if len(group) == len(BANDS) else [(half,) for half in group]

@@ -6,8 +6,10 @@ first of both, however many there are of the other.
 """
 
 from tarry import errors
+from tarry.errors import ConfigError
+from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.link.connection import MysqlConnection
-from tarry.store.mysql.link.errors import Conflict
+from tarry.store.mysql.link.errors import Conflict, Denied
 from tarry.store.shared.schema_steps import (
     SchemaStep,
     SchemaVersion,
@@ -150,3 +152,34 @@ class _alone:  # noqa: N801 -- used as a function is
         # After other exceptions the connection may be amid an answer; the server frees the lock when it closes.
         if kind is None or issubclass(kind, errors.TarryError | Conflict):
             self._link.run("DO RELEASE_LOCK(CONCAT('tarry:', LEFT(SHA1(DATABASE()), 40)))")
+
+
+# A step may have to write a large table anew.
+PATIENCE = 3600.0
+"""Seconds that one statement may take."""
+
+
+def pending(url: str) -> list[str]:
+    """The steps that are left to do, one line each; raises what opening the store raises."""
+    link = _connect(url)
+    try:
+        return MysqlSchema(link).pending()
+    finally:
+        link.close()
+
+
+def migrate(url: str) -> list[str]:
+    """Makes the steps that are left, one host at a time; answers those that this call made."""
+    link = _connect(url)
+    try:
+        return MysqlSchema(link).migrate()
+    finally:
+        link.close()
+
+
+def _connect(url: str) -> MysqlConnection:
+    try:
+        return MysqlConnection(parse(url), PATIENCE)
+    except Denied as denied:
+        # As when a store is opened: only the configuration can help, not another try.
+        raise ConfigError(str(denied)) from None

@@ -14,7 +14,7 @@ from msgspec import Struct
 from tarry.model.limit import Limit
 from tarry.store.mysql import sql
 from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
-from tarry.store.shared.lanes import decode_limit
+from tarry.store.rules.lanes import decode_limit
 
 RAISE = "UPDATE tarry_about SET value = value + 1 WHERE name = 'settings'"
 # Inserts do not look at the number. A job with the wrong lane does no harm: a claim moves it (`claim.Start.read`).

@@ -16,18 +16,15 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
-from tarry.store.base import NOTHING, Diagnostic, Exchange, Store, Want, drop_order
-from tarry.store.flows.mysql import MysqlFlows
-from tarry.store.flows.sql_tables import touching_flows
-from tarry.store.history.mysql import MysqlHistory
 from tarry.store.mysql import insert as inserting
-from tarry.store.mysql import owning, sql
+from tarry.store.mysql import sql
 from tarry.store.mysql.claim import Reader
 from tarry.store.mysql.diagnostics import diagnostics, now
 from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
 from tarry.store.mysql.exchange import ExchangeRequest, ExchangeResult, MysqlExchange
 from tarry.store.mysql.finished import MysqlFinished
-from tarry.store.mysql.halves import LatenessLine
+from tarry.store.mysql.flows import MysqlFlows
+from tarry.store.mysql.history import MysqlHistory
 from tarry.store.mysql.insert import RunSql, apart, statements
 from tarry.store.mysql.limits import (
     MysqlRooms,
@@ -42,21 +39,24 @@ from tarry.store.mysql.link.address import Address, parse
 from tarry.store.mysql.link.connection import COMMIT, PASSES_BY_LOCKED, MysqlConnection
 from tarry.store.mysql.link.errors import Denied, DuplicateKey, NotAsSeen
 from tarry.store.mysql.link.guard import LivenessConnection, LostOwners
-from tarry.store.mysql.link.retrying import Calls
+from tarry.store.mysql.link.literals import bind, blob_or_null, chunks, id_list, raw, text
+from tarry.store.mysql.open_lanes import LatenessLine
+from tarry.store.mysql.retrying import Calls
 from tarry.store.mysql.schema import MysqlSchema
 from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, RAISE, SettingsCache, StoreSettings, limits_of
-from tarry.store.mysql.sql import bind, chunks, id_list, raw, text
+from tarry.store.mysql.sql import WAITING
 from tarry.store.mysql.transactional import through, where
 from tarry.store.mysql.wakeup import MysqlHub, forget_news, news
-from tarry.store.shared.admission import admit, admit_all
-from tarry.store.shared.columns import Row
-from tarry.store.shared.lanes import assign_lanes
-from tarry.store.shared.pruning import Pruning
-from tarry.store.shared.sql_store import ScanningSqlStore
+from tarry.store.rules.admission import admit, admit_all
+from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, Store, Want, drop_order
+from tarry.store.rules.lanes import assign_lanes
+from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.uncertain import a_part_is_done
-from tarry.store.shared.wakeup.sleeper import Wakeup
-from tarry.store.waiting.dialects import MYSQL
-from tarry.store.waiting.sql import SqlWaiting
+from tarry.store.sql.columns import Row
+from tarry.store.sql.flow_tables import touching_flows
+from tarry.store.sql.pruning import Pruning
+from tarry.store.sql.sql_store import ScanningSqlStore
+from tarry.store.sql.waiting import SqlWaiting
 
 A = TypeVar("A")
 
@@ -75,7 +75,7 @@ class MysqlStore(ScanningSqlStore):
         self._pruning = Pruning(MysqlFinished(self, calls.write))
         self.history = MysqlHistory(self, calls.write)
         self.flows = MysqlFlows(self, self._known)
-        self.waiting = SqlWaiting(MYSQL, self._rows)
+        self.waiting = SqlWaiting(WAITING, self._rows)
         self._hub = MysqlHub(self.address, self._connect)
         self._guard, self._missing = LivenessConnection(self._connect), LostOwners()
         self._guarding = threading.Lock()
@@ -262,7 +262,7 @@ class MysqlStore(ScanningSqlStore):
             owned: set[tuple[bytes, int]] = set()
             ids = [id for id, _ in held]
             for start in range(0, len(ids), 1000):
-                owned |= set(owning.find_owned(link, owner, ids[start : start + 1000]))
+                owned |= set(find_owned(link, owner, ids[start : start + 1000]))
             if held and self.address.guard:
                 with self._guarding:
                     self._guard.watch_over(link, owner)
@@ -277,13 +277,13 @@ class MysqlStore(ScanningSqlStore):
 
         def work(link: MysqlConnection) -> list[Job]:
             gone = self._missing.gone(link, now) if self.address.guard else []
-            return owning.overdue(link, now, gone, limit)
+            return overdue(link, now, gone, limit)
 
         return self._call(work)
 
     def hold(self, name: str, owner: str, until: int, now: int) -> bool:
         def work(link: MysqlConnection) -> bool:
-            held = owning.hold(link, name, owner, until, now)
+            held = hold(link, name, owner, until, now)
             link.run("BEGIN")
             forget_news(link, self._reader().skip)
             link.run(COMMIT)
@@ -313,12 +313,12 @@ class MysqlStore(ScanningSqlStore):
         if not marks:
             return []
         name = text(owner)
-        changes = [sql.MARK.format(sql.blob_or_null(told), raw(id), epoch, name) for id, epoch, told in sorted(marks)]
+        changes = [sql.MARK.format(blob_or_null(told), raw(id), epoch, name) for id, epoch, told in sorted(marks)]
 
         def work(link: MysqlConnection) -> set[tuple[bytes, int]]:
             link.run(*changes)
             # Asked in the same transaction: the count of changed rows leaves out a row that has this progress already.
-            return set(owning.find_owned(link, owner, [id for id, _, _ in marks]))
+            return set(find_owned(link, owner, [id for id, _, _ in marks]))
 
         owned = self.tell(work, (WakeReason.STEP,))
         return [(id, epoch) in owned for id, epoch, _ in marks]
@@ -397,3 +397,44 @@ def open_mysql(url: str, durable: bool) -> Store:
 def _reasons(changes: Sequence[Change], settings: StoreSettings) -> tuple[WakeReason, ...]:
     # The end of a node may release others.
     return wake_reasons(changes, bool(settings.limits or touching_flows(changes))) if changes else ()
+
+
+def find_owned(link: MysqlConnection, owner: str, ids: Sequence[bytes]) -> list[tuple[bytes, int]]:
+    """The ids and epochs of these jobs that the owner runs."""
+    where = f"id IN ({id_list(ids)}) AND owner = {text(owner)}"
+    rows = link.rows(f"SELECT id, epoch FROM tarry_running FORCE INDEX (PRIMARY) WHERE {where}")
+    return [(id, epoch) for id, epoch in rows]
+
+
+def overdue(link: MysqlConnection, now: int, gone: Sequence[str], limit: int) -> list[Job]:
+    """Running jobs whose owner's lease ran out, or whose owner is known to be gone."""
+    # The common case costs one short look at a small table.
+    lapsed = link.rows(f"SELECT 1 FROM tarry_owner WHERE until <= {now} LIMIT 1")
+    if not lapsed and not gone:
+        return []
+    also = f" OR owner IN ({id_list(name.encode() for name in gone)}) ORDER BY" if gone else " ORDER BY"
+    statement = sql.STATEMENTS.overdue.replace(" ORDER BY", also, 1)
+    return [sql.job(row) for row in link.rows(bind(statement, (now, max(0, limit))))]
+
+
+def hold(link: MysqlConnection, name: str, owner: str, until: int, now: int) -> bool:
+    """As `Store.hold`; also forgets owners whose lease ran out a minute ago and who hold nothing."""
+    me, ours = text(owner), f"owner = {text(owner)}"
+    # One statement decides: a look before it would lock nothing where there is no row yet. The columns are set from
+    # left to right, so `until` follows what became of `owner`.
+    take = (
+        f"INSERT INTO tarry_hold (name, owner, until) VALUES ({text(name)}, {me}, {until}) ON DUPLICATE KEY UPDATE"
+        f" owner = IF({ours} OR until <= {now}, {me}, owner), until = IF({ours}, {until}, until)"
+    )
+    *_, holder, _ = link.run("BEGIN", take, f"SELECT {ours} FROM tarry_hold WHERE name = {text(name)}", COMMIT)
+    _forget_owners(link, now - 60_000_000)
+    return bool(holder.rows[0][0])
+
+
+def _forget_owners(link: MysqlConnection, before: int) -> None:
+    """Deletes owners whose lease ran out before that time and who hold nothing."""
+    # One by one: a search under lock would wait for every transaction that prolongs a lease. The delete checks the time
+    # again, since the owner may be back.
+    idle = "AND name NOT IN (SELECT owner FROM tarry_running)"
+    for (name,) in link.rows(f"SELECT name FROM tarry_owner WHERE until < {before} {idle} LIMIT 100"):
+        link.run("BEGIN", f"DELETE FROM tarry_owner WHERE name = {raw(name)} AND until < {before}", COMMIT)

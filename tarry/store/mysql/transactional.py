@@ -11,7 +11,7 @@ from typing import Any
 from tarry.errors import OtherDatabase, StoreError
 from tarry.store.mysql.insert import RunSql, SqlRows
 from tarry.store.mysql.link.connection import MysqlConnection
-from tarry.store.shared.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
+from tarry.store.sql.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
 
 ACCEPTED = (
     "a connection or cursor of PyMySQL or mysqlclient, a Connection or Session of SQLAlchemy (with aenqueue also the"

@@ -12,13 +12,13 @@ from tarry.model.wake import WakeReason
 from tarry.store.mysql.link.address import Address
 from tarry.store.mysql.link.connection import COMMIT, MysqlConnection
 from tarry.store.mysql.link.errors import Conflict
+from tarry.store.mysql.link.literals import text
 from tarry.store.mysql.settings import RAISE
-from tarry.store.mysql.sql import text
+from tarry.store.rules.sleeper import JoinedWakeup, Wakeup
 from tarry.store.shared.wakeup.board import WakeupBoard
 from tarry.store.shared.wakeup.board_directory import BoardDirectory
 from tarry.store.shared.wakeup.hub import WakeupHub
 from tarry.store.shared.wakeup.listener import WakeupListener
-from tarry.store.shared.wakeup.sleeper import JoinedWakeup, Wakeup
 
 SOON, SELDOM, GROWTH = 0.005, 0.25, 1.3
 """Seconds between looks: at first, in the end, and the factor by which they grow."""

@@ -2,12 +2,12 @@
 
 import time
 
-from tarry.store.base import Diagnostic
 from tarry.store.postgres import sql
-from tarry.store.postgres.connection import PostgresConnection
-from tarry.store.postgres.password import transport
+from tarry.store.postgres.link.connection import PostgresConnection
+from tarry.store.postgres.link.password import transport
+from tarry.store.postgres.link.url import PostgresUrl
 from tarry.store.postgres.schema import SCHEMA_VERSION
-from tarry.store.postgres.url import PostgresUrl
+from tarry.store.rules.base import Diagnostic
 
 FAR_OFF, SLOW, LONG = 1_000_000, 0.02, 300
 """There is advice from here on: a clock's offset in microseconds, a round trip and a transaction in seconds."""

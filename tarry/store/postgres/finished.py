@@ -1,14 +1,14 @@
-"""Reads and deletes finished jobs, for `tarry.store.shared.pruning`. Each call is its own transaction."""
+"""Reads and deletes finished jobs, for `tarry.store.sql.pruning`. Each call is its own transaction."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
+from tarry.store.postgres.link.pool import PostgresPool
 from tarry.store.postgres.open_lanes import remove_empty
-from tarry.store.postgres.pool import PostgresPool
-from tarry.store.shared.pruning import Finished, LanePlace, PrunedPlace
-from tarry.store.shared.sql_store import SqlFinishedJobs, SqlStore
+from tarry.store.sql.pruning import Finished, LanePlace, PrunedPlace
+from tarry.store.sql.sql_store import SqlFinishedJobs, SqlStore
 
 # PostgreSQL may compress jobs on disk, but hardly to less than a tenth of their size.
 COMPRESSED = 10

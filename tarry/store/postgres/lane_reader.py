@@ -12,19 +12,10 @@ from msgspec import Struct
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.postgres import open_lanes, sql
 from tarry.store.postgres import packing as pack
-from tarry.store.postgres.connection import PostgresConnection
-from tarry.store.shared.columns import Row
-from tarry.store.shared.lane_reader import (
-    Candidate,
-    FoundLane,
-    Lane,
-    LaneRange,
-    LaneReader,
-    LaneState,
-    LaneUse,
-    Line,
-)
-from tarry.store.shared.lanes import JobKey, decode_limit, lane_level
+from tarry.store.postgres.link.connection import PostgresConnection
+from tarry.store.rules.lanes import JobKey, decode_limit, lane_level
+from tarry.store.sql.columns import Row
+from tarry.store.sql.lane_reader import Candidate, FoundLane, Lane, LaneRange, LaneReader, LaneState, LaneUse, Line
 
 
 class WaitingJob(Struct, frozen=True, gc=False):

@@ -9,13 +9,13 @@ import psycopg
 from tarry.errors import StoreBusy
 from tarry.model.change import Change
 from tarry.model.limit import QUEUE, Level, Limit
-from tarry.store.kept_places import KeptPlace, job_keys, name_for, name_of
 from tarry.store.postgres import open_lanes, sql
 from tarry.store.postgres import packing as pack
-from tarry.store.postgres.connection import PostgresConnection
-from tarry.store.postgres.pool import LONG_TIMEOUT, PostgresPool
+from tarry.store.postgres.link.connection import PostgresConnection
+from tarry.store.postgres.link.pool import LONG_TIMEOUT, PostgresPool
+from tarry.store.rules.kept_places import KeptPlace, job_keys, name_for, name_of
+from tarry.store.rules.lanes import count_by_level, decode_limit
 from tarry.store.shared.backoff import jitter
-from tarry.store.shared.lanes import count_by_level, decode_limit
 
 
 def read_limits(link: PostgresConnection, schema: str) -> dict[str, Limit]:

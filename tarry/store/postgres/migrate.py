@@ -6,18 +6,18 @@ from collections.abc import Iterator
 import psycopg
 
 from tarry.errors import StoreError, StoreUnavailable
-from tarry.store.creation import check_creation
-from tarry.store.postgres.connection import PostgresConnection
-from tarry.store.postgres.errors import translate_errors
-from tarry.store.postgres.functions.stored import FUNCTIONS, FunctionSet, is_outdated
-from tarry.store.postgres.pool import PostgresPool
+from tarry.store.postgres.link.connection import PostgresConnection
+from tarry.store.postgres.link.errors import translate_errors
+from tarry.store.postgres.link.pool import PostgresPool
+from tarry.store.postgres.link.url import PostgresUrl, parse_url
 from tarry.store.postgres.schema import (
     MIGRATIONS,
     apply_migration,
     read_version,
     update_functions,
 )
-from tarry.store.postgres.url import PostgresUrl, parse_url
+from tarry.store.postgres.stored_functions import FUNCTIONS, FunctionSet, is_outdated
+from tarry.store.shared.creation import check_creation
 from tarry.store.shared.schema_steps import SchemaStep, describe
 
 # While a migration waits for a lock, every later transaction on that table waits behind it.

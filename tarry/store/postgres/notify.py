@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from tarry.errors import TarryError
 from tarry.model.wake import WakeReason
-from tarry.store.postgres.pool import PostgresPool
+from tarry.store.postgres.link.pool import PostgresPool
 from tarry.store.shared.backoff import TurnGuard
 
 log = logging.getLogger("tarry.store")

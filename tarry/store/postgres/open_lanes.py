@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from tarry.model.limit import EACH, TASK, Level, Limit
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
-from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.constants import UNTIL_AN_END
-from tarry.store.shared.lane_reader import Lane, TaskLine
-from tarry.store.shared.lanes import is_wrongly_closed, lane_level
+from tarry.store.postgres.link.connection import PostgresConnection
+from tarry.store.rules.lanes import is_wrongly_closed, lane_level
+from tarry.store.sql.lane_reader import Lane, TaskLine
 
 _OPEN = "again IS NULL AND queue = $1 AND band = $2::int AND task = $3"
 # A level that another transaction has locked may change: its lane stays open, and a later claim closes it.

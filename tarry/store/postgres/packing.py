@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tarry.model.change import Change
 from tarry.model.job import UNFINISHED, Job, State
-from tarry.store.postgres.connection import (
+from tarry.store.postgres.link.connection import (
     BigIntArray,
     ByteaArray,
     IntArray,
@@ -23,8 +23,8 @@ from tarry.store.postgres.connection import (
     UuidArray,
 )
 from tarry.store.postgres.sql import for_schema
-from tarry.store.shared.columns import Row
 from tarry.store.shared.state_codes import CODE
+from tarry.store.sql.columns import Row
 
 RUNNING = State.RUNNING
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tarry.errors import StoreError
-from tarry.store.base import BANDS, Want
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.constants import STORED_WITHIN
-from tarry.store.postgres.pool import PostgresPool
+from tarry.store.postgres.link.pool import PostgresPool
+from tarry.store.rules.base import BANDS, Want
 
 log = logging.getLogger("tarry.store")
 # A job that took too long to store may come before the scan start and not be set aside, because its client died. A look

@@ -4,16 +4,10 @@ Versions only go forward. A migration may be made while workers of the version b
 """
 
 from tarry import errors
-from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.constants import in_schema, with_constants
-from tarry.store.postgres.functions.stored import (
-    FUNCTIONS,
-    FunctionSet,
-    creating,
-    is_outdated,
-    replace_functions,
-)
-from tarry.store.postgres.url import PostgresUrl
+from tarry.store.postgres.link.connection import PostgresConnection
+from tarry.store.postgres.link.url import PostgresUrl
+from tarry.store.postgres.stored_functions import FUNCTIONS, FunctionSet, creating, is_outdated, replace_functions
 from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, oldest_allowed, refuse_newer
 
 # claim_order: -priority, so that indexes run upwards. out_of_order: see functions/exchange.sql. The journal grows and

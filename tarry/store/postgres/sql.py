@@ -4,8 +4,9 @@ from functools import lru_cache
 
 from tarry.model.job import HELD
 from tarry.store.postgres.constants import CLOCK, LINE, STORED_WITHIN, in_schema
-from tarry.store.shared.columns import column_list
-from tarry.store.shared.sql_store import SqlStatements
+from tarry.store.sql.columns import column_list
+from tarry.store.sql.sql_store import SqlStatements
+from tarry.store.sql.waiting import WaitingDialect
 
 _ID = "encode({}, 'hex')::uuid"
 _COLUMNS = column_list(expressions={"id": "uuid_send(id)", "priority": "-claim_order", "owner": "coalesce(owner, '')"})
@@ -193,7 +194,7 @@ TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = least(j.epoch, 214
     WHERE j.id = ANY (ARRAY(SELECT r.id FROM {s}.job r WHERE r.id = ANY ($1) AND r.state = 1 FOR UPDATE SKIP LOCKED))
     RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.claim_order, j.due, j.epoch, j.failures, j.crashes,
     j.expires, j.key, j.note, j.key_ttl, j.key_held_until, j.lane, j.headers, j.progress, j.attempts"""
-# What attempts keep whose job has ended: `store/kept_places.py` says how a value is made.
+# What attempts keep whose job has ended: `store/rules/kept_places.py` says how a value is made.
 # In hex: UTF-8 without zeros. Another value would make every count an error.
 _UTF8 = (
     "^(0[1-9a-f]|[1-7].|(c[2-9a-f]|d.)[89ab].|(e0[ab]|ed[89]|e[1-9abcef][89ab]).[89ab]."
@@ -255,3 +256,19 @@ RUNNING_NOW = """INSERT INTO {s}.level AS l (name, running, next)
 def for_schema(statement: str, schema: str) -> str:
     """The statement for the tables of that schema. ?1, as the statements of both SQL stores have it, becomes $1."""
     return in_schema(statement, schema).replace("?", "$")
+
+
+# `out_of_order` comes early in the indexes: jobs that are out of order are read apart.
+_ORDERS = ("NOT out_of_order", "out_of_order")
+_SCHEDULED_JOBS = tuple(f"{{s}}.job WHERE state = 0 AND {order}" for order in _ORDERS)
+WAITING = WaitingDialect(
+    ready=tuple(
+        f"{{{{s}}}}.job WHERE state = 1 AND lane IS NULL AND queue = $1 AND {order} AND {LINE} = {{line}}"
+        for order in _ORDERS
+    ),
+    laned="""{{s}}.job WHERE state = 1 AND lane IS NOT NULL AND queue = $1
+        AND (claim_order > 0)::int - (claim_order < 0)::int = {sign}""",
+    scheduled=_SCHEDULED_JOBS,
+    scheduled_with_queue=_SCHEDULED_JOBS,
+    id="encode(?4, 'hex')::uuid",
+)

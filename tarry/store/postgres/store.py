@@ -21,18 +21,12 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
-from tarry.store.base import NOTHING, PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Want
-from tarry.store.flows.postgres import PostgresFlows, split_ids
-from tarry.store.flows.sql_tables import touching_flows
-from tarry.store.history.journal import record_of_changes, record_of_new
-from tarry.store.history.postgres import PostgresHistory
-from tarry.store.kept_places import given_up
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
-from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.diagnostics import diagnose
-from tarry.store.postgres.errors import translate_errors
 from tarry.store.postgres.finished import PostgresFinished
+from tarry.store.postgres.flows import PostgresFlows, split_ids
+from tarry.store.postgres.history import PostgresHistory
 from tarry.store.postgres.lane_reader import PostgresLaneReader
 from tarry.store.postgres.limits import (
     PostgresRooms,
@@ -44,23 +38,29 @@ from tarry.store.postgres.limits import (
     reopen_wrongly_closed,
     set_limit_alone,
 )
+from tarry.store.postgres.link.connection import PostgresConnection
+from tarry.store.postgres.link.errors import translate_errors
+from tarry.store.postgres.link.pool import PostgresPool
+from tarry.store.postgres.link.url import parse_url
 from tarry.store.postgres.migrate import create_or_check
-from tarry.store.postgres.pool import PostgresPool
 from tarry.store.postgres.scan_start import ScanStarts, set_aside_if_slow
+from tarry.store.postgres.sql import WAITING
 from tarry.store.postgres.transactional import insert_within
-from tarry.store.postgres.url import parse_url
 from tarry.store.postgres.wakeup import PostgresHub
-from tarry.store.shared.admission import admit, admit_all
-from tarry.store.shared.columns import Row
-from tarry.store.shared.lane_claim import claim_in_lanes
-from tarry.store.shared.lanes import earliest
-from tarry.store.shared.pruning import Pruning
-from tarry.store.shared.sql_store import SqlStore
+from tarry.store.rules.admission import admit, admit_all
+from tarry.store.rules.base import NOTHING, PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Want
+from tarry.store.rules.history.journal import record_of_changes, record_of_new
+from tarry.store.rules.kept_places import given_up
+from tarry.store.rules.lanes import earliest
+from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.state_codes import CODE
 from tarry.store.shared.uncertain import NOT_DONE, a_part_is_done
-from tarry.store.shared.wakeup.sleeper import Wakeup
-from tarry.store.waiting.dialects import POSTGRES
-from tarry.store.waiting.sql import SqlWaiting
+from tarry.store.sql.columns import Row
+from tarry.store.sql.flow_tables import touching_flows
+from tarry.store.sql.lane_claim import claim_in_lanes
+from tarry.store.sql.pruning import Pruning
+from tarry.store.sql.sql_store import SqlStore
+from tarry.store.sql.waiting import SqlWaiting
 
 T = TypeVar("T")
 Packed = Callable[[Sequence[Change]], Row]
@@ -95,7 +95,7 @@ class PostgresStore(SqlStore):
         self._pruning = Pruning(PostgresFinished(self, self._pool, self._schema))
         self.history = PostgresHistory(self, self._pool)
         self.flows: PostgresFlows = PostgresFlows(self)
-        self.waiting = SqlWaiting(POSTGRES, self._rows)
+        self.waiting = SqlWaiting(WAITING, self._rows)
         try:
             create_or_check(self._pool)
         except BaseException:

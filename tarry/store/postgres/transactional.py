@@ -13,14 +13,14 @@ from typing import Any, Protocol
 from tarry.errors import OtherDatabase, StoreError
 from tarry.model.job import Job
 from tarry.model.wake import WakeReason
-from tarry.store.history.journal import record_of_new
 from tarry.store.postgres import sql
+from tarry.store.postgres.link.pool import PostgresPool
+from tarry.store.postgres.link.url import PostgresUrl
 from tarry.store.postgres.notify import channel
-from tarry.store.postgres.pool import PostgresPool
-from tarry.store.postgres.url import PostgresUrl
-from tarry.store.shared.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
-from tarry.store.shared.columns import Row
+from tarry.store.rules.history.journal import record_of_new
 from tarry.store.shared.state_codes import CODE
+from tarry.store.sql.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
+from tarry.store.sql.columns import Row
 
 ACCEPTED = (
     "a connection or cursor of psycopg or psycopg2, a Connection or Session of SQLAlchemy on one of these (with"

@@ -15,17 +15,17 @@ import psycopg
 
 from tarry.errors import TarryError
 from tarry.model.wake import WakeReason
-from tarry.store.ids import uuid7
-from tarry.store.postgres.connection import PostgresConnection, connect
+from tarry.store.postgres.link.connection import PostgresConnection, connect
+from tarry.store.postgres.link.pool import PostgresPool
+from tarry.store.postgres.link.url import PostgresUrl
 from tarry.store.postgres.notify import NotifySender, channel
-from tarry.store.postgres.pool import PostgresPool
-from tarry.store.postgres.url import PostgresUrl
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.sleeper import Wakeup, heard_reasons
 from tarry.store.shared.backoff import TurnGuard
 from tarry.store.shared.wakeup.board import WakeupBoard
 from tarry.store.shared.wakeup.board_directory import BoardDirectory
 from tarry.store.shared.wakeup.hub import HubWakeup, WakeupHub, WakeupTransport
 from tarry.store.shared.wakeup.listener import WakeupListener
-from tarry.store.shared.wakeup.sleeper import Wakeup, heard_reasons
 
 log = logging.getLogger("tarry.store")
 

@@ -8,10 +8,10 @@ from struct import Struct as Form
 from msgspec import Struct
 
 from tarry.model.change import Change
-from tarry.store.flows.redis_effects import pack_effects, touching_flows
-from tarry.store.history.journal import record_of_changes
+from tarry.store.redis.flow_effects import pack_effects, touching_flows
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import FAILED, KEEP_UNTIL, NOTE, STATE_BYTE, STATE_SINCE, claim_order_bytes, time_bytes
+from tarry.store.rules.history.journal import record_of_changes
 
 GONE = 6
 DUE, RANKED, EXPIRES, KEY_HOLD, QUEUE, BODY, ATTEMPTS, KEEPS_PLACES = 1, 2, 4, 8, 16, 32, 64, 128

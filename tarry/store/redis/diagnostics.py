@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry.errors import StoreError
-from tarry.store.base import Diagnostic
 from tarry.store.redis.link.base import RedisLink
 from tarry.store.redis.scripts import GET
+from tarry.store.rules.base import Diagnostic
 
 _KEPT = {
     "always": ("each call is on disk when it is answered", ""),

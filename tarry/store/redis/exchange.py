@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.store.base import Want
 from tarry.store.redis.changes import PackedChanges, pack_changes
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.reading import parse_claimed
 from tarry.store.redis.record import BANDS
+from tarry.store.rules.base import Want
 
 NO_CHANGES = pack_changes(())
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from tarry.model.bound import Bound
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
-from tarry.store.history.journal import record_of_new
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import STATE_BYTE, is_plain, join_names, line_entries, line_name, pack_job, size_of
+from tarry.store.rules.history.journal import record_of_new
 
 _WIDTH = {"h": 30, "n": 24, "l": 30, "H": 30, "N": 24, "L": 30, "d": 24}
 """Bytes of an entry, by the first letter of its line: due 8, id 16; before them `claim_order` of 6 where priorities

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tarry.errors import ConfigError
-from tarry.store.base import Diagnostic, Store
 from tarry.store.redis.url import Target, parse_url
+from tarry.store.rules.base import Diagnostic, Store
 
 try:
     # Before the modules of the link, which need it: the user gets one line that helps.
@@ -20,9 +20,9 @@ from tarry.store.redis.link.replicas import Quorum
 from tarry.store.redis.link.sentinel import Sentinels
 from tarry.store.redis.link.server import FixedServer, ServerFinder, ServerLink
 from tarry.store.redis.store import SAFER, RedisStore
+from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shared.transport import Transport
-from tarry.store.shared.wakeup.sleeper import Wakeup
 
 
 class ClusterStore(ShardedStore):

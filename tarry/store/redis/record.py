@@ -6,8 +6,8 @@ from struct import Struct as Form
 
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
-from tarry.store.base import band
-from tarry.store.name_pattern import translate
+from tarry.store.rules.base import band
+from tarry.store.rules.name_pattern import translate
 from tarry.store.shared.state_codes import CODE, STATES
 
 # A byte has no sign, and 6 means in a change that its job is deleted.

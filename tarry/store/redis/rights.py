@@ -8,8 +8,8 @@ from collections.abc import Callable
 from itertools import chain
 
 from tarry.errors import ConfigError
-from tarry.store.base import Diagnostic
 from tarry.store.redis.scripts import REFUSED
+from tarry.store.rules.base import Diagnostic
 
 RunCommand = Callable[..., list[bytes]]
 """Runs a script with these arguments."""

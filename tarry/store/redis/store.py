@@ -16,27 +16,27 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason
-from tarry.store.base import Backlog, Diagnostic, Exchange, NextClaim, Query, Store, Tally, Want
-from tarry.store.flows.redis import RedisFlows
-from tarry.store.history.redis import RedisHistory
 from tarry.store.redis import scripts
 from tarry.store.redis.changes import PackedChanges, pack_changes, split_rounds
 from tarry.store.redis.diagnostics import diagnostics, refuse_eviction
 from tarry.store.redis.exchange import NO_CHANGES, ClaimRequest, earliest, parse_validity
+from tarry.store.redis.flows import RedisFlows
+from tarry.store.redis.history import RedisHistory
 from tarry.store.redis.insert import bounded_arguments, insert_arguments, split_jobs
-from tarry.store.redis.line_wakeup import LineWakeup
 from tarry.store.redis.link.base import RedisLink, Script, ScriptCall, Word
+from tarry.store.redis.link.line_wakeup import LineWakeup
+from tarry.store.redis.link.wakeup import channel
 from tarry.store.redis.pruning import RedisPruner
 from tarry.store.redis.reading import parse_jobs
 from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, epoch_bytes, lua_pattern, place_in_line, split_names
 from tarry.store.redis.rights import require_rights, rights
 from tarry.store.redis.schema import RedisSchema
-from tarry.store.redis.wakeup import channel
+from tarry.store.redis.waiting import RedisWaiting
+from tarry.store.rules.base import Backlog, Diagnostic, Exchange, NextClaim, Query, Store, Tally, Want
+from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shards.merge import unmet
 from tarry.store.shared.transport import Transport
 from tarry.store.shared.uncertain import NOT_DONE, a_part_is_done
-from tarry.store.shared.wakeup.sleeper import Wakeup
-from tarry.store.waiting.redis import RedisWaiting
 
 # The server does nothing else while a script runs.
 AT_ONCE = 1000

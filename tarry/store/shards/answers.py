@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tarry.errors import PartlyUnavailable, StoreError
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.store.shards.shard import Shard
 
 K = TypeVar("K")

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tarry.errors import StoreAway, StoreError, StoreUnavailable
 from tarry.model.change import Change
 from tarry.model.job import Job, State
-from tarry.store.base import Exchange, Want
+from tarry.store.rules.base import Exchange, Want
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, pick
 from tarry.store.shards.location import LocatedJobs

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tarry.model.job import Job, State
 from tarry.model.limit import QUEUE, Level, Limit
-from tarry.store.base import Backlog, Tally, Want, band
+from tarry.store.rules.base import Backlog, Tally, Want, band
 
 Limits = dict[str, tuple[Limit, Level]]
 

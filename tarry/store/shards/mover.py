@@ -15,9 +15,9 @@ from tarry.model.change import Change
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job, State
-from tarry.store.base import Query, Store
-from tarry.store.identity import CELL
-from tarry.store.kept_places import PREFIX
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.kept_places import PREFIX
+from tarry.store.shards.identity import CELL
 from tarry.store.shards.sharded import ShardedStore
 
 PAGE = 500

@@ -17,11 +17,11 @@ from urllib.parse import parse_qsl, urlencode
 from msgspec.structs import replace
 
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
-from tarry.store.base import Diagnostic, Store
+from tarry.store.rules.base import Diagnostic, Store
+from tarry.store.rules.sleeper import JoinedWakeup, Wakeup
 from tarry.store.shared.backoff import LEASE_GRACE, OutageLog, back_off, jitter
 from tarry.store.shared.deadline import left, until
 from tarry.store.shared.masking import is_astray, mask_password
-from tarry.store.shared.wakeup.sleeper import JoinedWakeup, Wakeup
 
 T = TypeVar("T")
 

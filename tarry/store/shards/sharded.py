@@ -23,17 +23,17 @@ from tarry.model.change import Change
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
-from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want, drop_order
-from tarry.store.flows.shards import FlowPlaces, ShardedFlows
-from tarry.store.history.shards import ShardedHistory
-from tarry.store.ids import text, uuid7
+from tarry.store.rules.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want, drop_order
+from tarry.store.rules.ids import text, uuid7
+from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers
 from tarry.store.shards.exchange import Applied, ShardExchange, ShardExchangeRequest, apply_elsewhere
+from tarry.store.shards.flows import FlowPlaces, ShardedFlows
+from tarry.store.shards.history import ShardedHistory
 from tarry.store.shards.location import LocatedJobs, RendezvousHash, is_free
 from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
-from tarry.store.shared.wakeup.sleeper import Wakeup
-from tarry.store.waiting.shards import ShardedWaiting
+from tarry.store.shards.waiting import ShardedWaiting
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tarry.errors import StoreError, StoreForeign, StoreNewer
-from tarry.store.creation import check_creation
+from tarry.store.shared.creation import check_creation
 
 
 class SchemaStep(Struct, frozen=True):

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 from msgspec import Struct
 
-from tarry.store.base import Diagnostic
+from tarry.store.rules.base import Diagnostic
 
 
 class Transport(Struct, frozen=True):

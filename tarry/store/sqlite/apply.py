@@ -5,11 +5,11 @@ from typing import Any
 
 from tarry.model.change import Change
 from tarry.model.job import State
-from tarry.store.kept_places import given_up
+from tarry.store.rules.kept_places import given_up
 from tarry.store.shared.state_codes import CODE
 from tarry.store.sqlite import sql
-from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.lanes import SqliteLanes
+from tarry.store.sqlite.link.database import Database
 
 GROUP_FROM = 4
 """The least number of changes, alike but for their job, that are made by one statement."""

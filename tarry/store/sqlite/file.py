@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, TypeVar
 import apsw
 
 from tarry import errors, files
-from tarry.store.base import Diagnostic
-from tarry.store.creation import check_creation
+from tarry.store.rules.base import Diagnostic
+from tarry.store.shared.creation import check_creation
 from tarry.store.shared.deadline import left
-from tarry.store.sqlite import schema, sql, wal, wal_index
-from tarry.store.sqlite.database import Database, connect
-from tarry.store.sqlite.reserve import most_logged
+from tarry.store.sqlite import schema, sql
+from tarry.store.sqlite.link import wal, wal_index
+from tarry.store.sqlite.link.database import Database, connect
+from tarry.store.sqlite.link.reserve import most_logged
 from tarry.store.sqlite.schema import bring_up, drop_statistics, has_statistics, version
 
 if TYPE_CHECKING:
-    from tarry.store.sqlite.damage.guard import FileGuard
+    from tarry.store.sqlite.link.guard import FileGuard
 
 log = logging.getLogger("tarry.store")
 

@@ -5,12 +5,12 @@ from typing import TypeVar
 
 from tarry.model.job import Job
 from tarry.model.limit import Limit
-from tarry.store.history.journal import record_of_new
-from tarry.store.shared.columns import stored_values
+from tarry.store.rules.history.journal import record_of_new
+from tarry.store.sql.columns import stored_values
 from tarry.store.sqlite import sql
-from tarry.store.sqlite.connection import Statements
-from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.lanes import ready_lanes
+from tarry.store.sqlite.link.connection import Statements
+from tarry.store.sqlite.link.database import Database
 from tarry.store.sqlite.open_lanes import OpenLanes
 
 T = TypeVar("T")

@@ -4,22 +4,13 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
-from tarry.store.shared.columns import Row
-from tarry.store.shared.lane_claim import FULL
-from tarry.store.shared.lane_reader import (
-    Candidate,
-    FoundLane,
-    Lane,
-    LaneRange,
-    LaneReader,
-    LaneState,
-    LaneUse,
-    Line,
-)
-from tarry.store.shared.lanes import JobKey
+from tarry.store.rules.lanes import JobKey
+from tarry.store.sql.columns import Row
+from tarry.store.sql.lane_claim import FULL
+from tarry.store.sql.lane_reader import Candidate, FoundLane, Lane, LaneRange, LaneReader, LaneState, LaneUse, Line
 from tarry.store.sqlite import sql
-from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.levels import LevelTable
+from tarry.store.sqlite.link.database import Database
 from tarry.store.sqlite.open_lanes import OpenLanes
 from tarry.store.sqlite.open_line import OpenLine, position
 

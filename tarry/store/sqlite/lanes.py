@@ -12,13 +12,10 @@ import msgspec
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import EACH, QUEUE, Level, Limit
-from tarry.store import kept_places
-from tarry.store.base import PROMOTED_AT_ONCE, Want, band
-from tarry.store.kept_places import KeptPlace
-from tarry.store.shared.columns import Row
-from tarry.store.shared.lane_claim import claim_in_lanes
-from tarry.store.shared.lane_reader import Lane
-from tarry.store.shared.lanes import (
+from tarry.store.rules import kept_places
+from tarry.store.rules.base import PROMOTED_AT_ONCE, Want, band
+from tarry.store.rules.kept_places import KeptPlace
+from tarry.store.rules.lanes import (
     JobKey,
     assign_lanes,
     count_by_level,
@@ -27,13 +24,16 @@ from tarry.store.shared.lanes import (
     lane_level,
     wrong_levels,
 )
-from tarry.store.shared.prefix import prefix_end
-from tarry.store.shared.pruning import LanePlace
+from tarry.store.sql.columns import Row
+from tarry.store.sql.lane_claim import claim_in_lanes
+from tarry.store.sql.lane_reader import Lane
+from tarry.store.sql.prefix import prefix_end
+from tarry.store.sql.pruning import LanePlace
 from tarry.store.sqlite import sql
-from tarry.store.sqlite.connection import Statements
-from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.lane_reader import SqliteLaneReader
 from tarry.store.sqlite.levels import LevelTable
+from tarry.store.sqlite.link.connection import Statements
+from tarry.store.sqlite.link.database import Database
 from tarry.store.sqlite.open_lanes import OpenLanes
 
 

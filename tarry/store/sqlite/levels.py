@@ -7,7 +7,7 @@ import msgspec
 
 from tarry.model.limit import EACH, TASK, Level
 from tarry.store.sqlite import sql
-from tarry.store.sqlite.connection import Statements
+from tarry.store.sqlite.link.connection import Statements
 
 _READ = "SELECT name, running, next, turn FROM tarry_level WHERE name IN (SELECT value FROM json_each(?))"
 _WRITE = """INSERT INTO tarry_level (name, running, next, turn) VALUES (?1, ?2, ?3, ?4)

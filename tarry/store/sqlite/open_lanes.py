@@ -8,10 +8,10 @@ ends, when its rate allows a start, and when its limit changes. So thousands of 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tarry.store.shared.lane_reader import FoundLane, Lane, LaneRange, TaskLine
-from tarry.store.shared.pruning import LanePlace
+from tarry.store.sql.lane_reader import FoundLane, Lane, LaneRange, TaskLine
+from tarry.store.sql.pruning import LanePlace
 from tarry.store.sqlite import sql
-from tarry.store.sqlite.connection import Statements
+from tarry.store.sqlite.link.connection import Statements
 
 # A time that never comes, instead of NULL: NULL in `again` says that the lane is open.
 UNTIL_AN_END = 2**62

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from tarry.store.base import Want
-from tarry.store.shared.columns import Row
-from tarry.store.shared.lane_reader import Candidate, Line
-from tarry.store.shared.lanes import Position, merge_lines
+from tarry.store.rules.base import Want
+from tarry.store.rules.lanes import Position, merge_lines
+from tarry.store.sql.columns import Row
+from tarry.store.sql.lane_reader import Candidate, Line
 from tarry.store.sqlite import sql
-from tarry.store.sqlite.connection import Statements
+from tarry.store.sqlite.link.connection import Statements
 
 LATE, ON_TIME = 1, 0
 """The values of `lifecycle.is_late` in the index."""

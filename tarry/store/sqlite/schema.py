@@ -10,7 +10,7 @@ from typing import Any
 
 from tarry import errors
 from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, oldest_allowed, refuse_newer, unreleased
-from tarry.store.sqlite.database import Database
+from tarry.store.sqlite.link.database import Database
 
 # "tary": by it `file` and the store tell tarry's databases from others.
 APPLICATION_ID = 0x74617279

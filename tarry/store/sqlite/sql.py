@@ -5,10 +5,11 @@ import re
 
 from tarry.model import job as model
 from tarry.model.job import MOST_EPOCH
-from tarry.store.base import HIGH, LOW, NORMAL
-from tarry.store.name_pattern import translate
-from tarry.store.shared.columns import CLAIMED, COLUMN_OF, STORED, column_list
-from tarry.store.shared.sql_store import SqlStatements
+from tarry.store.rules.base import HIGH, LOW, NORMAL
+from tarry.store.rules.name_pattern import translate
+from tarry.store.sql.columns import CLAIMED, COLUMN_OF, STORED, column_list
+from tarry.store.sql.sql_store import SqlStatements
+from tarry.store.sql.waiting import WaitingDialect
 
 _COLUMNS = column_list(expressions={"priority": "-claim_order", "owner": "ifnull(owner, '')"})
 _PLACES = ", ".join("?" * len(STORED))
@@ -186,4 +187,17 @@ STATEMENTS = SqlStatements(
         ORDER BY queue, band, task, lane LIMIT ?5""",
     drop_lane=f"""DELETE FROM tarry_lane AS o WHERE queue = ?1 AND band = ?2 AND task = ?3 AND lane = ?4
         AND again IS NULL AND NOT {_LANE_HAS_JOBS}""",
+)
+
+
+_SCHEDULED_JOBS = "tarry_job INDEXED BY tarry_scheduled WHERE state = 0"
+WAITING = WaitingDialect(
+    ready=(
+        """tarry_job INDEXED BY tarry_ready
+            WHERE state = 1 AND lane IS NULL AND queue = ?1 AND (state_since > due) = {late} AND claim_order {range}""",
+    ),
+    laned="""tarry_job INDEXED BY tarry_laned
+        WHERE state = 1 AND lane IS NOT NULL AND queue = ?1 AND (claim_order > 0) - (claim_order < 0) = {sign}""",
+    scheduled=(_SCHEDULED_JOBS,),
+    scheduled_with_queue=(_SCHEDULED_JOBS,),
 )

@@ -19,34 +19,35 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
-from tarry.store.base import NOTHING, Diagnostic, Exchange, Want
-from tarry.store.flows.sqlite import SqliteFlows, settle_flows
-from tarry.store.history.journal import record_of_valid
-from tarry.store.history.sqlite import SqliteHistory
-from tarry.store.shared.admission import admit, admit_all
-from tarry.store.shared.columns import Row, claimed_jobs
-from tarry.store.shared.lanes import assign_lanes, earliest
-from tarry.store.shared.pruning import Finished, Pruning
-from tarry.store.shared.sql_store import ScanningSqlStore, SqlFinishedJobs
+from tarry.store.rules.admission import admit, admit_all
+from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, Want
+from tarry.store.rules.history.journal import record_of_valid
+from tarry.store.rules.lanes import assign_lanes, earliest
+from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
-from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.sql.columns import Row, claimed_jobs
+from tarry.store.sql.pruning import Finished, Pruning
+from tarry.store.sql.sql_store import ScanningSqlStore, SqlFinishedJobs
+from tarry.store.sql.waiting import SqlWaiting
 from tarry.store.sqlite import file as sqlite_file
-from tarry.store.sqlite import forked, sql
+from tarry.store.sqlite import sql
 from tarry.store.sqlite.apply import ChangeGroups, SomeInvalid, apply_changes
-from tarry.store.sqlite.connection import Statements
-from tarry.store.sqlite.damage.guard import FileGuard
-from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.file import T, call_again, diagnose, open_database, transaction, translate_errors
+from tarry.store.sqlite.flows import SqliteFlows, settle_flows
+from tarry.store.sqlite.history import SqliteHistory
 from tarry.store.sqlite.insert import hopefully, insert_any, insert_jobs, insert_unlimited
 from tarry.store.sqlite.lanes import SqliteLanes, read_limits
 from tarry.store.sqlite.levels import SqliteRooms
+from tarry.store.sqlite.link import forked
+from tarry.store.sqlite.link.connection import Statements
+from tarry.store.sqlite.link.database import Database
+from tarry.store.sqlite.link.guard import FileGuard
+from tarry.store.sqlite.link.reserve import Reserve
 from tarry.store.sqlite.open_line import choose, has_open_jobs
-from tarry.store.sqlite.reserve import Reserve
 from tarry.store.sqlite.schema import STEPS
+from tarry.store.sqlite.sql import WAITING
 from tarry.store.sqlite.transactional import caller_statements
 from tarry.store.sqlite.watch import CommitWatch
-from tarry.store.waiting.dialects import SQLITE
-from tarry.store.waiting.sql import SqlWaiting
 
 
 class SqliteStore(ScanningSqlStore):
@@ -80,7 +81,7 @@ class SqliteStore(ScanningSqlStore):
         self.flows = SqliteFlows(self)
         self._has_released = False
         """The last exchange released jobs that it did not claim itself."""
-        self.waiting = SqlWaiting(SQLITE, self._rows)
+        self.waiting = SqlWaiting(WAITING, self._rows)
         self._durable = durable
         self._reserve = Reserve(self.path)
         # Only workers keep the reserve: it is for settling what runs.

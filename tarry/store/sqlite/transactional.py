@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import apsw
 
 from tarry.errors import OtherDatabase, StoreError
-from tarry.store.shared.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
-from tarry.store.sqlite.connection import Rows, Statements
+from tarry.store.sql.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
+from tarry.store.sqlite.link.connection import Rows, Statements
 
 ACCEPTED = (
     "a connection or cursor of sqlite3 or apsw, a Connection or Session of SQLAlchemy (with aenqueue also the"

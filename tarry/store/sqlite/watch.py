@@ -14,7 +14,7 @@ import apsw
 
 from tarry.model.wake import WakeReason
 from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
-from tarry.store.sqlite.database import Database, connect
+from tarry.store.sqlite.link.database import Database, connect
 
 log = logging.getLogger("tarry.store")
 

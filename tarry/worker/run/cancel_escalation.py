@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from tarry.model.outcome import Outcome, TimedOut, outcome_note
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.interrupts import CalledBack, Interrupted, TimeLimit
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.log_facts import about

@@ -7,7 +7,7 @@ from typing import Any
 
 from tarry.client.clock import Clock
 from tarry.model.outcome import Outcome
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.running import Running

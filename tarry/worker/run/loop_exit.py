@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextvars import Context
 from types import TracebackType
 
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.log_facts import about
 from tarry.tasks.running import Running, current

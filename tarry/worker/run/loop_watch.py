@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.log_facts import about
 from tarry.tasks.running import Running
 from tarry.worker.run import stacks

@@ -18,7 +18,7 @@ from tarry.model.quantity import over_max_body
 from tarry.model.retry import qualified_name
 from tarry.model.slept import kept_slept
 from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.arguments.errors import ArgumentsLater
 from tarry.tasks.interrupts import Interrupted, TimeLimit
 from tarry.tasks.running import Running

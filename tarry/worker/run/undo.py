@@ -16,7 +16,7 @@ from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import GO_ON, UNDO_TASK, Gate, NodeLinks, added_result, unwrap, wrap
 from tarry.model.flow_rules import wiring_of
 from tarry.model.job import Job, State
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.running import current_job
 from tarry.tasks.shield import shielded

@@ -11,7 +11,7 @@ from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import AFTER, Ref, added_nodes, unwrap
 from tarry.model.job import Job, State
 from tarry.model.verdict import Snooze
-from tarry.store.base import Store
+from tarry.store.rules.base import Store
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.shield import shielded
 

@@ -8,8 +8,8 @@ from tarry.client.bulk import change_jobs
 from tarry.model import lifecycle
 from tarry.model.attempts import MOST_ACTS, JobAct, acts_of, attempts_of
 from tarry.model.job import Job
-from tarry.store.base import Query
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Query
 
 
 def made() -> App:

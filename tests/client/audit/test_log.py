@@ -21,7 +21,7 @@ from tarry.client.audit.log import (
 )
 from tarry.errors import PartlyUnavailable, StoreBusy
 from tarry.model.duration import DAY, HOUR
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 
 NOBODY = "01900000-0000-7000-8000-000000000000"
 NOW = 1_800_000_000_000_000

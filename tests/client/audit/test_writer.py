@@ -10,8 +10,8 @@ import pytest
 from tarry.client.audit.log import Act, ActFilter, ActLog
 from tarry.client.audit.writer import MOST_REFUSED, MOST_WAITING, ActWriter
 from tarry.client.clock import Clock
-from tarry.store.base import Store
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Store
 from tests.store.switched import Switched, until
 
 NOW = 1_800_000_000_000_000

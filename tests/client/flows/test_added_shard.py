@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tarry import App, Flow, fan_out
-from tarry.store.ids import parse
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.ids import parse
 from tarry.store.shards.sharded import ShardedStore
 
 apps: list[App] = []

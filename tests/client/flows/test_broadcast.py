@@ -14,11 +14,11 @@ from tarry.model import lifecycle
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.flow.own_queues import own_queue
 from tarry.model.job import State
-from tarry.store import owner
-from tarry.store.base import Query
-from tarry.store.flows.flows import FlowQuery
-from tarry.store.hosts import LOST_AFTER, Host, PoolFigures, WorkerFigures
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.hosts import LOST_AFTER, Host, PoolFigures, WorkerFigures
+from tarry.store.rules import owner
+from tarry.store.rules.base import Query
+from tarry.store.rules.flows import FlowQuery
 
 clock = FakeClock(1_700_000_000_000_000)
 ran: list[str] = []

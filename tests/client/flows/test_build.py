@@ -14,7 +14,7 @@ from tarry.model.duration import DAY, SECOND
 from tarry.model.flow.node_ids import index_of, node_id
 from tarry.model.flow.wiring import GO_ON, Gate, NodeLinks, Ref, Take, unwrap
 from tarry.model.job import HELD, Job, State
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
 from tarry.model.flow_row import Phase
 from tarry.model.outcome import Lost
-from tarry.store.base import Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Want
 
 clock = FakeClock(1_700_000_000_000_000)
 seen: list[Any] = []

@@ -8,11 +8,11 @@ import pytest
 
 from tarry import App, ConfigError, Flow, fan_out
 from tarry.keeper.hosts import HostEntry
-from tarry.store.base import NORMAL, Query, Want
-from tarry.store.flows.flows import FlowQuery
-from tarry.store.hosts import Host, PoolFigures
-from tarry.store.ids import parse
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.hosts import Host, PoolFigures
+from tarry.store.rules.base import NORMAL, Query, Want
+from tarry.store.rules.flows import FlowQuery
+from tarry.store.rules.ids import parse
 from tarry.store.shards.sharded import ShardedStore
 
 MINUTE = 60_000_000

@@ -28,8 +28,8 @@ from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
 from tarry.model.outcome import Lost
 from tarry.model.overrides import retry_of, timeout_of
-from tarry.store.base import Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Want
 from tarry.testing import Jobs
 from tests.worker.bench import LIMIT, Bench
 

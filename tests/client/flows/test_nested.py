@@ -9,7 +9,7 @@ from tarry import App, ArgumentError, FlowFailed, Node
 from tarry.model.flow.wiring import GO_ON, STOP, Gate
 from tarry.model.flow_rules import wiring_of
 from tarry.model.job import State
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 
 seen: list[str] = []
 fails: set[int] = set()

@@ -8,7 +8,7 @@ import pytest
 
 from tarry import App, FlowFailed, current_job, fan_out
 from tarry.model.flow.wiring import AFTER, NodeLinks, Ref, Take, unwrap
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 
 fails: set[int] = set()
 

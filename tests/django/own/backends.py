@@ -6,7 +6,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from tarry.django.backend import TarryBackend
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 
 
 class KeepingBackend(TarryBackend):

@@ -8,10 +8,10 @@ from django.utils import translation
 from msgspec.structs import replace
 
 from tarry.django import compat
-from tarry.store import ids
-from tarry.store.base import Query
-from tarry.store.job_search import JobSearch
-from tarry.store.newest_jobs import newest_jobs
+from tarry.store.queries.job_search import JobSearch
+from tarry.store.queries.newest_jobs import newest_jobs
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query
 from tests.django.project import tasks
 from tests.django.suite.base import StoreCase
 

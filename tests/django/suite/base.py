@@ -9,7 +9,7 @@ from django.test import TransactionTestCase
 
 from tarry.django import compat
 from tarry.django.app import close_apps
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 
 
 class StoreCase(TransactionTestCase):

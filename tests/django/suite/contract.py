@@ -18,7 +18,7 @@ from tarry.django import compat
 from tarry.django.codec import DjangoCodec
 from tarry.django.django_task import DjangoTask
 from tarry.errors import ArgumentError
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tests.django.project import tasks
 from tests.django.suite.base import StoreCase, heard
 

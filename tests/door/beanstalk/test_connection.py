@@ -15,7 +15,7 @@ from tarry.door.beanstalk import connection
 from tarry.door.beanstalk.pauses import TubePauses
 from tarry.errors import StoreAway
 from tarry.model.job import State
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tests.door.beanstalk.serving import LIMIT, ServedDoor, serving
 from tests.door.beanstalk.talking import Client
 

@@ -11,7 +11,7 @@ import pytest
 
 from tarry import App
 from tarry.model.job import State
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tests.door.beanstalk.serving import serving
 from tests.door.beanstalk.talking import Client
 

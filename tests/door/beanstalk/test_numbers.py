@@ -17,8 +17,8 @@ from tarry.door.beanstalk.numbers import (
 )
 from tarry.door.beanstalk.slots import NumberSlots
 from tarry.errors import StoreUnavailable
-from tarry.store.ids import uuid7
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.ids import uuid7
 
 
 @given(st.integers(1, MAX_NUMBER) | st.integers(MAX_NUMBER + 1, MAX_OLD_NUMBER))

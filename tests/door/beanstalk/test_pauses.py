@@ -4,7 +4,7 @@ import pytest
 
 from tarry.door.beanstalk.pauses import CELLS, TubePauses
 from tarry.model.duration import SECOND
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 
 
 @pytest.fixture

@@ -21,11 +21,11 @@ from tarry.model.job import Job, State
 from tarry.model.limit import Limit
 from tarry.push.endpoint.flow import FlowState
 from tarry.push.endpoint.registry import FLOW_CELL, GONE_CELL, TASK_CELL
-from tarry.store import ids
-from tarry.store.base import Query, Store
-from tarry.store.hosts import PREFIX as HOSTS
-from tarry.store.hosts import Host, PoolFigures, WorkerFigures
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.hosts import PREFIX as HOSTS
+from tarry.store.queries.hosts import Host, PoolFigures, WorkerFigures
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query, Store
 
 TEXT = (
     "'\"><div hx-post=/tasks hx-trigger=load id=evil>%s%(x)s 100% {{7*7}}{% x %}{x}</script>"

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from tarry.model.change import DEAD, DONE, FAILED, PUT
 from tarry.model.duration import SECOND
 from tarry.model.history.buckets import bucket_of
-from tarry.store.base import Store
-from tarry.store.history.gauges import QueueSample, sampled_cells
-from tarry.store.history.history import JournalHistory, Taken
-from tarry.store.history.sums import DAYS, KEPT, LENGTH, TOTALS, Place, Sums, merge
+from tarry.store.rules.base import Store
+from tarry.store.rules.history.gauges import QueueSample, sampled_cells
+from tarry.store.rules.history.history import JournalHistory, Taken
+from tarry.store.rules.history.sums import DAYS, KEPT, LENGTH, TOTALS, Place, Sums, merge
 
 _TRIES = 10_000
 _DAY = 86400

@@ -15,7 +15,7 @@ import tarry
 from tarry import App
 from tarry.door.console.answers import HEADERS
 from tarry.door.console.assets import NAMES, asset_path
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tests.door.console.visiting import ORIGIN, Tokens, Visitor, visit
 from tests.door.http.calling import caller, run
 

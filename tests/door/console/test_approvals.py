@@ -10,7 +10,7 @@ from tarry.client.flows.approvals import ApprovalRecord
 from tarry.door.console.views import flows as flows_page
 from tarry.door.console.views.arguments import MOST_VALUE
 from tarry.door.console.views.flows import natural_order
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tests.door.console.visiting import Visitor, visit
 
 KEYS = re.compile(r"<b>[^<]*</b> <code>([^<]+)</code>")

@@ -22,9 +22,9 @@ from tarry.door.console.rendering import about
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.history.buckets import bucket_of, lower_end
 from tarry.model.job import Job, State
-from tarry.store.history.gauges import QueueSample
-from tarry.store.history.reading import Bucket, totals
-from tarry.store.history.sums import KEPT, LENGTH
+from tarry.store.queries.history_reading import Bucket, totals
+from tarry.store.rules.history.gauges import QueueSample
+from tarry.store.rules.history.sums import KEPT, LENGTH
 from tests.door.console.past import write_month
 from tests.door.console.visiting import Tokens, Visitor, visit
 
@@ -193,7 +193,7 @@ def legend(text: str, chart: str) -> list[str]:
 
 
 def test_what_comes_due_is_shown_by_hour(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.store.waiting.horizon.MOST_OF_ALL", 2)
+    monkeypatch.setattr("tarry.store.queries.due_horizon.MOST_OF_ALL", 2)
     store = app.client.store
     now = store.time()
     due = [(90, "shop"), (95, "shop"), (99, "shop"), (200, "mail"), (30 * 60, "shop")]

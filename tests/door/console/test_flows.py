@@ -14,7 +14,7 @@ from tarry.client.flows.records import FlowDetail
 from tarry.door.console.graph.drawing import WIDTH
 from tarry.door.console.views import flows as views
 from tarry.door.console.views.flow_graph import MOST_LABEL, drawn_flow, label_of
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tests.door.console.test_answers import FORBIDDEN
 from tests.door.console.visiting import Tokens, Visitor, visit
 

@@ -14,7 +14,7 @@ from tarry.model.job import State
 from tarry.operate.jobs import MoveRequest
 from tarry.operate.operations import NewOperation
 from tarry.operate.problem import RequestError
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tests.door.console.visiting import Tokens, Visitor, outcomes, visit
 
 PAUSE = "/queues/mail/pause"

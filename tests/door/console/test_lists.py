@@ -14,10 +14,10 @@ from tarry.door.console.views.jobs import MOST_NAMES, JobsPageQuery
 from tarry.model.change import DEAD, DONE, FAILED, PUT
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
-from tarry.store import ids
-from tarry.store.base import Query
-from tarry.store.history.sums import DAYS, Place, Sums
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query
+from tarry.store.rules.history.sums import DAYS, Place, Sums
 from tests.door.console.past import write_sums
 from tests.door.console.visiting import Tokens, Visitor, visit
 

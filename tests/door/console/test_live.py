@@ -11,8 +11,8 @@ from tarry.door import event_streams
 from tarry.door.console import live
 from tarry.door.console.live import EVERY, OLDEST, SHARE, LookChanges, RefreshBudget
 from tarry.door.service import DoorService
-from tarry.store.hosts import Host, PoolFigures
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.hosts import Host, PoolFigures
 from tests.door.console.visiting import Tokens, Visitor, visit
 from tests.door.http.calling import run
 from tests.door.http.serving import served

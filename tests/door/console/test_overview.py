@@ -9,8 +9,8 @@ from tarry.door.console.put_off import COOKIE, MOST, put_off, read_put_off
 from tarry.door.console.views.concern_groups import group_concerns
 from tarry.door.console.views.concerns import ORDER, RED, Concern
 from tarry.model.job import Job, State
-from tarry.store import ids
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
 from tests.door.console.hostile import TEXT
 from tests.door.console.visiting import Visitor, visit
 

@@ -7,7 +7,7 @@ from tarry.keeper import schedule_state
 from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import SECOND
-from tarry.store.base import Query
+from tarry.store.rules.base import Query
 from tests.door.console.visiting import Tokens, Visitor, visit
 
 NOON = 1_795_003_200 * SECOND

@@ -20,7 +20,7 @@ from tarry.door.console.session import (
 from tarry.door.identity.tokens import TokenAccess
 from tarry.errors import StoreBusy
 from tarry.operate.access import Caller
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tests.door.console.visiting import Tokens
 
 SECRET = secrets.token_bytes(32)

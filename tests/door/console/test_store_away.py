@@ -15,8 +15,8 @@ from tarry.door.identity.tokens import TokenAccess
 from tarry.door.service import DoorService, DoorSettings
 from tarry.keeper.hosts import HostEntry
 from tarry.operate.access import Scope
-from tarry.store.base import Query
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Query
 from tests.door.console.visiting import Tokens, Visitor, visit, visitor
 from tests.door.http.calling import caller, run
 from tests.door.http.test_authorisation import HOST

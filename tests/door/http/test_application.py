@@ -18,7 +18,7 @@ from tarry.door.service import DoorSettings
 from tarry.errors import Busy, NotAllowed, NotAuthenticated, QueueFull, StoreAway
 from tarry.operate.access import Scope
 from tarry.operate.problem import RequestError
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tests.door.http.calling import api, run
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tarry import App
 from tarry.door.identity.tokens import TokenAccess, digest
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tests.door.http.calling import api, run
 from tests.store.switched import Switched
 

@@ -17,9 +17,9 @@ from tarry.model.moving import NEVER
 from tarry.model.outcome import Suspended
 from tarry.operate.access import Scope
 from tarry.operate.method import Method
-from tarry.store import ids
-from tarry.store.base import Query, Store, Want
-from tarry.store.hosts import Host, PoolFigures, WorkerFigures
+from tarry.store.queries.hosts import Host, PoolFigures, WorkerFigures
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query, Store, Want
 from tests.door.http.calling import api, run
 
 HOOK = "https://shop.example/hook"

@@ -15,7 +15,7 @@ from tarry.door.identity import entries
 from tarry.door.identity.tokens import TokenAccess
 from tarry.door.service import DoorService
 from tarry.model.job import Job, State
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tests.door.console.visiting import Tokens
 from tests.door.http.calling import api, caller, run
 from tests.door.taking import WITHIN, put, seen, until

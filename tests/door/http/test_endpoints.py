@@ -19,8 +19,8 @@ from tarry.push.delivery.record import parse_records
 from tarry.push.endpoint.flow import FIRST_OPEN, FlowState
 from tarry.push.endpoint.registry import FLOW_CELL, TASK_CELL, disable, read_flows
 from tarry.push.endpoint_records import exchanges_of
-from tarry.store.base import Query, Want
-from tarry.store.history.reading import bring_up_to_date
+from tarry.store.queries.history_reading import bring_up_to_date
+from tarry.store.rules.base import Query, Want
 from tests.door.http.test_operating import MailOnly, asked, ended, told
 from tests.push.server import Server, answer
 

@@ -11,7 +11,7 @@ import pytest
 from tarry import App
 from tarry.door import event_streams
 from tarry.errors import StoreAway
-from tarry.store import ids
+from tarry.store.rules import ids
 from tests.door.http.serving import RunningServer, served, until
 from tests.door.http.test_operating import MailOnly
 

@@ -12,9 +12,9 @@ from tarry.door.http.methods import flows
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.keeper.hosts import HostEntry
 from tarry.model.flow.own_queues import own_queue
-from tarry.store.flows import graph
-from tarry.store.hosts import Host, PoolFigures
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.hosts import Host, PoolFigures
+from tarry.store.rules import flow_graph
 from tests.door.http.calling import request as call
 
 broken: set[str] = set()
@@ -277,7 +277,7 @@ def test_a_caller_changes_only_flows_all_of_whose_jobs_it_may(
     for act in ("cancel", "retry"):
         assert call(app, "POST", f"/v1/flows/{id}/{act}", token="shop", access=access).status_code == 403
     assert get(app, f"/v1/flows/{id}")["state"] == "running"
-    monkeypatch.setattr(graph, "PAGE", 1)
+    monkeypatch.setattr(flow_graph, "PAGE", 1)
     monkeypatch.setattr(flows, "LOOKED_AT", 2)
     got = call(app, "POST", f"/v1/flows/{id}/cancel", token="both", access=access)
     assert (got.status_code, got.json()["detail"]) == (

@@ -12,8 +12,8 @@ from tarry.errors import NotAllowed
 from tarry.keeper.backlog import sample_backlogs
 from tarry.model.duration import DAY, SECOND
 from tarry.operate.access import Scope
-from tarry.store.base import Want
-from tarry.store.history.gauges import QueueSample
+from tarry.store.rules.base import Want
+from tarry.store.rules.history.gauges import QueueSample
 from tests.door.http.calling import api, run
 from tests.door.http.test_operating import MailOnly
 

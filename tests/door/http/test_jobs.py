@@ -16,9 +16,9 @@ from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Raised
 from tarry.model.retry import Retry
-from tarry.store import ids
-from tarry.store.base import BANDS, Want
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
+from tarry.store.rules.base import BANDS, Want
 from tests.door.http.calling import api, run
 from tests.door.http.test_puts import OnlyMails
 

@@ -22,8 +22,8 @@ from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import SECOND
 from tarry.operate.access import Scope
-from tarry.store.base import Store, Want
-from tarry.store.hosts import Host, PoolFigures
+from tarry.store.queries.hosts import Host, PoolFigures
+from tarry.store.rules.base import Store, Want
 from tarry.tasks.lazy_asyncio import asyncio
 from tests.door.http.calling import api, run
 

@@ -8,9 +8,9 @@ import pytest
 
 from tarry import App
 from tarry.door.identity.tokens import TokenAccess, digest
-from tarry.store import ids
-from tarry.store.base import Query
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query
 from tests.door.http.calling import api, run
 
 TOKENS = {

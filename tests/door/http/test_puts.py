@@ -19,8 +19,8 @@ from tarry.door.service import DoorService
 from tarry.errors import NotAllowed
 from tarry.model.job import Job
 from tarry.operate.access import Scope
-from tarry.store.base import Query
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Query
 from tarry.tasks.arguments.options import Options
 from tests.door.http.calling import api, caller, run
 

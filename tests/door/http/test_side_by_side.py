@@ -26,10 +26,10 @@ from tarry.model.job import State
 from tarry.model.limit import Limit
 from tarry.operate.access import Scope
 from tarry.operate.method import Method
-from tarry.store import ids
-from tarry.store.base import Query, Want
-from tarry.store.history.reading import bring_up_to_date
-from tarry.store.hosts import Host, PoolFigures, WorkerFigures
+from tarry.store.queries.history_reading import bring_up_to_date
+from tarry.store.queries.hosts import Host, PoolFigures, WorkerFigures
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query, Want
 from tests.door.console.visiting import ORIGIN
 from tests.door.http.calling import api, run
 from tests.door.http.test_authorisation import BODIES

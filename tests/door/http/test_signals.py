@@ -13,8 +13,8 @@ from tarry.door.console.views import flow_concerns
 from tarry.door.console.views import flows as flows_page
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.model.flow.signal import Signal
-from tarry.store import ids
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules import ids
 from tests.door.http.calling import page as page_of
 from tests.door.http.calling import request as call
 

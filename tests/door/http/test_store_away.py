@@ -9,7 +9,7 @@ from tarry import App
 from tarry.door.http.api import METHODS
 from tarry.keeper.hosts import HostEntry
 from tarry.operate.method import Method
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tarry.tasks.lazy_asyncio import asyncio
 from tests.door.http.calling import api, run
 from tests.door.http.test_authorisation import HOOK, HOST, ask, call

@@ -9,7 +9,7 @@ import pytest
 from tarry import App
 from tarry.config.config import Config, Push
 from tarry.door.identity.tokens import TokenAccess, digest
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
 from tests.door.http.calling import request
 
 TOKENS = {"root": "", "shop": 'queues = ["shop-*"]\ntasks = ["shop.*"]\n'}

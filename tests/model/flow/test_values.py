@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tarry.model.flow import node_ids, wiring
 from tarry.model.flow.node_ids import MAX_NODES
 from tarry.model.flow.wiring import COMPENSATE, Gate, NodeLinks, Ref, Take
-from tarry.store.flows.flows import NoFlows
-from tarry.store.ids import uuid7
+from tarry.store.rules.flows import NoFlows
+from tarry.store.rules.ids import uuid7
 
 indices = st.integers(0, 2**32 - 1)
 

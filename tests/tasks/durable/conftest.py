@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.store.base import Store
-from tarry.store.memory import MemoryStore
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import Store
 from tests.apps import nowhere  # noqa: F401 - a fixture of all tests here
 from tests.servers.redis import RedisServer
 from tests.worker.bench import Bench

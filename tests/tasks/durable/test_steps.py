@@ -10,7 +10,7 @@ import pytest
 
 from tarry import Approval, Retry, State, StepError, approve, astep, current_job, sleep, step, wait_for
 from tarry.model.duration import SECOND
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.progress import kept_steps
 from tarry.testing import Jobs
 from tests.worker.bench import LIMIT, Bench, finished, note, until

@@ -9,9 +9,9 @@ from tarry.door.console.charts.drawing import Chart, Series, count_bars
 from tarry.door.console.charts.ranges import RANGES, read_span
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.history import HorizonQuery, get_horizon
-from tarry.store.history.reading import Figures
-from tarry.store.shared.partial_result import reachable_part
-from tarry.store.waiting.counts import CappedCount
+from tarry.store.queries.history_reading import Figures
+from tarry.store.rules.partial_result import reachable_part
+from tarry.store.rules.waiting import CappedCount
 
 _HOUR = 3600
 

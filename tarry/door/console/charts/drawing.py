@@ -14,7 +14,7 @@ from tarry.door.console.charts.scale import (
 )
 from tarry.model.duration import SECOND
 from tarry.model.history.buckets import bucket_of, lower_end
-from tarry.store.history.reading import Bucket
+from tarry.store.queries.history_reading import Bucket
 
 COUNT, DURATION = "count", "duration"
 WORDS = ("put", "done", "failed", "dead", "cancelled", "expired", "ready", "oldest", "due")

@@ -17,7 +17,7 @@ from tarry.door.console.charts.drawing import (
 from tarry.door.console.charts.ranges import RANGES, TODAY, RangeName, view_span
 from tarry.door.history_snapshot import OLDEST, is_wanted
 from tarry.door.http.method import ApiCall
-from tarry.store.history.reading import Figures, HistoryPoint, HistoryView, totals_of
+from tarry.store.queries.history_reading import Figures, HistoryPoint, HistoryView, totals_of
 
 _PERCENTILES = ("p50", "p95", "p99")
 _MOST_STATUSES = 5

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from tarry.door.history_snapshot import HistorySpan, ReadHistory
 from tarry.door.http.method import ApiCall
-from tarry.store.history.reading import HistoryView
-from tarry.store.history.sums import DAYS, HOURS, MINUTES
+from tarry.store.queries.history_reading import HistoryView
+from tarry.store.rules.history.sums import DAYS, HOURS, MINUTES
 
 RangeName = Literal["15m", "1h", "6h", "24h", "7d", "30d"]
 # At most 72 points: more are no clearer, and make a page long.

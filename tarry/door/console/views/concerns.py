@@ -12,7 +12,7 @@ from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
 from tarry.push.health import CLOSED
 from tarry.push.task_records import TaskRecord
-from tarry.store.hosts import PoolFigures, serving_pools
+from tarry.store.queries.hosts import PoolFigures, serving_pools
 from tarry.worker.external_queues import is_external
 
 LATE = 60.0

@@ -13,8 +13,8 @@ from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.flows import FlowsQuery, list_flows
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import State
-from tarry.store.base import Tally
-from tarry.store.flows.flows import FLOW_TASK
+from tarry.store.rules.base import Tally
+from tarry.store.rules.flows import FLOW_TASK
 
 _LATELY = DAY // SECOND
 """Seconds for which a flow that is dead needs attention."""

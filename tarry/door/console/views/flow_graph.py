@@ -10,7 +10,7 @@ from tarry.client.flows.records import BoxRecord, FlowDetail
 from tarry.door.console.graph.drawing import WIDTH, Corner, Drawing, draw
 from tarry.model.flow.node_ids import node_id
 from tarry.model.job import FINISHED, State
-from tarry.store import ids
+from tarry.store.rules import ids
 
 SHOWN_FIRST = (
     State.DEAD,

@@ -29,7 +29,7 @@ from tarry.door.http.methods.flows import (
 )
 from tarry.door.http.methods.signals import ApprovalsQuery, DecisionAnswer, decide_approval, list_approvals
 from tarry.model.job import State
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.arguments.masking import without_secrets
 
 MOST_SHOWN = 100

@@ -26,7 +26,7 @@ from tarry.operate.jobs import (
     retry_job,
     show_job,
 )
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.arguments.masking import without_secrets
 
 MOST_STEPS = 100

@@ -12,7 +12,7 @@ from tarry.door.http.methods.flows import FlowPath, NodesQuery, list_nodes, show
 from tarry.model.flow.node_ids import index_of
 from tarry.model.job import State
 from tarry.operate.jobs import JobAnswer
-from tarry.store import ids
+from tarry.store.rules import ids
 
 
 class Neighbour(Struct, frozen=True):

@@ -17,7 +17,7 @@ from tarry.model.job import State
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.jobs import JobsQuery, allowed_jobs, list_jobs
-from tarry.store.base import Tally
+from tarry.store.rules.base import Tally
 
 MOST_SHOWN = 100
 """Jobs of a page: with 1,000 it would have half a megabyte."""

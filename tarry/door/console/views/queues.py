@@ -19,7 +19,7 @@ from tarry.model.limit import QUEUE
 from tarry.operate.jobs import JobsQuery, list_jobs
 from tarry.operate.limits import EVERY_QUEUE, list_limits
 from tarry.operate.queues import QueuePath, get_queue, list_queues, pause_queue, purge_queue, resume_queue
-from tarry.store.hosts import PoolFigures, serving_pools
+from tarry.store.queries.hosts import PoolFigures, serving_pools
 from tarry.worker.external_queues import is_external
 
 _SHOWN = 20

@@ -10,7 +10,7 @@ from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.hosts import list_stores
 from tarry.errors import StoreError
 from tarry.operate.limits import EVERY_QUEUE
-from tarry.store.base import Tally
+from tarry.store.rules.base import Tally
 
 
 class QueueSize(Struct, frozen=True):

@@ -22,7 +22,7 @@ from tarry.model.job import State
 from tarry.model.limit import EACH, TASK
 from tarry.operate.jobs import JobsQuery, list_jobs
 from tarry.operate.limits import list_limits
-from tarry.store.history.reading import Figures
+from tarry.store.queries.history_reading import Figures
 
 _NONE = Figures()
 _SHOWN = 10

@@ -12,8 +12,8 @@ from tarry.operate.access import Scope
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import Method
 from tarry.operate.problem import checking
-from tarry.store.ids import IdText
-from tarry.store.job_search import parse_moment
+from tarry.store.queries.job_search import parse_moment
+from tarry.store.rules.ids import IdText
 from tarry.tasks.arguments.options import Name
 
 

@@ -23,8 +23,8 @@ from tarry.model.outcome import Outcome, Raised, Released, Returned, Snoozed, ou
 from tarry.model.quantity import over_max_body
 from tarry.operate.access import Scope
 from tarry.operate.problem import NOT_JSON, RequestError, checking
-from tarry.store import ids
-from tarry.store.ids import IdText
+from tarry.store.rules import ids
+from tarry.store.rules.ids import IdText
 from tarry.tasks.arguments.options import Name
 from tarry.tasks.progress import MAX_MESSAGE, Progress
 

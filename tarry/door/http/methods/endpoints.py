@@ -26,7 +26,7 @@ from tarry.push.endpoint_records import (
     endpoint_records,
     probe,
 )
-from tarry.store.job_search import parse_moment
+from tarry.store.queries.job_search import parse_moment
 from tarry.tasks.arguments.options import Name
 
 

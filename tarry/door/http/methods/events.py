@@ -19,9 +19,9 @@ from tarry.operate.jobs import found_jobs
 from tarry.operate.method import Method
 from tarry.operate.problem import RequestError, checking
 from tarry.operate.queues import list_queue_records
-from tarry.store import ids
-from tarry.store.base import Query
-from tarry.store.ids import IdText
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query
+from tarry.store.rules.ids import IdText
 from tarry.tasks.arguments.options import Name
 
 MEDIA_TYPE = "text/event-stream"

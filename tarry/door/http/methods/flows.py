@@ -27,11 +27,10 @@ from tarry.operate.access import Scope
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import Method
 from tarry.operate.problem import RequestError, checking
-from tarry.store import ids
-from tarry.store.flows import operating
-from tarry.store.flows.graph import LOOKED_AT, read_graph
-from tarry.store.ids import IdText
-from tarry.store.shared.partial_result import partial_result
+from tarry.store.rules import flow_operating, ids
+from tarry.store.rules.flow_graph import LOOKED_AT, read_graph
+from tarry.store.rules.ids import IdText
+from tarry.store.rules.partial_result import partial_result
 from tarry.tasks.arguments.options import Name
 
 
@@ -151,7 +150,7 @@ def cancel_flow(call: ApiCall, path: FlowPath, body: FlowCancelRequest) -> FlowC
     It has ended once all of that has. A caller for some queues may do this if all jobs of the flow are in them."""
     row, client, detail = fetch_to_change(call, path), call.service.client, ""
     try:
-        operating.cancel_flow(client.store, row.id, client.clock.now(), body.reason)
+        flow_operating.cancel_flow(client.store, row.id, client.clock.now(), body.reason)
     except NotPossible as error:
         detail = str(error)
     return FlowCancelAnswer(ids.text(row.id), not detail, detail, flow_record(fetch(call, path)))
@@ -164,7 +163,7 @@ def retry_flow(call: ApiCall, path: FlowPath) -> FlowRetryAnswer:
     What is done stays done. A caller for some queues may do this if all jobs of the flow are in them."""
     row, client = fetch_to_change(call, path), call.service.client
     try:
-        count = operating.retry_flow(client.store, row.id, client.clock.now())
+        count = flow_operating.retry_flow(client.store, row.id, client.clock.now())
     except NotPossible as error:
         raise RequestError(f"the flow is not retried: {error}", None, 409) from None
     return FlowRetryAnswer(ids.text(row.id), count, flow_record(fetch(call, path)))

@@ -11,7 +11,8 @@ from tarry.door.http.method import ApiCall, api_method
 from tarry.operate.access import Scope
 from tarry.operate.method import Method
 from tarry.operate.problem import RequestError
-from tarry.store.history.reading import (
+from tarry.store.queries.due_horizon import DueHorizon, due_horizon
+from tarry.store.queries.history_reading import (
     MOST_POINTS,
     Durations,
     Figures,
@@ -21,8 +22,7 @@ from tarry.store.history.reading import (
     totals,
     view,
 )
-from tarry.store.history.sums import DAYS, HOURS, LENGTH, MINUTES
-from tarry.store.waiting.horizon import DueHorizon, due_horizon
+from tarry.store.rules.history.sums import DAYS, HOURS, LENGTH, MINUTES
 from tarry.tasks.arguments.options import Name
 
 _RESOLUTIONS = {"minute": MINUTES, "hour": HOURS, "day": DAYS}

@@ -17,8 +17,8 @@ from tarry.operate.access import Scope
 from tarry.operate.jobs import JobPath, fetch_job
 from tarry.operate.method import Method
 from tarry.operate.problem import RequestError
-from tarry.store import ids
-from tarry.store.hosts import Host, find_host, host_of_worker
+from tarry.store.queries.hosts import Host, find_host, host_of_worker
+from tarry.store.rules import ids
 
 _ERRORS = (errors.HostNotFound, errors.TooManyRequests, NotPossible)
 _JOB_ERRORS = (errors.JobNotFound, errors.TooManyRequests, NotPossible)

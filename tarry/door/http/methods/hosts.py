@@ -14,9 +14,9 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.operate.access import Scope
 from tarry.operate.method import Method
-from tarry.store import ids
-from tarry.store.hosts import WorkerFigures, find_host, list_hosts
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.queries.hosts import WorkerFigures, find_host, list_hosts
+from tarry.store.rules import ids
+from tarry.store.rules.partial_result import reachable_part
 from tarry.tasks.arguments.options import Name
 
 # The jobs of each take a query.

@@ -22,8 +22,8 @@ from tarry.operate.access import Scope
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import JSON
 from tarry.operate.problem import NOT_JSON, RequestError, wrong_value
-from tarry.store import ids
-from tarry.store.shared.partial_result import reachable_part
+from tarry.store.rules import ids
+from tarry.store.rules.partial_result import reachable_part
 from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio
 

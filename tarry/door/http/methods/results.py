@@ -10,7 +10,7 @@ from tarry.door.http.method import ApiCall, api_method
 from tarry.model.job import Job, State
 from tarry.operate.access import Scope
 from tarry.operate.jobs import JobPath, fetch_job, job_not_found
-from tarry.store import ids
+from tarry.store.rules import ids
 from tarry.tasks.lazy_asyncio import asyncio
 
 LONGEST_WAIT = 60.0

@@ -16,7 +16,7 @@ from tarry.operate.method import Method
 from tarry.operate.problem import RequestError
 from tarry.push.editing import HttpTaskEditor, TriedAnswer, read_answer
 from tarry.push.task_records import TaskRecord, task_records
-from tarry.store.base import Tally
+from tarry.store.rules.base import Tally
 from tarry.tasks.arguments.options import Name
 
 WrittenSettings = dict[str, Any]

@@ -13,9 +13,7 @@ from tarry.model.flow_rules import FLOW_CANCELLED
 from tarry.model.job import HELD, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Cancelled, Expired, Lost, Outcome, Raised, Returned
-from tarry.store.base import Store
-from tarry.store.conformance.cases import NOW, seen, taken
-from tarry.store.conformance.flows.flow_cases import (
+from tarry.store.conformance.cases.flows import (
     BAD,
     FlowCase,
     end,
@@ -28,8 +26,10 @@ from tarry.store.conformance.flows.flow_cases import (
     stored,
     tend_all,
 )
-from tarry.store.conformance.waking import Sleepers, wakes
-from tarry.store.shared.wakeup.sleeper import RESULT
+from tarry.store.conformance.cases.jobs import NOW, seen, taken
+from tarry.store.conformance.cases.sleepers import Sleepers, wakes
+from tarry.store.rules.base import Store
+from tarry.store.rules.sleeper import RESULT
 
 CHAIN = [[], [1], [2]]
 BAD_ENDS: list[Outcome] = [BAD, Cancelled("no"), Expired(), Raised(b"", final=True)]

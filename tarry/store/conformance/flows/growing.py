@@ -12,9 +12,7 @@ from tarry.model.flow_row import Phase
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store.base import Store
-from tarry.store.conformance.cases import NOW, side_by_side, taken
-from tarry.store.conformance.flows.flow_cases import (
+from tarry.store.conformance.cases.flows import (
     BAD,
     FlowCase,
     end,
@@ -26,6 +24,8 @@ from tarry.store.conformance.flows.flow_cases import (
     stored,
     tend_all,
 )
+from tarry.store.conformance.cases.jobs import NOW, side_by_side, taken
+from tarry.store.rules.base import Store
 
 
 class FlowGrowing(FlowCase):

@@ -10,9 +10,7 @@ from tarry.model.flow_row import Phase
 from tarry.model.job import State
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Returned
-from tarry.store.base import Store
-from tarry.store.conformance.cases import NOW, PLENTY, put, settle, taken
-from tarry.store.conformance.flows.flow_cases import (
+from tarry.store.conformance.cases.flows import (
     BAD,
     FlowCase,
     end,
@@ -25,8 +23,10 @@ from tarry.store.conformance.flows.flow_cases import (
     stored,
     tend_all,
 )
-from tarry.store.flows import flows as verbs
-from tarry.store.flows.flows import FlowQuery
+from tarry.store.conformance.cases.jobs import NOW, PLENTY, put, settle, taken
+from tarry.store.rules import flows as verbs
+from tarry.store.rules.base import Store
+from tarry.store.rules.flows import FlowQuery
 
 
 class FlowKeeping(FlowCase):

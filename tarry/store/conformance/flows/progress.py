@@ -7,9 +7,9 @@ from tarry.model.duration import HOUR
 from tarry.model.job import State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Lost, Outcome, Released, Returned, Snoozed, Suspended
-from tarry.store.base import Store
-from tarry.store.conformance.cases import FAILED, NOW, RETRY, running, seen, settle, taken
-from tarry.store.conformance.flows.flow_cases import FlowCase, flow_of
+from tarry.store.conformance.cases.flows import FlowCase, flow_of
+from tarry.store.conformance.cases.jobs import FAILED, NOW, RETRY, running, seen, settle, taken
+from tarry.store.rules.base import Store
 
 STEPS = b'[null,"",1,0,"",[["charge",7]]]'
 

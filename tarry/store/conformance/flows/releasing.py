@@ -14,9 +14,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Released, Returned, Snoozed
-from tarry.store.base import Store
-from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, side_by_side, taken
-from tarry.store.conformance.flows.flow_cases import (
+from tarry.store.conformance.cases.flows import (
     BAD,
     FlowCase,
     end,
@@ -29,9 +27,11 @@ from tarry.store.conformance.flows.flow_cases import (
     stored,
     tend_all,
 )
-from tarry.store.conformance.waking import Sleepers, wakes
-from tarry.store.flows import flows as verbs
-from tarry.store.shared.wakeup.sleeper import WORK
+from tarry.store.conformance.cases.jobs import EVERYTHING, LEASE, NOW, side_by_side, taken
+from tarry.store.conformance.cases.sleepers import Sleepers, wakes
+from tarry.store.rules import flows as verbs
+from tarry.store.rules.base import Store
+from tarry.store.rules.sleeper import WORK
 
 CHAIN = [[], [1], [2]]
 DIAMOND = [[], [1], [1], [2, 3]]

@@ -8,9 +8,7 @@ from tarry.model.flow_row import FlowChange, Phase
 from tarry.model.job import State
 from tarry.model.lifecycle import NotPossible
 from tarry.model.outcome import Cancelled, Outcome, Returned
-from tarry.store.base import Store
-from tarry.store.conformance.cases import NOW, taken
-from tarry.store.conformance.flows.flow_cases import (
+from tarry.store.conformance.cases.flows import (
     BAD,
     FlowCase,
     end,
@@ -22,7 +20,9 @@ from tarry.store.conformance.flows.flow_cases import (
     states,
     stored,
 )
-from tarry.store.flows import operating
+from tarry.store.conformance.cases.jobs import NOW, taken
+from tarry.store.rules import flow_operating
+from tarry.store.rules.base import Store
 
 CHAIN = [[], [1], [2]]
 
@@ -115,23 +115,23 @@ class FlowReturning(FlowCase):
 
     def test_people_cancel_and_retry_flows(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """With all that is active, by pages; and a retry lets it go on where it was."""
-        monkeypatch.setattr(operating, "PAGE", 2)
+        monkeypatch.setattr(flow_operating, "PAGE", 2)
         flow = stored(store, [*([] for _ in range(5)), [1, 2, 3, 4, 5]], policies={2: GO_ON})
         run(store, flow, 1)
         taken(store, 2)
-        operating.cancel_flow(store, flow, NOW, "no")
+        flow_operating.cancel_flow(store, flow, NOW, "no")
         assert (states(store, flow), root(store, flow).state) == ("dccccb", State.CANCELLED)
         with pytest.raises(NotPossible, match=r"^it has ended$"):
-            operating.cancel_flow(store, flow, NOW)
-        assert operating.retry_flow(store, flow, NOW) == 4
+            flow_operating.cancel_flow(store, flow, NOW)
+        assert flow_operating.retry_flow(store, flow, NOW) == 4
         assert numbers(store, flow) == (Phase.RUNNING, 4, 1, 0)
         with pytest.raises(NotPossible, match=r"^it has not ended: it is running$"):
-            operating.retry_flow(store, flow, NOW)
+            flow_operating.retry_flow(store, flow, NOW)
         run(store, flow, 2, 3, 4, 5)
         run(store, flow, 6)
         assert root(store, flow).state is State.DONE
         with pytest.raises(NotPossible, match=r"^it is done$"):
-            operating.retry_flow(store, flow, NOW)
+            flow_operating.retry_flow(store, flow, NOW)
 
     def test_no_retry_without_the_failed_nodes(self, store: Store) -> None:
         """It says so, and the flow ends again."""
@@ -140,19 +140,19 @@ class FlowReturning(FlowCase):
         run(store, flow, 2, outcome=BAD)
         store.apply([lifecycle.forget(node(store, flow, 1))], NOW)
         with pytest.raises(NotPossible, match=r"^1 of its failed jobs were deleted"):
-            operating.retry_flow(store, flow, NOW)
+            flow_operating.retry_flow(store, flow, NOW)
         run(store, flow, 2)
         assert numbers(store, flow) == (Phase.ENDED, 0, 1, 1)
         with pytest.raises(NotPossible, match="gone"):
-            operating.retry_flow(store, store.flows.new_id("order"), NOW)
+            flow_operating.retry_flow(store, store.flows.new_id("order"), NOW)
 
     def test_a_cancelled_flow_is_not_undone_and_can_be_retried(self, store: Store) -> None:
         """Nothing of it has failed: who cancelled it did not ask for the undoing."""
         flow = stored(store, [[], [1], []], policies={1: COMPENSATE, 2: COMPENSATE}, undo=3)
         run(store, flow, 1)
-        operating.cancel_flow(store, flow, NOW)
+        flow_operating.cancel_flow(store, flow, NOW)
         assert (root(store, flow).state, states(store, flow)) == (State.CANCELLED, "dcb")
-        assert operating.retry_flow(store, flow, NOW) == 1
+        assert flow_operating.retry_flow(store, flow, NOW) == 1
         assert run(store, flow, 2) == [2]
         assert (root(store, flow).state, states(store, flow)) == (State.DONE, "ddb")
 
@@ -161,10 +161,10 @@ class FlowReturning(FlowCase):
         flow = stored(store, [[], []], policies={1: COMPENSATE}, undo=2)
         run(store, flow, 1, outcome=BAD)
         with pytest.raises(NotPossible, match="what it had done is being undone"):
-            operating.cancel_flow(store, flow, NOW)
+            flow_operating.cancel_flow(store, flow, NOW)
         run(store, flow, 2)
         with pytest.raises(NotPossible, match="undone"):
-            operating.retry_flow(store, flow, NOW)
+            flow_operating.retry_flow(store, flow, NOW)
 
 
 def _again(store: Store, flow: bytes, index: int) -> bool:

@@ -12,11 +12,11 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.moving import NEVER
 from tarry.model.outcome import Snoozed, Suspended
-from tarry.store.base import Store, Want
-from tarry.store.conformance.cases import NOW, running, seen, settle, side_by_side, taken
-from tarry.store.conformance.flows.flow_cases import FlowCase
-from tarry.store.flows import flows
-from tarry.store.ids import uuid7
+from tarry.store.conformance.cases.flows import FlowCase
+from tarry.store.conformance.cases.jobs import NOW, running, seen, settle, side_by_side, taken
+from tarry.store.rules import flows
+from tarry.store.rules.base import Store, Want
+from tarry.store.rules.ids import uuid7
 
 
 class Signalling(FlowCase):

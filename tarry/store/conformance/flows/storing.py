@@ -6,9 +6,7 @@ from msgspec.structs import replace
 from tarry.errors import StoreError, StoreUnavailable
 from tarry.model.flow_row import Phase
 from tarry.model.job import State
-from tarry.store.base import Query, Store
-from tarry.store.conformance.cases import NOW, seen, taken
-from tarry.store.conformance.flows.flow_cases import (
+from tarry.store.conformance.cases.flows import (
     FlowCase,
     flow_of,
     node,
@@ -20,8 +18,10 @@ from tarry.store.conformance.flows.flow_cases import (
     stored,
     tend_all,
 )
+from tarry.store.conformance.cases.jobs import NOW, seen, taken
 from tarry.store.flaky import FlakyStore
-from tarry.store.flows import flows as verbs
+from tarry.store.rules import flows as verbs
+from tarry.store.rules.base import Query, Store
 
 CHAIN = [[], [1], [2]]
 WIDE: list[list[int]] = [[], *([1] for _ in range(6)), [2, 3, 4, 5, 6, 7]]

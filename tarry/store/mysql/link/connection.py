@@ -20,8 +20,8 @@ from pymysql.err import Error
 from tarry import errors
 from tarry.store.mysql.link.address import Address
 from tarry.store.mysql.link.errors import translate
+from tarry.store.mysql.link.literals import for_older
 from tarry.store.mysql.link.password import Guarded, NoOldPassword
-from tarry.store.mysql.sql import for_older
 from tarry.store.shared.deadline import left
 from tarry.store.shared.pool import ConnectionPool, Loan
 

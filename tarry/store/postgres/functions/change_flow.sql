@@ -1,4 +1,4 @@
--- change_flow_v1: makes a change of a flow. The rule is `change_flow` in tarry/store/flows/settle.py.
+-- change_flow_v1: makes a change of a flow. The rule is `change_flow` in tarry/store/rules/flow_settle.py.
 --
 -- Arguments
 --   flow, was, become   the flow, its phase as it was seen, and its new phase

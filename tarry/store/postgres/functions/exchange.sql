@@ -20,7 +20,7 @@
 --   most     how many jobs to claim in all: first each want its count, then whatever there is. 0: none
 --   promoted how many due jobs to make ready at most
 --   me, lease   the owner of the claimed jobs, and how long its lease lasts, in microseconds
---   counted  what the changes count as (tarry/store/history/journal.py); empty: as nothing
+--   counted  what the changes count as (tarry/store/rules/history/journal.py); empty: as nothing
 -- Answer     one row for each claimed job; then one row whose id is NULL, with
 --              made      see apply.sql
 --              starts, late_starts, scheduled_start   the scan starts for the next call
@@ -185,7 +185,7 @@ BEGIN
                     -- not locked stays free for other claimers.
                     share := CASE WHEN on_time[w] AND w_band[w] = 0 THEN (room + 1) / 2 ELSE room END;
                     LOOP
-                        -- As `merged` in store/shared/lanes.py: of each priority the first of both lines, then the second
+                        -- As `merged` in store/rules/lanes.py: of each priority the first of both lines, then the second
                         -- of both, and so on. The late line begins (late_begins) if just one of the last bits of the
                         -- two first ids is set; where a priority has one line only, it does not matter.
                         RETURN QUERY

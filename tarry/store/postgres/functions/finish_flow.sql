@@ -1,4 +1,4 @@
--- finish_flow_v1: ends the settling of a flow, as `FlowSettling.finish` in tarry/store/flows/settle.py: releases what
+-- finish_flow_v1: ends the settling of a flow, as `FlowSettling.finish` in tarry/store/rules/flow_settle.py: releases what
 -- may be, ends the flow if none of its nodes is active, and writes its row.
 --
 -- Arguments

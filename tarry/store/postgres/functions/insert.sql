@@ -8,7 +8,7 @@
 --   unordered  whether the jobs count as out of order (see exchange.sql), because nobody knows when the caller commits
 --   channel  where to NOTIFY at commit; NULL: nowhere
 --   token    what to NOTIFY: the sending process, which ignores its own messages
---   counted  what the jobs count as (tarry/store/history/journal.py); empty: as nothing
+--   counted  what the jobs count as (tarry/store/rules/history/journal.py); empty: as nothing
 -- Answer     one row for each job whose key is held: its place in the batch (1 is the first), and the id of the holder
 -- Cost       without keys one statement for all jobs. With keys, or if some are stored already, each job looks up
 --            job_pkey once and job_key twice. One row is read of limits, and one is written to journal.

@@ -3,7 +3,7 @@
 -- Arguments
 --   p_*, k_* the root and the nodes, the root first, as insert_v1 has them; only the root may have a key
 --   keyed    whether the root has a key
---   counted  what the nodes count as (tarry/store/history/journal.py); empty: as nothing
+--   counted  what the nodes count as (tarry/store/rules/history/journal.py); empty: as nothing
 --   phase .. note   the row of the flow
 --   g_*      one element for each gate: its first node, how many nodes, how many ends it waits for, and `next`
 -- Answer     the id of the flow that lives: this one, also if it was stored before, or the one that holds its key; and

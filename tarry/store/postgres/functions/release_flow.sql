@@ -1,5 +1,5 @@
 -- release_flow_v1: releases nodes of the next flow that has open gates, as `release_flow` in
--- tarry/store/flows/settle.py.
+-- tarry/store/rules/flow_settle.py.
 --
 -- Arguments
 --   after_   the flow that was served last

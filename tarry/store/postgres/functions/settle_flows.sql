@@ -1,5 +1,5 @@
 -- settle_flows_v1: what the changes of nodes, which were all made, do to their flows. The rule is `settle` in
--- tarry/store/flows/settle.py.
+-- tarry/store/rules/flow_settle.py.
 --
 -- Arguments
 --   f_*      one element for each flow, in the order of ids: its id, what to add to its numbers, flags (1: a failure

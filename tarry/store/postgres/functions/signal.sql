@@ -1,5 +1,5 @@
 -- signal_v1: keeps a signal, and makes jobs ready that await it, up to a number of them; the rest is left for
--- `SqlSignals.wake_more` in tarry/store/flows/sql_signals.py, which says what the row number -1 of an address is.
+-- `SqlSignals.wake_more` in tarry/store/sql/flow_signals.py, which says what the row number -1 of an address is.
 --
 -- Arguments
 --   name .. until   the signal; its id is 16 bytes

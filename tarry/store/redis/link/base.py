@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.rules.sleeper import Wakeup
 
 Word: TypeAlias = bytes | str | int | float
 

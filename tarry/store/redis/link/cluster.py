@@ -18,9 +18,9 @@ from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, ReplyLost, erro
 from tarry.store.redis.link.pool import RedisPool
 from tarry.store.redis.link.replicas import Quorum
 from tarry.store.redis.link.request import Request, RetryingLink, send_requests
-from tarry.store.redis.wakeup import redis_hub
+from tarry.store.redis.link.wakeup import redis_hub
+from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.wakeup.hub import WakeupHub
-from tarry.store.shared.wakeup.sleeper import Wakeup
 
 NODE_TIMEOUT = 1.0
 """Seconds for one node to tell which node has which slot; then the next node is asked."""

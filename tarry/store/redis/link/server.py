@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tarry.errors import StoreAway
-from tarry.store.redis.line_wakeup import LineWakeup
 from tarry.store.redis.link.access import Access, ServerAddress
 from tarry.store.redis.link.connection import RedisConnection
 from tarry.store.redis.link.errors import ErrorReply, ReplyLost
+from tarry.store.redis.link.line_wakeup import LineWakeup
 from tarry.store.redis.link.pool import RedisPool
 from tarry.store.redis.link.replicas import Quorum
 from tarry.store.redis.link.request import Request, RetryingLink, send_requests
-from tarry.store.redis.wakeup import redis_hub
+from tarry.store.redis.link.wakeup import redis_hub
+from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.wakeup.hub import WakeupHub
-from tarry.store.shared.wakeup.sleeper import Wakeup
 
 
 class ServerFinder(Protocol):

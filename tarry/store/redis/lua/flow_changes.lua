@@ -1,6 +1,6 @@
 -- exchange_nodes: as `exchange`, of changes of which some do something to a flow, or await a signal.
 -- Keys: as exchange, and those of `flows.lua` and `signals.lua`.
--- Arguments: as exchange; then the kinds of effects (`tarry.store.flows.redis_effects` packs them), for each effect its
+-- Arguments: as exchange; then the kinds of effects (`redis/flow_effects.py` packs them), for each effect its
 -- change and its kind (2 bytes each, from 1), the number of kinds, and how many nodes to release at most.
 -- Answer: as exchange, and 1 if there are more nodes to release, else 0.
 -- Cost: as exchange; for each flow and each gate one read and one write, and for each 1,000 released nodes.

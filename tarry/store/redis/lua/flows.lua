@@ -1,4 +1,4 @@
--- Flows: `tarry/store/flows/settle.py` has the rules, which are the same here. A flow is a range of ids of jobs.
+-- Flows: `tarry/store/rules/flow_settle.py` has the rules, which are the same here. A flow is a range of ids of jobs.
 --
 -- A flow's row: phase 1, state that it ends in 1, at 8, size 4, active 4, blocked 4, failed 4, undo 4, keep_done 8,
 -- keep_dead 8, note. A gate's row: count 3, waits 3; next 4 if it is open. Numbers that may be negative have a sign.

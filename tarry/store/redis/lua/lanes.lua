@@ -1,4 +1,4 @@
--- Whose turn it is: late jobs and those on time take turns, and so do the lanes of a task. `tarry.store.shared.lanes`
+-- Whose turn it is: late jobs and those on time take turns, and so do the lanes of a task. `tarry.store.rules.lanes`
 -- has the same rules.
 --
 -- What waits in a queue and band stands in several lines, each of which keeps its order: two open ones, and what the

@@ -1,5 +1,5 @@
 -- The places under limits that an attempt keeps although its job has ended: named values.
--- `tarry.store.kept_places` says what they are for, and reads and writes them, too.
+-- `tarry.store.rules.kept_places` says what they are for, and reads and writes them, too.
 
 lib.PLACES, lib.AFTER_PLACES = 'place:', 'place;'
 

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from tarry import files
 from tarry.model.wake import WakeReason
-from tarry.store.shared.wakeup.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup, choose_sleepers, drain
+from tarry.store.rules.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup, choose_sleepers, drain
 
 SLOTS = 256
 _NOBODY = bytes(SLOTS)

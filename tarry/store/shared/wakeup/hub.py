@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tarry.model.wake import WakeReason
-from tarry.store.shared.wakeup.sleeper import Wakeup, choose_sleepers
+from tarry.store.rules.sleeper import Wakeup, choose_sleepers
 
 # Longer each time, so that sleepers spare the store while the transport is away.
 LOOK_FIRST, LOOK_LAST = 0.02, 0.25

@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from tarry.errors import TarryError
+from tarry.store.rules.sleeper import SelfPipe
 from tarry.store.shared.backoff import Backoff, TurnGuard
 from tarry.store.shared.wakeup.hub import WakeupHub
-from tarry.store.shared.wakeup.sleeper import SelfPipe
 
 log = logging.getLogger("tarry.store")
 

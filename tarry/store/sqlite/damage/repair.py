@@ -10,13 +10,13 @@ import apsw
 from msgspec import Struct
 
 from tarry import errors, files
-from tarry.store.sqlite import wal, wal_index
-from tarry.store.sqlite.damage.mark import DamageMark
 from tarry.store.sqlite.damage.pages import Pages
 from tarry.store.sqlite.damage.salvage import Salvage, SavedTable
 from tarry.store.sqlite.damage.trees import DamagedTree, damaged_trees
-from tarry.store.sqlite.database import ApswDatabase
 from tarry.store.sqlite.file import transaction, translate_errors
+from tarry.store.sqlite.link import wal, wal_index
+from tarry.store.sqlite.link.damage_mark import DamageMark
+from tarry.store.sqlite.link.database import ApswDatabase
 from tarry.store.sqlite.schema import APPLICATION_ID, STEPS, bring_up
 from tarry.store.sqlite.store import SqliteStore
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tarry.store.sqlite.damage.pages import INDEX_LEAF, INDEX_NODE, TABLE_LEAF, PageRow, Pages, RowValues
 from tarry.store.sqlite.damage.trees import DamagedTree
-from tarry.store.sqlite.database import ApswDatabase
+from tarry.store.sqlite.link.database import ApswDatabase
 
 _JOBS, _NUMBERED = "tarry_job", ("tarry_job", "tarry_journal")
 """The tables with rowids; their leaves are told from those of all other trees."""

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from tarry.store.base import Diagnostic
-from tarry.store.sqlite import wal, wal_index
-from tarry.store.sqlite.damage.mark import REPLACED, DamageMark
-from tarry.store.sqlite.database import Database, connect
+from tarry.store.rules.base import Diagnostic
 from tarry.store.sqlite.file import translate_errors
+from tarry.store.sqlite.link import wal, wal_index
+from tarry.store.sqlite.link.damage_mark import REPLACED, DamageMark
+from tarry.store.sqlite.link.database import Database, connect
 
 LONGEST = 60.0
 """Seconds that a look takes; a large file is not looked at to its end then."""

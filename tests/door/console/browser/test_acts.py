@@ -14,8 +14,8 @@ from tarry.door.console.application import ACTS
 from tarry.model.duration import HOUR
 from tarry.push.endpoint import registry
 from tarry.push.endpoint.flow import FlowState
-from tarry.store import ids
 from tarry.store.opening import open_store
+from tarry.store.rules import ids
 from tests.cli.project import until
 from tests.door.console.browser.done_acts import DOES
 from tests.door.console.browser.place import Endpoint, Person, Place

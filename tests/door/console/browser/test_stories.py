@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 
 from tarry.model.duration import HOUR
 from tarry.model.job import Job
-from tarry.store import ids
 from tarry.store.opening import open_store
+from tarry.store.rules import ids
 from tests.door.console.browser.mail import MailServer
 from tests.door.console.browser.place import Person, Place
 

@@ -1,0 +1,1 @@
+"""What tests of stores are made of: jobs and flows, and steps with them."""

@@ -1,0 +1,76 @@
+"""The limits of the reference store, and how far each is used. Its caller has the store's lock."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tarry.model.change import Change
+from tarry.model.job import Job
+from tarry.model.limit import Level, Limit
+from tarry.store.memory.index import NamedValues
+from tarry.store.rules import kept_places
+from tarry.store.rules.kept_places import KeptPlace
+from tarry.store.rules.lanes import JobKey, count_by_level, limit_name, wrong_levels
+
+
+class MemoryLimits:
+    """leases: until when the lease of each owner runs. cells: have the places that attempts keep."""
+
+    def __init__(self, leases: Mapping[str, int], cells: NamedValues) -> None:
+        self.limits: dict[str, Limit] = {}
+        self.levels: dict[str, Level] = {}
+        self._leases, self._cells = leases, cells
+
+    def start(self, jobs: Iterable[Job], now: int) -> None:
+        """Takes the places of these jobs."""
+        for name, count in count_by_level(map(_key, jobs), self.limits).items():
+            level = self.levels.get(name, Level())
+            self.levels[name] = level.started(self.limits[limit_name(name)], count, now)
+
+    def end(self, job: Job, change: Change, now: int) -> None:
+        """Gives back the places of a job that ran; those of an attempt that goes on are kept."""
+        if not change.keeps_places:
+            self._lower([_key(job)])
+        elif count_by_level([_key(job)], self.limits):
+            place = KeptPlace(self._leases.get(job.owner, now), *_key(job))
+            self._cells.put(kept_places.name_for(change), place.encode())
+
+    def free_kept(self, changes: Sequence[Change], valid: Sequence[bool]) -> None:
+        """Gives back the places of attempts that went on, and whose outcome came now."""
+        names = kept_places.given_up(changes, valid)
+        values = [value for name in names if (value := self._cells.get(name)) is not None]
+        for name in names:
+            self._cells.put(name, None)
+        self._lower(kept_places.job_keys(values))
+
+    def _lower(self, keys: Iterable[JobKey]) -> None:
+        for name, count in count_by_level(keys, self.limits).items():
+            self.levels[name] = self.levels.get(name, Level()).ended(count)
+
+    def count_anew(self, name: str, running: Iterable[Job]) -> None:
+        """Counts what takes places under a new limit, or drops the levels of a lifted one."""
+        # Without a limit nothing is counted.
+        limit = self.limits.get(name)
+        for level in [level for level in self.levels if limit_name(level) == name]:
+            self.levels[level] = Level(0, self.levels[level].next)
+            if limit is None:
+                del self.levels[level]
+        if limit is not None:
+            self._set_running(count_by_level(self._counted(running), {name: limit}))
+
+    def recount(self, running: Iterable[Job]) -> int:
+        """Counts anew what takes places; answers how many levels were wrong."""
+        levels = {name: level.running for name, level in self.levels.items()}
+        wrong = wrong_levels(self._counted(running), self.limits, levels)
+        self._set_running(wrong)
+        return len(wrong)
+
+    def _counted(self, running: Iterable[Job]) -> list[JobKey]:
+        return [*map(_key, running), *kept_places.job_keys(self._cells.with_prefix(kept_places.PREFIX).values())]
+
+    def _set_running(self, counts: Mapping[str, int]) -> None:
+        for name, running in counts.items():
+            # Only the count: the time of a rate stays.
+            self.levels[name] = Level(running, self.levels.get(name, Level()).next)
+
+
+def _key(job: Job) -> JobKey:
+    return job.queue, job.task, job.lane

@@ -1,0 +1,144 @@
+"""Finds jobs for people by more than stores know: by the time of their put, and by text in their arguments. What a
+search looks at is bounded; where it stopped, the next page goes on."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.errors import PartlyUnavailable
+from tarry.model.duration import SECOND, microseconds
+from tarry.model.job import Job
+from tarry.model.quantity import MAX_SHORT, shorten
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.partial_result import partial_result, reachable_part
+
+PAGE = 500
+"""Jobs that are read at once."""
+STRETCH = 20_000
+"""Jobs that a store looks at in one call."""
+MOST_EXAMINED = 50_000
+"""Jobs whose arguments one search looks at."""
+LONGEST = 0.25
+"""Seconds after which a search asks the store no further."""
+_YEARS_MS = 2**47
+
+
+class JobSearch(Struct, frozen=True):
+    """What to look for. query: what a store knows of it. text: in the arguments; empty: any. until: only ids up to this
+    one; empty: all. other_keys: keys that will do as well as that of the query. end: hexadecimal digits with which the
+    ids end."""
+
+    query: Query
+    text: str = ""
+    until: bytes = b""
+    other_keys: tuple[str, ...] = ()
+    end: str = ""
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether it looks for what no store knows, and so reads jobs that do not match."""
+        return bool(self.text or self.end)
+
+
+class SearchResult(Struct, frozen=True):
+    """Jobs that were found, in the order of ids. next: the id after which the next page begins; None: there is none.
+    examined: how many jobs were looked at. away: why some stores were not asked."""
+
+    jobs: Sequence[Job]
+    next: bytes | None
+    examined: int
+    away: PartlyUnavailable | None = None
+
+
+def search_jobs(store: Store, search: JobSearch, clock: Callable[[], float] = time.monotonic) -> SearchResult:
+    """The first jobs that match, as many as the query's limit; StoreError."""
+    began, query, found, examined = clock(), search.query, list[Job](), 0
+    size = PAGE if search.is_scan else query.limit
+    while True:
+        end = _end_of_stretch(store, query, search.until)
+        stretch = replace(query, limit=size, until=end)
+        page, away = partial_result(partial(find_with_keys, store, stretch, search.other_keys))
+        examined += len(page)
+        found += [job for job in page if is_found(job, search)]
+        is_last = len(page) < size and end == search.until
+        if is_last and len(found) <= search.query.limit:
+            return SearchResult(found, None, examined, away)
+        if len(found) >= search.query.limit:
+            found = found[: search.query.limit]
+            return SearchResult(found, found[-1].id, examined, away)
+        seen = end if len(page) < size else page[-1].id
+        if examined >= MOST_EXAMINED or clock() - began > LONGEST:
+            return SearchResult(found, _shown_cursor(seen, search, found), examined, away)
+        query = replace(query, after=seen)
+
+
+def find_with_keys(store: Store, query: Query, other_keys: Sequence[str]) -> list[Job]:
+    """`Store.find`, of jobs with any of these keys too."""
+    found = store.find(query)
+    for key in other_keys:
+        found += store.find(replace(query, key=key))
+    return sorted(found, key=lambda job: job.id)[: query.limit] if other_keys else found
+
+
+def _shown_cursor(seen: bytes, search: JobSearch, found: Sequence[Job]) -> bytes:
+    """Where a search that was ended goes on: after `seen`, which may be a job that the reader may not see."""
+    if not search.query.queues:
+        return seen
+    # Its time alone, unless a reader would then get a job twice, or stay where it is.
+    cursor = max(seen[:6] + bytes(10), found[-1].id if found else b"")
+    return cursor if cursor > search.query.after else seen
+
+
+def _end_of_stretch(store: Store, query: Query, until: bytes) -> bytes:
+    """Up to which id to look at once. A store reads all jobs up to there, if only few of them match."""
+    if query == Query(after=query.after, limit=query.limit):
+        return until
+    end = reachable_part(lambda: store.id_behind(query.after, STRETCH))
+    return until if end is None or (until and until < end) else end
+
+
+def is_found(job: Job, search: JobSearch) -> bool:
+    """Whether a job that the store found has what no store knows of."""
+    return (not search.end or job.id.hex().endswith(search.end)) and (not search.text or has_text(job, search.text))
+
+
+def has_text(job: Job, text: str) -> bool:
+    """Whether the arguments have this text, in small or capital letters; also as JSON writes it."""
+    wanted = text.casefold()
+    body = job.body.decode("utf-8", "replace").casefold()
+    # JSON may write other letters than ASCII as \uXXXX.
+    return wanted in body or (not wanted.isascii() and json.dumps(wanted)[1:-1] in body)
+
+
+def id_of_moment(moment: int) -> bytes:
+    """The id before all those that are made at this time or later; microseconds since the epoch. Compares as ids do,
+    and is none itself."""
+    # An id begins with 48 bits of milliseconds, by the clock of its client.
+    milliseconds = min(max(0, moment // 1000), _YEARS_MS)
+    return (milliseconds << 80).to_bytes(16, "big")
+
+
+def id_range(digits: str) -> tuple[bytes, bytes]:
+    """The ids that begin with these hexadecimal digits, up to 32: after which, and up to which."""
+    first, last = (bytes.fromhex(digits.ljust(32, fill)) for fill in "0f")
+    return (max(0, int.from_bytes(first, "big") - 1)).to_bytes(16, "big"), last
+
+
+def parse_moment(value: float | str, now: int) -> int:
+    """A time in microseconds since the epoch: from how long ago it was, such as "2h" or seconds, or from a time such as
+    2026-11-24T16:00Z; in UTC where no zone is said. ValueError. now: microseconds since the epoch."""
+    try:
+        return now - microseconds(value)
+    except ValueError:
+        if not isinstance(value, str):
+            raise
+    try:
+        found = datetime.fromisoformat(value[:MAX_SHORT])
+        return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * SECOND)
+    except (ValueError, OverflowError):
+        raise ValueError(f'{shorten(value)} is no time: write how long ago, as in "2h", or 2026-11-24T16:00Z') from None

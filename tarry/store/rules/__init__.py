@@ -1,0 +1,1 @@
+"""The verbs of a store, and the rules that all stores keep."""

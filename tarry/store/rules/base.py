@@ -1,0 +1,393 @@
+"""The verbs of a store and what each promises. Every verb takes and returns batches.
+
+The promises hold for every store and are proved by `conformance`:
+
+1. A job is given to one claimer at a time; a change with a stale (state, epoch, owner) never wins.
+2. An `insert` that was acknowledged survives what the store's stated durability survives; the same insert sent
+   twice is one job.
+3. A crash between any two calls, and inside any of them, loses nothing: a call is done whole or not at all.
+4. Never early: a job is not claimed before its `due`, by the `now` that the worker took from the store's clock.
+5. Higher priority first, among the ready jobs of a queue and band. Within a priority, late jobs and jobs on time
+   (`lifecycle.is_late`) take turns, each kind by due and then id; the ids decide which kind begins
+   (`lanes.merge_lines`). So a million jobs that fall due at once do not delay the others. A claim makes at most
+   `PROMOTED_AT_ONCE` due jobs ready, the earliest first.
+6. The cost of a claim does not grow with the number of jobs that wait, are scheduled or are finished.
+7. Any bytes survive in a body and a note.
+8. Of a queue, a task or a key of a task no more jobs run at once, or start in any period, than its limit allows; what
+   was cancelled counts until its attempt has ended. Jobs that a limit holds back do not delay other jobs, and each key
+   of a task gets its turn.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+
+from tarry.errors import OtherDatabase, QueueFull, StoreError
+from tarry.model.bound import Bound
+from tarry.model.change import Change
+from tarry.model.job import Job, State
+from tarry.model.limit import Level, Limit
+from tarry.store.rules.flows import NoFlows, StoreFlows
+from tarry.store.rules.history.history import StoreHistory
+from tarry.store.rules.ids import uuid7
+from tarry.store.rules.name_pattern import fits
+from tarry.store.rules.sleeper import Wakeup
+from tarry.store.rules.waiting import WaitingCounts
+
+# A bound, so that the cost of a claim is bounded too.
+PROMOTED_AT_ONCE = 1000
+"""How many scheduled jobs become ready in one claim at most."""
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+HIGH, NORMAL, LOW = 1, 0, -1
+BANDS = (HIGH, NORMAL, LOW)
+
+
+class Want(Struct, frozen=True, gc=False):
+    """What a claimer asks for: up to `count` ready jobs of one queue and one band of priority, before later wants."""
+
+    queue: str
+    band: int
+    count: int
+
+
+class Exchange(Struct, frozen=True, gc=False):
+    """The answer to `exchange`."""
+
+    valid: list[bool]
+    """For each change, whether it was still valid and is now made."""
+    jobs: list[Job]
+    """The claimed jobs, in the order to run them."""
+    next_due: int | None
+    """When to come again: the earliest time at which a scheduled job of any queue falls due, or a rate allows a start
+    that it refused now; None: there is none. The time of a key's rate is part of it for claimers of all queues. 0, with
+    no jobs: come again at once, since not all lanes were examined."""
+    away: str = ""
+    """Of several stores used as one: why some did not answer; see `missing` and `unheard`. Empty: all did."""
+    missing: Collection[int] = ()
+    """Positions of changes whose store did not answer: they may or may not be made; send them again."""
+    unheard: bool = False
+    """A store that did not answer may have given jobs that are not in this answer."""
+    claimed_at: int = 0
+    """Of `sleep_and_claim`: the store's time of the claim."""
+    tend: bool = False
+    """A flow has more nodes to release: call `flows.release_more` until it answers False."""
+
+
+class NextClaim(Struct, frozen=True):
+    """What a worker that sleeps would claim when it wakes: as the arguments of `Store.claim`."""
+
+    wants: Sequence[Want]
+    limit: int
+    owner: str
+    lease: int
+
+
+class Query(Struct, frozen=True):
+    """Which jobs a person wants to see; a field left out matches all. The answer is in the order of ids."""
+
+    states: tuple[State, ...] = ()
+    queue: str | None = None
+    task: str | None = None
+    key: str | None = None
+    before: int | None = None
+    """In their present state since before this time."""
+    after: bytes = b""
+    """Only ids greater than this one: the last of the page before."""
+    limit: int = 100
+    until: bytes = b""
+    """Only ids up to this one; empty: all."""
+    queues: tuple[str, ...] = ()
+    """Only of queues that fit one of these patterns (`shop-*`); empty: of all. What a caller may see."""
+
+    def matches(self, job: Job) -> bool:
+        """Whether the query finds this job."""
+        return (
+            job.id > self.after
+            and (not self.until or job.id <= self.until)
+            and (not self.states or job.state in self.states)
+            and self.queue in (None, job.queue)
+            and (not self.queues or fits(self.queues, job.queue))
+            and self.task in (None, job.task)
+            and self.key in (None, job.key)
+            and (self.before is None or job.state_since < self.before)
+        )
+
+
+class Tally(Struct, frozen=True):
+    """How many jobs of a queue and task are in a state, the earliest `due` among them, and their bytes."""
+
+    queue: str
+    task: str
+    state: State
+    count: int
+    oldest: int
+    bytes: int
+
+
+class Backlog(Struct, frozen=True):
+    """How many jobs could run now, and the earliest `due` among them."""
+
+    count: int
+    oldest: int
+
+
+class Diagnostic(Struct, frozen=True):
+    """One line of `tarry check`: a fact, and advice if it is not as it should be."""
+
+    name: str
+    value: str
+    advice: str = ""
+    number: float = 0.0
+    """The value as a number: a count, or the used share of a bound, from 0 to 1; 0 if it is neither."""
+
+
+class Store(ABC):
+    """One place where jobs are kept. Safe to use from several threads; must be opened anew after a fork."""
+
+    url: str
+    """Where it is, without passwords: for logs and errors."""
+    history: StoreHistory
+    """What was put, done and so on. `insert` counts the jobs that were not there, `apply` and `exchange` the changes
+    that are made, as `model.history.counting` says, whole or not at all with the call."""
+    waiting: WaitingCounts
+    """How many jobs wait, up to a bound: by the time at which they come due, by band, and before a job."""
+    flows: StoreFlows = NoFlows()
+    """Flows and signals. `apply` and `exchange` also do what a change does to its flow (`Change.node`, `awaits`)."""
+    opened_by: str | Sequence[str] = ""
+    """The URLs that `open_store` got, with passwords: never show them. Empty if it was opened otherwise."""
+
+    @property
+    def can_confirm(self) -> bool:
+        """Whether it has replicas that `confirm` can ask."""
+        return False
+
+    @property
+    def topology_version(self) -> int:
+        """How often one of several stores came, or came back. If it grew, settings must be made again."""
+        # A store that was away has missed what was set on the others.
+        return 0
+
+    @abstractmethod
+    def insert(self, jobs: Sequence[Job]) -> list[bytes]:
+        """Stores new jobs in the state that they have, ready or scheduled; returns for each the id of the stored job.
+
+        That is the job's own id, also if it was inserted before. If a job of the same task holds the key at the new
+        job's `state_since`, it is that job's id, and nothing is stored.
+        """
+
+    @abstractmethod
+    def insert_bounded(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+    ) -> list[bytes | QueueFull]:
+        """`insert`; of jobs of a queue with a bound only the first ones for which there is room, and QueueFull in the
+        place of each other. At no moment do more of the jobs that were inserted so wait than the bound allows. That
+        jobs have left is seen later, at the next count.
+
+        freed: the queues of which the caller has just deleted jobs to make room: those jobs are counted at once.
+        """
+
+    @abstractmethod
+    def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
+        """Jobs of a queue that wait: the ready ones first, of the lowest band first and in it by `due`; then the
+        scheduled ones by `due`. May look at all that wait in the queue, and at all that are scheduled."""
+
+    def insert_within(
+        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+    ) -> list[bytes]:
+        """`insert` through the caller's own connection: the jobs are stored if, and only if, the caller commits.
+        QueueFull if one of the bounds leaves no room for all of them; then none is.
+
+        Errors of the connection are raised as they are. OtherDatabase if the connection is to another database;
+        StoreError or TypeError if it cannot be used for this. Then nothing was stored.
+        """
+        raise OtherDatabase(f"{self.url} cannot take part in a transaction of yours")
+
+    def confirm(self, jobs: Sequence[Job]) -> None:
+        """Returns once these jobs, which an `insert` stored before, are safe on a replica too. StoreUnavailable if no
+        replica confirms in time: then they are stored, but only on this server."""
+        raise StoreError(f"{self.url} has no replica that could confirm: leave out durable=")
+
+    def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
+        """Makes due jobs ready, then gives up to `limit` ready ones to `owner`, running, epoch one more.
+
+        First up to `count` of each want in turn, then whatever the wants still match, in turn, up to `limit`. Paused
+        queues give nothing, nor do limits that are reached. If jobs were claimed, the owner's lease runs until at least
+        `now + lease / 2`, at most `now + lease`. If the queues of all wants are paused, no job becomes ready.
+        """
+        # With nothing to ask for, spare the server the call.
+        return self.exchange((), wants, limit, owner, lease, now).jobs if wants and limit > 0 else []
+
+    def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
+        """Makes each change whose job still has (was, epoch, owner), each whole; returns for each whether it was made.
+
+        Changes of one job are made in their order; changes of different jobs in any order.
+        A change that would let two jobs of a task hold the same key is not made. A change with `keeps_places` leaves
+        what limits count, until an outcome of the same attempt comes, which is not valid (`rules/kept_places.py`).
+        """
+        # Also without changes: `tarry top` asks so whether the store is still there.
+        return self.exchange(changes, (), 0, "", 0, now).valid
+
+    @abstractmethod
+    def exchange(
+        self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
+    ) -> Exchange:
+        """Applies, then claims, then says when to come again."""
+        # One verb, since this is the hot path: a store that can do it needs one round trip for all.
+
+    @abstractmethod
+    def next_due(self) -> int | None:
+        """When the earliest scheduled job falls due."""
+
+    @abstractmethod
+    def extend(self, owner: str, held: Collection[tuple[bytes, int]], lease: int, now: int) -> list[bytes]:
+        """Prolongs the owner's lease on all its jobs, to at least `now + lease / 2`; returns the ids of those (id,
+        epoch) that it does not own any more."""
+
+    @abstractmethod
+    def reclaim(self, now: int, of: str | None = None, limit: int = 1000) -> list[Job]:
+        """Running jobs whose owner's lease ran out; with `of`, all running jobs of that owner. Changes nothing."""
+        # A store knows no rules: the keeper computes what becomes of them, and of two keepers the first wins.
+
+    @abstractmethod
+    def owners(self) -> list[str]:
+        """The owners of running jobs."""
+
+    @abstractmethod
+    def hold(self, name: str, owner: str, until: int, now: int) -> bool:
+        """Takes or prolongs a named lease; False while another owner holds it."""
+
+    @abstractmethod
+    def get(self, ids: Sequence[bytes]) -> list[Job | None]:
+        """The jobs with these ids, in that order; None for an id without a job."""
+
+    @abstractmethod
+    def find(self, query: Query) -> list[Job]:
+        """The jobs that match, in the order of ids. For people: may read much."""
+
+    def id_behind(self, after: bytes, count: int) -> bytes | None:
+        """The id of a job behind `after`, with at most `count` jobs, or some dozens, after `after` and up to it; None:
+        no more than these are left. Cheap: so whoever looks for few among very many jobs can stop on the way."""
+        # For a store in memory. Others have a way without reading the jobs.
+        jobs = self.find(Query(after=after, limit=count + 1))
+        return jobs[count - 1].id if len(jobs) > count else None
+
+    @abstractmethod
+    def counts(self) -> list[Tally]:
+        """How many jobs there are, by queue, task and state. For people: may read all."""
+
+    @abstractmethod
+    def expiring(self, start: int, end: int, limit: int) -> list[Job]:
+        """Finished jobs whose `keep_until` is from `start` to before `end`, by that and id, at most `limit`. Cheap,
+        however many jobs are kept."""
+        # A rule says how long each job is kept, so this also tells which jobs have finished lately.
+
+    @abstractmethod
+    def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
+        """Deletes finished jobs whose `keep_until` has come, and, in a queue whose finished jobs take more than
+        `most_bytes` (or its value in `by_queue`), those with the earliest `keep_until`. At most `limit` in a call;
+        returns how many."""
+
+    @abstractmethod
+    def pause(self, queue: str, paused: bool) -> None:
+        """Pauses or resumes a queue. A paused queue takes new jobs, but none of its jobs is claimed."""
+
+    @abstractmethod
+    def queues(self) -> dict[str, bool]:
+        """For each queue that has ready jobs or is paused: whether it is paused. Cheap, however many jobs wait."""
+
+    @abstractmethod
+    def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
+        """The jobs of these queues (None: of all) that could run now if there were workers: those that are ready, or
+        scheduled and due, in queues that are not paused. Jobs that a limit holds back count. Counts up to `most`, and
+        of due jobs only among the first `most`; `oldest` is the earliest `due` of those counted, `now` if there are
+        none. Cheap, however many jobs wait."""
+
+    @abstractmethod
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
+        """Stores the progress of jobs as (id, epoch, progress); answers for each whether this owner runs it in that
+        epoch. Those that it does not run any more are left alone."""
+
+    @abstractmethod
+    def limit(self, name: str, limit: Limit | None) -> None:
+        """Sets the limit of that name (`model.limit` has the names); None lifts it. Counts what runs at that moment."""
+
+    @abstractmethod
+    def limits(self) -> dict[str, tuple[Limit, Level]]:
+        """The limits by name, and how far each is used; for a limit for each key, the level is empty."""
+        # Such a limit has one level for each key, and there may be many.
+
+    @abstractmethod
+    def recount(self, now: int) -> int:
+        """Counts anew, from running jobs and kept places, how far each limit is used; returns how many levels were
+        wrong. The times of rates stay, unless the clock was set back: then jobs must not wait until the old time comes
+        again."""
+        # Without this, a level that is wrong for whatever reason would hold back jobs for ever.
+
+    @abstractmethod
+    def kv_list(self, prefix: str) -> dict[str, bytes]:
+        """The named values whose names begin with the prefix. Its cost goes with these, not with the others."""
+
+    def kv_get(self, name: str) -> bytes | None:
+        """The named value with exactly this name; None: absent. Cheap, however many there are."""
+        return self.kv_list(name).get(name)
+
+    @abstractmethod
+    def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+        """Sets a named value (None: removes it) if it is still `was` (None: absent); returns whether it did."""
+
+    @abstractmethod
+    def wakeup(self) -> Wakeup:
+        """A sleeper, which the store wakes when something happens. A hint: nothing may depend on it."""
+
+    def worker_wakeup(self) -> Wakeup:
+        """A sleeper for `sleep_and_claim`."""
+        return self.wakeup()
+
+    def sleep_and_claim(self, wakeup: Wakeup, seconds: float, also: Sequence[int], claim: NextClaim) -> Exchange | None:
+        """`wakeup.sleep(seconds, also)`. At its end a store may claim, which spares the worker the way to the store:
+        then it returns what an `exchange` without changes would. None: nothing was claimed. StoreError: jobs may have
+        been claimed that nobody knows of."""
+        wakeup.sleep(seconds, also)
+        return None
+
+    @abstractmethod
+    def wake_for_recall(self) -> None:
+        """Wakes workers, so that they check whether their jobs are still wanted."""
+
+    @abstractmethod
+    def time(self) -> int:
+        """The store's clock: microseconds since the epoch."""
+
+    @abstractmethod
+    def diagnostics(self) -> list[Diagnostic]:
+        """What an operator should know, such as version, durability and size."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Releases connections and files. May be called twice."""
+
+    def new_id(self, task: str, key: str | None = None, lane: str | None = None) -> bytes:
+        """An id for a new job. A store of several shards makes one that belongs to the shard of the key or lane."""
+        return uuid7()
+
+    def reroute(self, job: Job) -> bytes | None:
+        """Another id for a job that is surely not stored, of a shard that can take it; None if there is none."""
+        return None
+
+    def belongs(self, job: Job) -> bool:
+        """Whether the job's id fits its key and lane: `new_id` made it for the present shards."""
+        return True
+
+
+def band(priority: int) -> int:
+    """Which of the three bands a priority belongs to."""
+    return (priority > 0) - (priority < 0)
+
+
+def drop_order(job: Job) -> tuple[int, int, bytes]:
+    """The order of `Store.oldest_waiting`."""
+    return 2 if job.state is State.SCHEDULED else band(job.priority), job.due, job.id

@@ -1,0 +1,1 @@
+"""What stores count, over time: the verbs, and their records."""

@@ -1,0 +1,139 @@
+"""The places under limits that an attempt keeps although its job has ended.
+
+Whoever cancels a running job ends it at once. Its body goes on until the worker has interrupted it, so until then no
+other job may start in its place. For each such attempt that a limit counts, the store keeps a named value in the same
+step as the change, and levels count it like a running job. A later outcome of the attempt, which is not valid any more,
+removes it and lowers the levels. The worker prolongs it while the body goes on; once its time is over, or its owner is
+dead, the keeper removes it.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.model.change import Change
+from tarry.model.job import State
+from tarry.store.rules.base import Store
+from tarry.store.rules.lanes import JobKey
+from tarry.store.rules.owner import is_outside
+from tarry.store.rules.partial_result import reachable_part
+
+PREFIX = "place:"
+"""What the names of these values begin with. `lua/places.lua` has it too."""
+_SEPARATOR = "\x1f"
+"""Between until, queue, task and, of a job that has one, lane. PostgreSQL and Redis read it, too."""
+
+
+class KeptPlace(Struct, frozen=True):
+    """What levels count for an attempt whose job has ended. until: microseconds."""
+
+    until: int
+    queue: str
+    task: str
+    lane: str | None
+
+    @property
+    def job_key(self) -> JobKey:
+        """What limits need."""
+        return self.queue, self.task, self.lane
+
+    def encode(self) -> bytes:
+        """The named value."""
+        lane = () if self.lane is None else (self.lane,)
+        return _SEPARATOR.join((str(self.until), self.queue, self.task, *lane)).encode()
+
+
+_AT_ONCE = 1000
+_DIGITS = 19
+"""Of the largest time that a store takes."""
+
+
+def decode(value: bytes) -> KeptPlace:
+    """The place in a named value; one that counts nowhere and is over, if it is none."""
+    until, *names = value.decode("utf-8", "replace").split(_SEPARATOR, 3)
+    if not until.isdecimal() or len(until) > _DIGITS or len(names) < 2:
+        return KeptPlace(0, "", "", None)
+    return KeptPlace(int(until), names[0], names[1], names[2] if names[2:] else None)
+
+
+def job_keys(values: Iterable[bytes]) -> list[JobKey]:
+    """What limits need of these places."""
+    return [decode(value).job_key for value in values]
+
+
+def name_of(owner: str, id: bytes, epoch: int) -> str:
+    """The name of the value for this attempt."""
+    return f"{_prefix_of(id, epoch)}{owner}"
+
+
+def _prefix_of(id: bytes, epoch: int) -> str:
+    return f"{PREFIX}{id.hex()}:{epoch}:"
+
+
+def attempt_of(name: str) -> tuple[bytes, int, str]:
+    """Id, epoch and owner of the attempt whose value has this name; of no job, if it is no such name."""
+    try:
+        id, epoch, owner = name.removeprefix(PREFIX).split(":", 2)
+        return bytes.fromhex(id), int(epoch), owner
+    except ValueError:
+        return bytes(16), 0, ""
+
+
+def name_for(change: Change) -> str:
+    """The name of the value for the attempt that a change ends."""
+    return name_of(change.owner, change.id, change.epoch)
+
+
+def given_up(changes: Sequence[Change], valid: Sequence[bool]) -> list[str]:
+    """The names of places that end with these changes: those that were not valid, since others had ended the attempt.
+    They may not exist."""
+    # A second cancel tells nothing of the attempt.
+    return [
+        name_for(change)
+        for change, good in zip(changes, valid, strict=True)
+        if not good and change.was is State.RUNNING and not change.keeps_places
+    ]
+
+
+def prolong(store: Store, owner: str, attempts: Collection[tuple[bytes, int]], lease: int, now: int) -> None:
+    """Prolongs the places of these attempts (id, epoch), which their owner still runs, to `now + lease`; writes nothing
+    while more than half of that is left. StoreError."""
+    names = {name_of(owner, id, epoch) for id, epoch in attempts}
+    found = reachable_part(lambda: store.kv_list(PREFIX))
+    for name in names.intersection(found):
+        place = decode(found[name])
+        if place.until < now + lease // 2:
+            store.kv_cas(name, replace(place, until=now + lease).encode(), found[name])
+
+
+def free_over(store: Store, now: int, is_dead: Callable[[str], bool]) -> int:
+    """Frees the places whose time is over or whose owner is dead; answers how many. StoreError."""
+    found = reachable_part(lambda: store.kv_list(PREFIX))
+    over = [name for name, value in found.items() if decode(value).until <= now or is_dead(attempt_of(name)[2])]
+    for start in range(0, len(over), _AT_ONCE):
+        _free(store, over[start : start + _AT_ONCE], now)
+    # Of several stores another one may have it by now. Then the next recount lowers the levels.
+    left = reachable_part(lambda: store.kv_list(PREFIX)) if over else {}
+    for name in left.keys() & set(over):
+        store.kv_cas(name, None, left[name])
+    return len(over)
+
+
+def free_outside(store: Store, attempts: Iterable[tuple[bytes, int]], now: int) -> None:
+    """Frees the places of these attempts (id, epoch), of which the programs outside that ran them say that they are
+    over. StoreError."""
+    for id, epoch in attempts:
+        names = reachable_part(lambda: store.kv_list(_prefix_of(id, epoch)))  # noqa: B023
+        _free(store, [name for name in names if is_outside(attempt_of(name)[2])], now)
+
+
+def _free(store: Store, names: Collection[str], now: int) -> None:
+    if names:
+        reachable_part(lambda: store.apply([_late_outcome(name, now) for name in names], now))
+
+
+def _late_outcome(name: str, now: int) -> Change:
+    """An outcome as of the attempt's owner. It is not valid, since the job has ended."""
+    id, epoch, owner = attempt_of(name)
+    return Change(id, State.RUNNING, epoch, State.READY, now, now, owner=owner)

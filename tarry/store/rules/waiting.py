@@ -1,0 +1,74 @@
+"""What a store answers about the jobs that wait. Each count has a bound, so it is cheap, however many jobs wait."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import is_late
+
+
+class CappedCount(Struct, frozen=True):
+    """A count that ends at a bound."""
+
+    count: int
+    at_least: bool = False
+    """The bound was reached: there may be more."""
+
+
+class ReadyBefore(Struct, frozen=True):
+    """Of the ready jobs of a queue, how many are in which place to one of them. Each number is at most the bound."""
+
+    higher: int
+    """Jobs without a lane, of a higher priority."""
+    earlier: tuple[int, int]
+    """Of its priority and without a lane, due before it (or at that time, with a smaller id): on time, and late."""
+    same: tuple[int, int]
+    """All of its priority and without a lane: on time, and late."""
+    in_lanes: int
+    """Jobs in lanes, of a higher priority or of its own and due before it."""
+    examined: int
+    """How many jobs in lanes were looked at."""
+
+
+class WaitingCounts(ABC):
+    """The waiting jobs of a store. Each verb looks at up to `most` jobs for each number that it counts."""
+
+    @abstractmethod
+    def due(self, bounds: Sequence[int], queues: Collection[str] | None, most: int) -> list[CappedCount]:
+        """How many scheduled jobs come due before the first of these times, from each to before the next, and from the
+        last on. bounds: growing, at most 100. queues: only the jobs of these; None: of all.
+
+        Looks at the earliest `most` jobs of each part, of whatever queues: so with `queues` a count may be 0 with
+        `at_least`, where other queues have many jobs in that part."""
+        # No store has an index of scheduled jobs by queue, which would make every put dearer.
+
+    @abstractmethod
+    def bands(self, queue: str, most: int) -> dict[int, CappedCount]:
+        """How many jobs of the queue are ready in each band (`base.BANDS`). Those that a limit holds back count."""
+
+    def before(self, job: Job, most: int) -> CappedCount:
+        """How many ready jobs of its queue are to run before this one, in the order of promise 5 of `rules.base`.
+
+        job: ready, or scheduled and due. Higher bands count as before it, although bands share starts. Late jobs and
+        jobs on time of its priority take turns. Jobs in lanes count by priority, due and id, although lanes take turns.
+        Of several stores, it is the sum over all of them: workers claim from each."""
+        found = self._before(job, most)
+        count = found.higher + found.in_lanes
+        if job.lane is not None:
+            count += sum(found.earlier)
+        else:
+            late = job.state is not State.READY or is_late(job.due, job.state_since)
+            # One of the other kind for each of its own; which kind begins is as good as drawn.
+            count += found.earlier[late] + min(found.earlier[late], found.same[not late])
+        return CappedCount(min(count, most), count >= most or found.examined >= most)
+
+    @abstractmethod
+    def _before(self, job: Job, most: int) -> ReadyBefore:
+        """What `before` counts with."""
+
+
+def capped(count: int, most: int) -> CappedCount:
+    """A count that ended at `most` if it reached that."""
+    return CappedCount(min(count, most), count >= most)

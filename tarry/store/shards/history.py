@@ -1,0 +1,55 @@
+"""The history of several stores: each counts what it keeps, and reading adds."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tarry.store.rules.history.gauges import QueueSample, side_by_side
+from tarry.store.rules.history.history import TAKEN_AT_ONCE, StoreHistory
+from tarry.store.rules.history.sums import Place, Sums, decode, encode
+from tarry.store.shards.answers import ShardAnswers, ask_shards
+from tarry.store.shards.shard import Shard
+
+
+class ShardedHistory(StoreHistory):
+    """The histories of all shards; PartlyUnavailable, with those of the others, while one is away."""
+
+    def __init__(self, shards: tuple[Shard, ...]) -> None:
+        self._shards, self._numbers = shards, range(len(shards))
+
+    def sum_up(self, now: int, limit: int = TAKEN_AT_ONCE) -> int:
+        answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.sum_up(now, limit))
+        return answers.result(sum(answers.values()))
+
+    def sample(self, now: int, store: Any, read: Callable[[Any], Mapping[str, QueueSample]]) -> None:
+        answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.sample(now, store, read))
+        answers.result(None)
+
+    def read(self, resolution: int, start: int, end: int) -> dict[Place, bytes]:
+        answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.read(resolution, start, end))
+        return answers.result(_merge(answers))
+
+    def unsummed(self, limit: int) -> list[bytes]:
+        answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.unsummed(limit))
+        return answers.result([record for records in answers.values() for record in records][:limit])
+
+    def drop(self, resolution: int, before: int) -> int:
+        answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.drop(resolution, before))
+        return answers.result(sum(answers.values()))
+
+
+def _merge(parts: ShardAnswers[dict[Place, bytes]]) -> dict[Place, bytes]:
+    cells: dict[Place, list[bytes]] = {}
+    for part in parts.values():
+        for place, cell in part.items():
+            cells.setdefault(place, []).append(cell)
+    # Mostly a cell is on one shard only.
+    return {place: found[0] if len(found) == 1 else _sum(found) for place, found in sorted(cells.items())}
+
+
+def _sum(cells: list[bytes]) -> bytes:
+    total = Sums()
+    parts = [decode(cell) for cell in cells]
+    for part in parts:
+        total.add(part)
+    total.gauge = side_by_side(part.gauge for part in parts)
+    return encode(total)

@@ -1,0 +1,230 @@
+"""Chooses the jobs of a claim under limits: one algorithm for all SQL stores, over what each of them reads and writes.
+
+First each want gets its count, then all wants share the rest of the claim. In a queue and band, the jobs without a lane
+are one line and the lanes of each task are another; `merge_lines` chooses from these. A task divides its room evenly
+among its lanes, beginning after the lane that was served last.
+"""
+
+# All lanes of a line are read together, so that a store behind a network needs few round trips.
+
+from collections.abc import Mapping, Sequence
+from typing import Generic
+
+from tarry.model.limit import EACH, QUEUE, TASK, Level
+from tarry.store.rules.base import Want
+from tarry.store.rules.lanes import Levels, count_by_level, earliest, lane_level, limit_name, merge_lines, take_in_turn
+from tarry.store.sql.lane_reader import (
+    Candidate,
+    FoundLane,
+    Lane,
+    LaneRange,
+    LaneReader,
+    LaneState,
+    LaneUse,
+    Line,
+    T,
+    TaskLine,
+)
+
+# Bounds, so that the cost of a claim has one too.
+EXAMINED, FULL = 1000, 200
+"""How many lanes of a task a claim examines at most, and how many without room or jobs it may meet."""
+_MORE = 64
+"""How many lanes are read at least, after the first ones had too little room."""
+
+
+def claim_in_lanes(reader: LaneReader[T], wants: Sequence[Want], limit: int, now: int) -> int | None:
+    """Claims at most `limit` jobs. If there are none: returns when a rate allows a start, 0 for at once, None for no
+    rate."""
+    lines = list(dict.fromkeys((want.queue, want.band) for want in wants))
+    return _LaneClaim(reader, reader.look(lines), now).run(wants, limit)
+
+
+class _LaneClaim(Generic[T]):
+    """One claim. The jobs that it starts count for its later steps; it writes the levels at the end."""
+
+    def __init__(self, reader: LaneReader[T], state: LaneState, now: int) -> None:
+        self._reader, self._now = reader, now
+        self._limits, self._known = state.limits, state.levels
+        self._turns, self._next_open = state.turns, state.next_open
+        self._levels = Levels(state.limits, state.levels, now)
+        self._use = LaneUse()
+        self._exhausted: set[Line] = set()
+
+    def run(self, wants: Sequence[Want], limit: int) -> int | None:
+        started = 0
+        for want, count in [*((want, want.count) for want in wants), *((want, limit) for want in wants)]:
+            line, most = (want.queue, want.band), min(count, limit - started)
+            # The second round asks the same lines again: one that gave less than asked for has no more.
+            if most > 0 and line not in self._exhausted:
+                started += self._take(line, most)
+        # Once and at the end, so that all lines need one round trip.
+        self._reader.save(self._use)
+        return None if started else earliest(self._levels.again, self._next_open)
+
+    def _take(self, line: Line, count: int) -> int:
+        """Claims up to so many jobs of a line; how many it got."""
+        tasks = self._reader.tasks(line)
+        most = 0 if tasks is None else self._queue_room(line, tasks, count)
+        chosen: list[T] = []
+        if tasks is not None and most:
+            lines = [*self._reader.open_fronts(line, most), *self._lane_fronts(line, tasks, most)]
+            chosen = merge_lines(lines, most)
+        if not most or len(chosen) < most:
+            self._exhausted.add(line)
+        return self._start(line, chosen) if chosen else 0
+
+    def _queue_room(self, line: Line, tasks: Sequence[str], count: int) -> int:
+        # `room` notes when the rate allows a start. Ask only where jobs wait: an empty queue must wake nobody then.
+        name = QUEUE + line[0]
+        if self._levels.has_room(name) or tasks or self._reader.has_open_jobs(line):
+            return self._levels.room(name, count)
+        return 0
+
+    def _start(self, line: Line, chosen: Sequence[T]) -> int:
+        started = self._reader.start(chosen)
+        for name, count in count_by_level(started, self._limits).items():
+            level = self._known.get(name, Level()).started(self._limits[limit_name(name)], count, self._now)
+            self._known[name] = self._use.levels[name] = level
+            self._use.started[name] += count
+        for _, task, lane in started:
+            if lane is not None:
+                self._turns[task] = self._use.turns[task] = lane
+            if lane is not None and EACH + task in self._limits:
+                self._use.drained[*line, task].add(lane)
+        return len(started)
+
+    def _lane_fronts(self, line: Line, tasks: Sequence[str], most: int) -> list[Sequence[Candidate[T]]]:
+        """For each task, as many jobs as may start, from its lanes in turn."""
+        rooms = {task: room for task in tasks if (room := self._levels.room(TASK + task, most))}
+        lanes = {task: found for task, found in self._lanes_with_room(line, rooms).items() if found}
+        # Equal shares, rounded up, so that few lanes still fill the room of the task.
+        shares = {task: -(-rooms[task] // len(found)) for task, found in lanes.items()}
+        asked = {(task, lane): min(room, shares[task]) for task, found in lanes.items() for lane, room in found}
+        fronts = self._reader.lane_fronts(line, asked) if asked else {}
+        short = [t for t, found in lanes.items() if sum(len(fronts[t, lane]) for lane, _ in found) < rooms[t]]
+        # Lanes with few jobs leave a part of their share to the others.
+        more = {(t, lane): room for t in short for lane, room in lanes[t] if len(fronts[t, lane]) == shares[t] < room}
+        if more:
+            fronts |= self._reader.lane_fronts(line, more)
+        self._note_short(line, fronts, asked | more)
+        return [take_in_turn([fronts[t, lane] for lane, _ in found], rooms[t]) for t, found in lanes.items()]
+
+    def _note_short(self, line: Line, fronts: Mapping[Lane, Sequence[Candidate[T]]], asked: Mapping[Lane, int]) -> None:
+        short = [lane for lane, most in asked.items() if len(fronts[lane]) < most and EACH + lane[0] in self._limits]
+        for task, lane in short:
+            self._use.drained[*line, task].add(lane)
+        if short and not any(fronts.values()):
+            # These lanes are empty and `save` removes them, but others may follow: come again at once.
+            self._levels.again = 0
+
+    def _lanes_with_room(self, line: Line, rooms: Mapping[str, int]) -> dict[str, list[tuple[str, int]]]:
+        """Lanes of each task, each with its room: enough to fill the room of the task, if there are that many."""
+        scans = {task: _LaneScan(self._turns.get(task), room) for task, room in rooms.items()}
+        while going := {task: scan for task, scan in scans.items() if not scan.ended}:
+            found = self._read_lanes(line, going)
+            limited = [task for task in going if EACH + task in self._limits]
+            self._read_levels([lane_level(task, lane.name) for task in limited for lane in found[task]])
+            for task, scan in going.items():
+                self._examine((*line, task), scan, found[task])
+        return {task: scan.found for task, scan in scans.items()}
+
+    def _read_lanes(self, line: Line, scans: Mapping[str, "_LaneScan"]) -> dict[str, list[FoundLane]]:
+        found: dict[str, list[FoundLane]] = {task: [] for task in scans}
+        stretches = {task: scan.next_stretch() for task, scan in scans.items()}
+        while stretches:
+            for task, lanes in self._reader.lanes(line, stretches).items():
+                scans[task].advance(lanes)
+                found[task] += lanes
+            stretches = {task: scans[task].stretch for task in stretches if not scans[task].has_read_stretch}
+        return found
+
+    def _read_levels(self, names: Sequence[str]) -> None:
+        # Known levels count what this claim has started, so they must not be read again.
+        wanted = [name for name in names if name not in self._known]
+        if wanted:
+            levels = self._reader.lane_levels(wanted)
+            self._known.update((name, levels.get(name, Level())) for name in wanted)
+
+    def _examine(self, place: TaskLine, scan: "_LaneScan", lanes: Sequence[FoundLane]) -> None:
+        """Adds lanes with room to the scan, and notes the others."""
+        task = place[-1]
+        limit = self._limits.get(EACH + task)
+        for lane in lanes:
+            if scan.ended:
+                break
+            name = lane_level(task, lane.name)
+            room = scan.most if limit is None else self._levels.room(name, scan.most)
+            if limit is None or (room and lane.has_jobs):
+                scan.found.append((lane.name, room))
+                continue
+            scan.rejected += 1
+            # A full lane is closed until it has room, so that later claims need not read it; an empty one is removed.
+            if lane.has_jobs:
+                self._use.full[place][lane.name] = self._known[name].again(limit, self._now)
+            else:
+                self._use.empty[place].add(lane.name)
+        if scan.has_given_up:
+            # Not all lanes were examined: come again at once.
+            self._levels.again = 0
+
+
+class _LaneScan:
+    """Reads the lanes of one task once, by name: from the one served last to the end, then from the first."""
+
+    def __init__(self, turn: str | None, most: int) -> None:
+        self.most = most
+        self.found: list[tuple[str, int]] = []
+        """Lanes with room, and how much room; `most` lanes are enough."""
+        self.rejected = 0
+        self.stretch = LaneRange(turn, None, 0)
+        self._turn, self._read, self._size, self._at_end = turn, 0, most, False
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more lanes need to be read."""
+        return self._has_enough or self._has_seen_all or self.has_given_up
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether it stops with too few lanes although more may follow."""
+        too_many = self.rejected >= FULL or self._examined >= EXAMINED
+        return too_many and not self._has_enough and not self._has_seen_all
+
+    @property
+    def has_read_stretch(self) -> bool:
+        """Whether as many lanes were read as asked for, or all there are."""
+        return not self.stretch.count or self._at_end
+
+    @property
+    def _has_enough(self) -> bool:
+        return len(self.found) >= self.most
+
+    @property
+    def _has_seen_all(self) -> bool:
+        return self._at_end and self._examined == self._read
+
+    @property
+    def _examined(self) -> int:
+        return len(self.found) + self.rejected
+
+    def next_stretch(self) -> LaneRange:
+        """What to read next."""
+        useful = FULL - self.rejected + self.most - len(self.found)
+        self.stretch.count = min(self._size, useful, EXAMINED - self._read)
+        # Mostly the first lanes have room. If not, many may be full: larger steps need fewer round trips.
+        self._size = max(4 * self._size, _MORE)
+        return self.stretch
+
+    def advance(self, lanes: Sequence[FoundLane]) -> None:
+        """These lanes were read."""
+        self._read += len(lanes)
+        stretch = self.stretch
+        stretch.count -= len(lanes)
+        stretch.after = lanes[-1].name if lanes else stretch.after
+        has_wrapped = stretch.last is not None or self._turn is None
+        if has_wrapped:
+            self._at_end = stretch.count > 0 or stretch.after == self._turn
+        # Fewer than asked for: the end of the names is reached, so go on with the first, up to the lane served last.
+        elif stretch.count:
+            stretch.after, stretch.last = None, self._turn
