@@ -12,7 +12,7 @@ from tarry.client.client import Client
 from tarry.client.operations import registry, runner
 from tarry.client.operations.operation import JobFilter, MoveTarget, Operation
 from tarry.client.operations.runner import OperationRunner
-from tarry.errors import OperationNotFound, StoreError, TooManyOperations, UsageError
+from tarry.errors import OperationNotFound, StoreError, StoreFull, TooManyOperations, UsageError
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job, State
 from tarry.store.rules import ids as store_ids
@@ -135,6 +135,83 @@ def put_jobs(app: App, count: int, ahead: int, monkeypatch: pytest.MonkeyPatch) 
         patch.setattr(time, "time_ns", lambda: (now + ahead) * 1000)
         jobs = [Job(app.client.store.new_id("send"), "send", b"[]", "mail", state_since=now) for _ in range(count)]
     app.client.store.insert(jobs)
+
+
+def test_one_runs_in_the_calling_thread(filled: App) -> None:
+    one = OperationRunner(lambda: filled.client, "one")
+    *_, last, ended = one.run(mail("delete"))
+    assert (last.state, last.matched) == ("running", 24)
+    assert (ended.state, ended.matched, ended.changed, jobs(filled)) == ("done", JOBS, JOBS, 1)
+    assert registry.read(filled.client.store, ended.id)[0] == ended
+    assert not one._thread.is_alive()
+
+
+def test_who_turns_away_from_one_in_its_thread_stops_it(filled: App) -> None:
+    pages = OperationRunner(lambda: filled.client, "one").run(mail("delete"))
+    first = next(pages)
+    pages.close()
+    stopped, _ = registry.read(filled.client.store, first.id)
+    assert (stopped.state, stopped.changed, stopped.owner) == ("stopped", 4, "")
+
+
+def test_one_in_its_thread_is_followed_while_another_process_runs_it(
+    filled: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, pages = filled.client.store, OperationRunner(lambda: filled.client, "one").run(mail("delete"))
+    operation, cell = registry.read(store, next(pages).id)
+    taken = replace(operation, owner="two", lease=filled.client.clock.now() + HOUR)
+    cell = registry.write(store, taken, cell) or b""
+    assert next(pages) == taken
+    monkeypatch.setattr(runner, "_LOOK", 0.0)
+    assert next(pages) == taken
+    assert registry.write(store, replace(taken, lease=1), cell), "it died"
+    assert list(pages)[-1].state == "done"
+    assert jobs(filled) == 1
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_jobs_are_deleted_also_while_the_store_is_full(
+    filled: App, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """Its record is written some times, and then has no room any more."""
+    store, room = filled.client.store, iter([True] * written)
+    kv_cas = store.kv_cas
+
+    def fill(key: str, value: bytes | None, expected: bytes | None) -> bool:
+        if not next(room, False):
+            raise StoreFull("the disk is full")
+        return kv_cas(key, value, expected)
+
+    monkeypatch.setattr(store, "kv_cas", fill)
+    one = OperationRunner(lambda: filled.client, "one")
+    *_, ended = one.run(mail("delete"))
+    assert (ended.state, ended.matched, ended.changed, jobs(filled)) == ("done", JOBS, JOBS, 1)
+    monkeypatch.setattr(store, "kv_cas", kv_cas)
+    filled.tasks["send"].enqueue(1)
+    room = iter([True] * min(written, 2))
+    monkeypatch.setattr(store, "kv_cas", fill)
+    with pytest.raises(StoreFull):
+        list(one.run(mail("cancel")))
+
+
+def test_a_thread_that_runs_one_deletes_also_while_the_store_is_full(
+    filled: App, start: Callable[[str], OperationRunner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled.client.store
+    submitted, full = registry.add(store, mail("delete"), filled.client.clock.now()), threading.Event()
+    kv_cas = store.kv_cas
+
+    def fill(*given: object) -> bool:
+        if jobs(filled) > 1:
+            full.set()
+            raise StoreFull("the disk is full")
+        return kv_cas(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "kv_cas", fill)
+    start("one")
+    assert until(filled, submitted.id, lambda found: found.is_ended).state == "done"
+    assert full.is_set()
+    assert jobs(filled) == 1
 
 
 def test_one_is_stopped_amid_its_work(

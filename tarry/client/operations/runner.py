@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -14,7 +14,7 @@ from tarry.client.client import Client
 from tarry.client.operations import registry
 from tarry.client.operations.operation import EVENTS, Operation, rule_of
 from tarry.client.operations.registry import StoredOperation
-from tarry.errors import StoreError, StoreUnavailable, TarryError
+from tarry.errors import StoreError, StoreFull, StoreUnavailable, TarryError
 from tarry.model.checks.texts import MOST_MESSAGE, cut, text_of
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job
@@ -31,6 +31,8 @@ CLOCK_SLACK = 5 * MINUTE
 """Jobs that came later than this after the operation are left out; microseconds."""
 
 _MOST_PAUSE = 1.0
+_LOOK = 0.2
+"""Seconds between two looks at an operation that another process runs."""
 _CLOSE_WITHIN = 5.0
 
 
@@ -73,13 +75,38 @@ class OperationRunner:
         self._news.set()
         return added
 
-    def run_unstored(self, operation: Operation) -> Operation:
-        """Runs an operation that the store has no room to keep, in the calling thread and to its end; StoreError. It
-        is not listed, and nobody goes on with it if this process dies."""
-        operation = replace(operation, created=self._client.clock.now(), state="running")
-        while not operation.is_ended:
-            operation = self._do_page(operation)
-        return operation
+    def run(self, operation: Operation) -> Iterator[Operation]:
+        """Runs a new operation in the calling thread: yields it after each page, at last as it ended.
+        TooManyOperations, UsageError, StoreError. Whatever else ends this stops the operation.
+
+        A full store that has no room for the record of a deletion does not keep it from making room: then it is not
+        listed, and nobody goes on with it.
+        """
+        operation, cell = self._add(operation)
+        try:
+            while not operation.is_ended:
+                after = self._advance(operation, cell)
+                if after is None:
+                    # Until that process has ended it, or its lease is over.
+                    time.sleep(_LOOK)
+                    after = registry.read(self._client.store, operation.id)
+                operation, cell = after
+                yield operation
+        finally:
+            if not operation.is_ended:
+                with contextlib.suppress(TarryError):
+                    self._save(replace(operation, state="stopped"), cell)
+
+    def _add(self, operation: Operation) -> StoredOperation:
+        """Stores a new operation that is this process's from the start."""
+        store, now = self._client.store, self._client.clock.now()
+        operation = replace(operation, owner=self._owner, lease=now + LEASE)
+        try:
+            return registry.read(store, registry.add(store, operation, now).id)
+        except StoreFull:
+            if operation.act != "delete":
+                raise
+            return replace(operation, created=now), b""
 
     def close(self) -> None:
         """Ends the thread after its current page. Another process goes on with what has not ended."""
@@ -124,7 +151,8 @@ class OperationRunner:
             if operation.is_ended or self._closed:
                 continue
             try:
-                is_open |= self._advance(operation, cell)
+                after = self._advance(operation, cell)
+                is_open |= after is not None and not after[0].is_ended
             except StoreUnavailable:
                 raise
             except StoreError as error:
@@ -135,15 +163,15 @@ class OperationRunner:
         # Half of the time is left to the workers, who use the same store.
         return min(_MOST_PAUSE, time.monotonic() - began) if is_open else self._poll
 
-    def _advance(self, operation: Operation, cell: bytes) -> bool:
-        """Does one page of the operation, unless another process does; False if there is nothing more to do here."""
+    def _advance(self, operation: Operation, cell: bytes) -> StoredOperation | None:
+        """Does one page of the operation, and returns it as it is then; None: another process runs it."""
         now = self._client.clock.now()
         if operation.owner != self._owner and operation.lease > now:
-            return False
+            return None
         try:
             taken = self._take(operation, cell, now)
             if taken is None:
-                return True
+                return registry.read(self._client.store, operation.id)
             operation, cell = taken
             after = self._do_page(operation)
         except StoreError:
@@ -160,20 +188,32 @@ class OperationRunner:
         if operation.state == "waiting":
             operation = replace(operation, state="running", total=self._estimate(operation))
         taken = replace(operation, owner=self._owner, lease=now + LEASE)
-        written = registry.write(self._client.store, taken, cell)
+        written = self._write(taken, cell)
         return None if written is None else (taken, written)
 
-    def _save(self, operation: Operation, cell: bytes) -> bool:
-        """Stores what a page did; returns whether there is more to do."""
+    def _save(self, operation: Operation, cell: bytes) -> StoredOperation:
+        """Stores what a page did; returns the operation as it is then."""
         if operation.is_ended:
             operation = replace(operation, ended=self._client.clock.now(), owner="", lease=0)
-        if registry.write(self._client.store, operation, cell) is None:
-            # Somebody asked it to stop. What the page did counts all the same.
-            newest, cell = registry.read(self._client.store, operation.id)
-            if newest.owner == self._owner:
-                state = operation.state if operation.is_ended else newest.state
-                registry.write(self._client.store, replace(operation, state=state), cell)
-        return not operation.is_ended
+        written = self._write(operation, cell)
+        if written is not None:
+            return operation, written
+        # Somebody asked it to stop. What the page did counts all the same.
+        newest, cell = registry.read(self._client.store, operation.id)
+        if newest.owner != self._owner:
+            return newest, cell
+        operation = replace(operation, state=operation.state if operation.is_ended else newest.state)
+        return operation, self._write(operation, cell) or cell
+
+    def _write(self, operation: Operation, cell: bytes) -> bytes | None:
+        """Stores an operation; returns its cell, None if another process has written it. A deletion goes on if the
+        store is full: it makes room."""
+        try:
+            return registry.write(self._client.store, operation, cell) if operation.id else cell
+        except StoreFull:
+            if operation.act != "delete":
+                raise
+            return cell
 
     def _do_page(self, operation: Operation) -> Operation:
         if operation.state == "stopping":
