@@ -10,9 +10,10 @@ from tarry.alert.message import Message
 from tarry.alert.monitor import Monitor, MonitoredApp
 from tarry.alert.settings import AlertSettings
 from tarry.config.config import Alerts
-from tarry.model.duration import SECOND
+from tarry.model.duration import HOUR, SECOND
 from tarry.push.endpoint.recipient import Recipient
 from tarry.store.opening import open_store
+from tarry.store.shared import backoff
 from tests.away.proxy import Proxy
 from tests.away.waiters import NoStorage
 from tests.servers.redis import RedisServer
@@ -71,13 +72,16 @@ def test_an_outage_is_seen_and_told_soon(monitored: MonitoredStore, outage: obje
 
 
 def test_short_outages_are_told_together_afterwards(monitored: MonitoredStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alarms, "BRIEF_AFTER", 25 * SECOND)
+    monkeypatch.setattr(backoff, "LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(alarms, "BRIEF_AFTER", HOUR)
     for _ in range(2):
         monitored.proxy.refuses()
         until(monitored.sees_outage)
         monitored.proxy.passes()
         until(lambda: not monitored.sees_outage(), 30)
     assert monitored.subjects == []
+    monkeypatch.setattr(alarms, "BRIEF_AFTER", 0)
+    monkeypatch.setattr(monitored.monitor._dispatcher, "_group", SECOND)
     until(lambda: monitored.subjects, 90)
     (subject,) = monitored.subjects
     assert subject.startswith(f"over: {monitored.url} was away 2 times, for ")

@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,11 +19,16 @@ from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store
 from tarry.store.sqlite.store import SqliteStore
 from tarry.tasks.arguments.options import Options
+from tests.cli import forked
+from tests.cli.forked import TarryProcess, run_tarry
 
 T = TypeVar("T")
 
 MARK = "PROJECT_OF_A_TEST"
 """A variable that all processes of a project inherit: what is left of them is found by it."""
+
+_FORKED = f"{forked.VARIABLE}=1\0".encode()
+"""Of a process whose variables are those of the fork server: its directory tells whose it is."""
 
 SMALL_APP = """
 from tarry import App
@@ -112,27 +116,15 @@ class Project:
 
     def tarry(self, *words: object, stdin: str = "", limit: float = 60.0, **environ: str) -> CommandResult:
         """One command, to its end."""
-        ended = subprocess.run(
-            [sys.executable, "-m", "tarry", *map(str, words)],
-            cwd=self.directory,
-            env=self.environ | environ,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=limit,
-            check=False,
-        )
+        env = self.environ | environ
+        ended = run_tarry([*map(str, words)], stdin=stdin, limit=limit, cwd=self.directory, env=env)
         return CommandResult(ended.returncode, ended.stdout, ended.stderr)
 
     def command(self, *words: object) -> "subprocess.Popen[bytes]":
         """One command that is not waited for; its end is for the test."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "tarry", *map(str, words)],
-            cwd=self.directory,
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        null = subprocess.DEVNULL
+        return TarryProcess(
+            [*map(str, words)], cwd=self.directory, env=self.environ, stdin=null, stdout=null, stderr=null
         )
 
     def said(self, *words: object, **rest: Any) -> str:
@@ -160,8 +152,9 @@ class Project:
     def start(self, *words: object) -> "subprocess.Popen[bytes]":
         """A master in the foreground, not waited for; its log goes to `log_file`."""
         with self.log_file.open("ab") as log:
-            master = subprocess.Popen(
-                [sys.executable, "-m", "tarry", "start", *map(str, words)],
+            words = ("start", *words)
+            master = TarryProcess(
+                [*map(str, words)],
                 cwd=self.directory,
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
@@ -248,8 +241,12 @@ class Project:
 
 def marked(mark: str) -> list[int]:
     """All living processes that have inherited that MARK, also orphans."""
-    variable = f"{MARK}={mark}\0".encode()
-    return [pid for pid in _pids() if variable in _environ(pid) and alive(pid)]
+    return [pid for pid in _pids() if _has(pid, mark) and alive(pid)]
+
+
+def _has(pid: int, mark: str) -> bool:
+    environ = _environ(pid)
+    return f"{MARK}={mark}\0".encode() in environ or (_FORKED in environ and _directory(pid) == mark)
 
 
 def kill_marked(mark: str) -> None:
@@ -274,3 +271,10 @@ def _environ(pid: int) -> bytes:
         return Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
     except OSError:
         return b""
+
+
+def _directory(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""

@@ -63,15 +63,12 @@ def test_no_page_names_a_resource_of_another_host(site: Path) -> None:
     assert re.findall(r"url\(\s*[\"']?(?:https?:)?//[^)]*\)|@import[^;]*//[^;]*;", styles) == []
 
 
-def open_page(page: Page, url: str) -> list[str]:
-    """Goes there; what was asked of others, and what went wrong."""
+def troubles(page: Page, base: str) -> list[str]:
+    """What is asked of others from now on, and what goes wrong."""
     trouble: list[str] = []
-    base = re.match(r"http://[^/]+/", url)
-    assert base
-    page.on("request", lambda sent: trouble.append(sent.url) if not sent.url.startswith((base[0], "data:")) else None)
+    page.on("request", lambda sent: trouble.append(sent.url) if not sent.url.startswith((base, "data:")) else None)
     page.on("pageerror", lambda error: trouble.append(str(error)))
     page.on("response", lambda got: trouble.append(f"{got.status} {got.url}") if got.status >= 400 else None)
-    page.goto(url, wait_until="networkidle")
     return trouble
 
 
@@ -79,17 +76,21 @@ def test_a_browser_asks_nothing_of_another_host(site: Path, browser: Browser) ->
     """Also on a phone, where no page is wider than its screen."""
     with served(site) as url:
         page = browser.new_page(viewport={"width": 390, "height": 844})
+        trouble = troubles(page, url)
         for file in sorted(site.rglob("index.html")):
             path = file.parent.relative_to(site).as_posix()
-            assert open_page(page, f"{url}{path}/") == [], path
+            page.goto(f"{url}{path}/")
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+        page.wait_for_load_state("networkidle")
+        assert trouble == []
         page.close()
 
 
 def test_it_is_searched_without_another_host(site: Path, browser: Browser) -> None:  # noqa: F811
     with served(site) as url:
         page = browser.new_page()
-        trouble = open_page(page, url)
+        trouble = troubles(page, url)
+        page.goto(url)
         query = page.locator("[data-md-component=search-query]")
         query.click()
         query.press_sequentially("snooze")

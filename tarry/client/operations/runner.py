@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from msgspec.structs import replace
 
@@ -75,7 +75,7 @@ class OperationRunner:
         self._news.set()
         return added
 
-    def run(self, operation: Operation) -> Iterator[Operation]:
+    def run(self, operation: Operation) -> Generator[Operation, None, None]:
         """Runs a new operation in the calling thread: yields it after each page, at last as it ended.
         TooManyOperations, UsageError, StoreError. Whatever else ends this stops the operation.
 
