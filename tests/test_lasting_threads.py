@@ -3,10 +3,8 @@
 import ast
 import logging
 import math
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -15,8 +13,8 @@ import pytest
 import tarry
 from tarry.alert.stores import Probe
 from tarry.client import waiting
+from tarry.client.group_commit import CommitBounds, CommitTicket, GroupCommit
 from tarry.client.waiting import Waiter, Waiting
-from tarry.door.ring import PutBatcher
 from tarry.embedded.service import EmbeddedService
 from tarry.errors import StoreError
 from tarry.model.job import Job
@@ -35,15 +33,13 @@ ROOT = Path(tarry.__file__).parent
 LASTING = {
     "alert/monitor.py:_run": "_run",
     "alert/stores.py:_serve": "_serve",
-    "client/audit/writer.py:_run": "_write",
-    "client/batcher.py:_flush_for_loops": "_flush_for_loops",
     "client/forwarder.py:_run": "_run",
+    "client/group_commit.py:_run": "_run",
     "client/operations/runner.py:_run": "_attempt",
     "client/waiting.py:_watch": "_watch",
     "cli/top/live.py:_run": "_run",
     "cli/top/dashboard.py:_run": "_poll",
     "door/claim_loop.py:_run": "_turn",
-    "door/ring.py:_run": "_run",
     "door/service.py:_keep_fresh": "_keep_fresh",
     "embedded/service.py:_run_keeper": "_run_keeper",
     "keeper/death_hooks.py:_run": "_run",
@@ -198,17 +194,22 @@ def _keeper(faulty: Faulty) -> Stop:
     return service.end
 
 
-def _ring(faulty: Faulty) -> Stop:
-    ring = object.__new__(PutBatcher)
-    signals: SimpleQueue[bool] = SimpleQueue()
-    ring._signal, ring._take, faulty.answer = signals, faulty, []  # type: ignore[method-assign]
-    threading.Thread(target=ring._run, daemon=True).start()
-    for goes_on in (True, True, False):
-        signals.put(goes_on)
-    return lambda: None
+def _group_commit(faulty: Faulty) -> Stop:
+    group = GroupCommit[int, int](lambda items: items, CommitBounds(1))
+    finish = group._finish
+
+    def finished(batch: Sequence[CommitTicket[int, int]]) -> None:
+        faulty()
+        finish(batch)
+
+    # Not in its call, whose errors are answers.
+    group._finish = finished  # type: ignore[method-assign]
+    for item in range(3):
+        group.add(CommitTicket(item))
+    return group.close
 
 
-STARTED = [_fence, _deadlines, _shutdown, _news, _polling, _waiting, _keeper, _ring]
+STARTED = [_fence, _deadlines, _shutdown, _news, _polling, _waiting, _keeper, _group_commit]
 
 
 @pytest.mark.parametrize("start", STARTED)

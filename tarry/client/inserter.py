@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
-from tarry.client.batcher import Batcher
 from tarry.client.duplicates import DuplicateResolver
 from tarry.client.forwarder import Forwarder, Insert, insert_around, try_insert
+from tarry.client.group_commit import GroupCommit
 from tarry.client.handle import Handle, MakeHandle
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.job import Job
@@ -56,10 +56,10 @@ class Inserter:
         self._insert_again = insert_again
         self._forwarder = forwarder
         self._timeout = timeout
-        self.batcher: Batcher[Job, bytes] = Batcher(insert, limit=timeout)
-        self._outbox_batcher: Batcher[Entry, bool] | None = None
+        self.batcher: GroupCommit[Job, bytes] = GroupCommit(insert, limit=timeout)
+        self._outbox_batcher: GroupCommit[Entry, bool] | None = None
         if forwarder is not None:
-            self._outbox_batcher = Batcher(forwarder.outbox.keep, limit=timeout)
+            self._outbox_batcher = GroupCommit(forwarder.outbox.keep, limit=timeout)
 
     def insert(self, job: Job, options: Options) -> Handle[Any]:
         """Inserts a job, into the store or the outbox; StoreError."""

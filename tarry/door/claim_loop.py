@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from tarry.client.clock import CHECKED_EVERY, Clock
+from tarry.client.group_commit import GATHER_FROM, BatchWindow
 from tarry.door.claim_requests import TakenJobRequest, give_back
 from tarry.door.claim_settling import PreparedChange, Replies, Settler
 from tarry.door.external_marks import ExternalMarks
-from tarry.door.gathering import GATHER_FROM, BatchWindow
 from tarry.door.given_jobs import GivenJobs
 from tarry.door.held_jobs import LEASE, Doubts, HeldJobs, OutsideOwners
 from tarry.door.takers import MOST_CLAIMS, ClaimGroup, ClaimResult, ClaimTicket, TicketClaim, WaitingClaims, share_out

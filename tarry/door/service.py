@@ -23,8 +23,8 @@ from tarry.door.event_streams import EventStreams
 from tarry.door.history_snapshot import HistorySnapshot, StoreProbe
 from tarry.door.identity.access import DoorAccess, OpenAccess
 from tarry.door.open_connections.registry import OpenConnections
+from tarry.door.put_batcher import PutAnswers, PutBatcher
 from tarry.door.request_rate import AddressRates
-from tarry.door.ring import PutAnswers, PutBatcher
 from tarry.door.store_health import read_health
 from tarry.errors import Busy, Draining, StoreError
 from tarry.metrics.host_families import HostFigures
@@ -119,7 +119,7 @@ class DoorService:
         self.figures = RequestFigures()
         self.figures.show("tarry_event_streams", lambda: self.streams.open)
         self.figures.show("tarry_ring_waiting", lambda: self.ring.waiting)
-        self.figures.show("tarry_puts_refused_total", lambda: self.ring.busy)
+        self.figures.show("tarry_puts_refused_total", lambda: self.ring.refused)
         self.figures.show("tarry_calls_under_way", lambda: self._calls)
 
     @property

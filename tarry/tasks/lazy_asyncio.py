@@ -14,6 +14,8 @@ else:
         def __getattr__(self, name: str) -> Any:
             import asyncio  # noqa: PLC0415 - the point of this module
 
-            return getattr(asyncio, name)
+            # Found at once from now on: this call and the import would cost each enqueue a microsecond.
+            found = self.__dict__[name] = getattr(asyncio, name)
+            return found
 
     asyncio = _Asyncio()

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from tarry.client.batcher import Batcher
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
 from tarry.client.follow import Follow
+from tarry.client.group_commit import GroupCommit
 from tarry.client.handle import Handle
 from tarry.client.live import BroadcastTarget, Per
 from tarry.errors import QueueFull, ResultTimeout
@@ -154,7 +154,7 @@ class JobDrainer(Protocol):
         """Whether workers run jobs beside the test."""
 
 
-class UnbatchedInsert(Batcher[Job, bytes]):
+class UnbatchedInsert(GroupCommit[Job, bytes]):
     """Calls the store for each job, in the calling thread."""
 
     # Without a lock: a job that runs inline may enqueue, inside the enqueue that runs it.

@@ -64,7 +64,7 @@ class JobTaking(Protocol):
 
 
 class PutTaking(Protocol):
-    """The puts that wait for their commit, as `door.ring.PutRing`."""
+    """The puts that wait for their commit, as `door.put_batcher.PutBatcher`."""
 
     def put(
         self,

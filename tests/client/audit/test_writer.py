@@ -87,7 +87,7 @@ def test_who_is_refused_all_the_time_drives_nothing_out(store: Switched, writer:
     # A minute may have ended meanwhile.
     assert MOST_REFUSED < len(subjects(store)) <= 2 * MOST_REFUSED + 1
     assert "-1" in subjects(store)
-    assert writer.left_out >= MOST_REFUSED
+    assert writer.refused >= MOST_REFUSED
 
 
 def test_who_is_refused_all_the_time_leaves_room_for_others(store: Switched, writer: ActWriter) -> None:

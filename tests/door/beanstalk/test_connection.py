@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tarry import App
+from tarry.client.group_commit import CommitBounds
 from tarry.door.beanstalk import connection
 from tarry.door.beanstalk.pauses import TubePauses
 from tarry.errors import StoreAway
@@ -139,7 +140,7 @@ def test_a_connection_that_comes_while_the_server_drains_ends_too(app: App, door
 
 def test_a_full_ring_is_out_of_memory_and_nothing_told_is_lost(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(app) as door:
-        monkeypatch.setattr(door.service.ring, "_most_requests", 3)
+        monkeypatch.setattr(door.service.ring, "_bounds", CommitBounds(tickets=3))
         clients = [door.client() for _ in range(40)]
         for _ in range(20):
             for client in clients:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tarry import App, Job
-from tarry.door.ring import PutAnswers, PutBatcher
+from tarry.door.put_batcher import PutAnswers, PutBatcher
 from tarry.errors import BodyTooLarge, Busy, Draining, StoreError, StoreUnavailable
 from tarry.model import job as model
 from tarry.store.memory.store import MemoryStore
@@ -146,7 +146,7 @@ def test_when_it_is_full_the_oldest_is_told_busy_and_the_others_are_stored() -> 
             there.put(name)
         await there.answered("a", "b")
         assert there.kinds("a", "b") == [Busy, Busy]
-        assert (there.ring.waiting, there.ring.busy) == (3, 2)
+        assert (there.ring.waiting, there.ring.refused) == (3, 2)
         there.inserted.goes_on.set()
         await there.answered("c", "d", "e")
         assert there.kinds("held", "c", "d", "e") == [Job] * 4
@@ -256,7 +256,7 @@ def test_a_reply_that_fails_keeps_no_other_from_its_answer(caplog: Any) -> None:
         assert there.kinds("b") == [Job]
 
     story(tell)
-    assert "the answer to a put could not be given" in caplog.text
+    assert "an answer could not be given" in caplog.text
 
 
 def test_closing_commits_what_waits_and_later_puts_are_told_so() -> None:
@@ -336,7 +336,7 @@ def test_nothing_that_was_told_to_be_stored_is_lost_under_more_than_it_can_take(
         await there.answered(*names)
         told = {name for name in names if isinstance(there.replies[name][0][0], Job)}
         assert there.inserted.stored == told
-        assert there.ring.busy == len(names) - len(told)
+        assert there.ring.refused == len(names) - len(told)
         assert all(len(there.replies[name]) == 1 for name in names)
 
     story(tell, most_requests=50)

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from tarry.door import gathering
-from tarry.door.gathering import BatchWindow
+from tarry.client import group_commit
+from tarry.client.group_commit import BatchWindow
 
 LIMIT = 30.0
 
@@ -13,7 +13,7 @@ LIMIT = 30.0
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> BatchWindow:
     """Waits for as long as a test may."""
-    monkeypatch.setattr(gathering, "GATHER", LIMIT)
+    monkeypatch.setattr(group_commit, "GATHER", LIMIT)
     return BatchWindow()
 
 

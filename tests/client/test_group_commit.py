@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tarry import App
-from tarry.client.batcher import Batcher
+from tarry.client.group_commit import CommitBounds, GroupCommit
 from tarry.errors import PartlyUnavailable, StoreError, StoreUnavailable
 from tarry.model.job import Job
 from tests.every_store.struck import StruckThread
@@ -35,7 +35,7 @@ class Calls:
 class Callers:
     """Threads that each ask for one item, and what became of it."""
 
-    def __init__(self, batcher: "Batcher[int, int]") -> None:
+    def __init__(self, batcher: "GroupCommit[int, int]") -> None:
         self.answers: dict[int, int | BaseException] = {}
         self._batcher = batcher
         self._threads: list[threading.Thread] = []
@@ -60,7 +60,7 @@ class Callers:
 
 def first_then_others(calls: Calls, most: int, *items: int) -> Callers:
     """The first item's call is under way while the others come."""
-    batcher = Batcher(calls, most)
+    batcher = GroupCommit(calls, CommitBounds(most))
     callers = Callers(batcher)
     callers.ask(items[0])
     wait_for(calls.entered)
@@ -74,7 +74,7 @@ def first_then_others(calls: Calls, most: int, *items: int) -> Callers:
 def test_a_lone_call_is_made_at_once() -> None:
     calls = Calls()
     calls.door.set()
-    assert Batcher(calls).do(4) == 8
+    assert GroupCommit(calls).do(4) == 8
     assert calls.batches == [[4]]
 
 
@@ -114,7 +114,7 @@ def test_a_call_that_answers_too_little_is_an_error_and_no_hang() -> None:
         return []
 
     with pytest.raises(ValueError, match="not enough values"):
-        Batcher(short).do(1)
+        GroupCommit(short).do(1)
 
 
 def test_an_interrupt_of_who_flushes_for_all_leaves_nobody_waiting() -> None:
@@ -126,14 +126,14 @@ def test_an_interrupt_of_who_flushes_for_all_leaves_nobody_waiting() -> None:
     assert kinds.count(StoreUnavailable) == 8
 
 
-async def _all(batcher: "Batcher[int, int]", items: range) -> list[int]:
+async def _all(batcher: "GroupCommit[int, int]", items: range) -> list[int]:
     return await asyncio.wait_for(asyncio.gather(*(batcher.ado(item) for item in items)), LIMIT)
 
 
 def test_coroutines_share_calls_and_get_answers_in_order() -> None:
     calls = Calls()
     calls.door.set()
-    batcher = Batcher(calls)
+    batcher = GroupCommit(calls)
     assert asyncio.run(_all(batcher, range(200))) == [2 * n for n in range(200)]
     assert sum(map(len, calls.batches)) == 200
     assert len(calls.batches) < 50
@@ -143,7 +143,7 @@ def test_coroutines_share_calls_and_get_answers_in_order() -> None:
 def test_more_coroutines_than_a_batch_may_have_get_their_answers_all() -> None:
     calls = Calls()
     calls.door.set()
-    batcher = Batcher(calls, most=500)
+    batcher = GroupCommit(calls)
     assert asyncio.run(_all(batcher, range(3000))) == [2 * n for n in range(3000)]
     assert max(map(len, calls.batches)) == 500
     batcher.close()
@@ -176,8 +176,8 @@ class Turn:
             self._given_up.pop()()
 
 
-def test_a_coroutine_that_comes_just_as_the_flusher_is_done_is_not_left() -> None:
-    batcher, done, come = Batcher[int, int](lambda items: items), threading.Event(), threading.Event()
+def test_a_coroutine_that_comes_just_as_the_thread_is_done_is_not_left() -> None:
+    batcher, done, come = GroupCommit[int, int](lambda items: items), threading.Event(), threading.Event()
 
     def given_up() -> None:
         done.set()
@@ -199,7 +199,7 @@ def test_a_coroutine_that_comes_just_as_the_flusher_is_done_is_not_left() -> Non
 
 def test_threads_and_coroutines_share_one_line() -> None:
     calls = Calls()
-    batcher = Batcher(calls)
+    batcher = GroupCommit(calls)
     callers = Callers(batcher)
     callers.ask(0)
     wait_for(calls.entered)
@@ -226,7 +226,7 @@ def test_threads_and_coroutines_share_one_line() -> None:
 def test_coroutines_get_errors_too() -> None:
     calls = Calls(lambda items: ValueError(f"no {items}") if 3 in items else None)
     calls.door.set()
-    batcher = Batcher(calls)
+    batcher = GroupCommit(calls)
 
     async def some() -> list[object]:
         return await asyncio.gather(*(batcher.ado(item) for item in range(5)), return_exceptions=True)
@@ -239,7 +239,7 @@ def test_coroutines_get_errors_too() -> None:
 
 def test_a_loop_that_closed_while_it_waited_hurts_nobody() -> None:
     calls = Calls()
-    batcher = Batcher(calls)
+    batcher = GroupCommit(calls)
 
     async def impatient() -> None:
         with pytest.raises(TimeoutError):
@@ -255,9 +255,9 @@ def test_a_loop_that_closed_while_it_waited_hurts_nobody() -> None:
 def test_closing_ends_the_thread() -> None:
     calls = Calls()
     calls.door.set()
-    batcher = Batcher(calls)
+    batcher = GroupCommit(calls)
     asyncio.run(_all(batcher, range(1)))
-    flusher = batcher._flusher
+    flusher = batcher._thread
     assert flusher is not None
     assert flusher.is_alive()
     batcher.close()
@@ -288,7 +288,7 @@ def test_fifty_enqueues_at_the_same_moment_are_few_store_calls(app: App, monkeyp
 
 def test_who_waits_too_long_for_others_is_told_and_nothing_of_his_is_sent() -> None:
     calls = Calls()
-    batcher = Batcher(calls, limit=0.05)
+    batcher = GroupCommit(calls, limit=0.05)
     callers = Callers(batcher)
     callers.ask(1)
     wait_for(calls.entered)
@@ -305,7 +305,7 @@ def test_who_waits_too_long_for_others_is_told_and_nothing_of_his_is_sent() -> N
 
 def test_a_coroutine_waits_no_longer_for_its_own_call_either() -> None:
     calls = Calls()
-    batcher = Batcher(calls, limit=0.05)
+    batcher = GroupCommit(calls, limit=0.05)
     with pytest.raises(StoreUnavailable, match=r"no answer .* within 0\.05 s; it may be stored all the same"):
         asyncio.run(batcher.ado(1))
     calls.door.set()
@@ -332,7 +332,7 @@ def test_coroutines_wait_each_for_its_own_time() -> None:
         return took
 
     calls = Calls()
-    batcher = Batcher(calls, limit=0.3)
+    batcher = GroupCommit(calls, limit=0.3)
     took = asyncio.run(asked())
     assert all(0.29 <= seconds < LIMIT for seconds in took), took
     calls.door.set()
@@ -348,13 +348,13 @@ def test_of_a_batch_some_may_fail() -> None:
             raise PartlyUnavailable("some", [2 * n for n in items], bad)
         return [2 * n for n in items]
 
-    assert Batcher(half).do(2) == 4
+    assert GroupCommit(half).do(2) == 4
     with pytest.raises(StoreUnavailable, match="no 3"):
-        Batcher(half).do(3)
+        GroupCommit(half).do(3)
 
 
 def test_what_is_thrown_at_any_moment_leaves_the_lock_free() -> None:
-    batcher = Batcher[int, int](lambda items: items)
+    batcher = GroupCommit[int, int](lambda items: items)
     with StruckThread(lambda: batcher.do(1)) as thread:
         thread.throw(times=500)
     assert thread.errors == []
