@@ -46,6 +46,22 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def _kept(of: type, name: str, count: int) -> int:
+    """Which of so many parameters a variant has in `make test`: not the same in each variant."""
+    return zlib.crc32(f"{of.__name__}.{name}".encode()) % count
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
+    """Where those of variants are left out, they are not made: half as many tests as there are otherwise."""
+    yield
+    if getattr(metafunc.cls, "is_variant", False) and "not deep" in metafunc.config.option.markexpr:
+        assert metafunc.cls is not None
+        calls = metafunc._calls
+        if calls:
+            metafunc._calls = [calls[_kept(metafunc.cls, metafunc.function.__name__, len(calls))]]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what `make test-deep` runs too, or alone: tests of modules that draw from a seed, and of a class that is a
@@ -58,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if getattr(item.cls, "is_variant", False):
                 of_variants[item.cls, item.originalname].append(item)
     for (variant, name), cases in of_variants.items():
-        del cases[zlib.crc32(f"{variant.__name__}.{name}".encode()) % len(cases)]
+        del cases[_kept(variant, name, len(cases))]
         for case in cases:
             case.add_marker("deep")
 

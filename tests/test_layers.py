@@ -4,6 +4,7 @@ Imports inside functions and those that only type checkers follow count too.
 """
 
 import ast
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -109,10 +110,26 @@ def modules(package: Path) -> Iterator[tuple[str, Path]]:
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), file
 
 
+def outline(file: Path) -> tuple[ast.AST, ...]:
+    """Its imports and calls, which may import, and its functions, without their bodies."""
+    return _read_outline(file, file.stat().st_mtime_ns)
+
+
+@functools.cache
+def _read_outline(file: Path, _changed: int) -> tuple[ast.AST, ...]:
+    """To parse and walk all files takes two seconds, and several tests want the same of them."""
+    wanted = ast.Import | ast.ImportFrom | ast.Call | ast.FunctionDef | ast.AsyncFunctionDef
+    found = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, wanted)]
+    for node in found:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = []
+    return tuple(node for node in found if not isinstance(node, ast.Call) or _called_for(node))
+
+
 def imports(module: str, file: Path, names: set[str]) -> Iterator[tuple[str, int]]:
     """What the file imports, wherever in it, as dotted names with lines; `names`: all modules there are."""
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in outline(file):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

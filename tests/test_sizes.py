@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_layers import outline
+
 PACKAGE = Path(__file__).resolve().parents[1] / "tarry"
 
 MOST_LINES, MOST_FUNCTION_LINES = 600, 40
@@ -31,11 +33,11 @@ def _of(file: Path, package: Path) -> Iterator[str]:
         yield f"{name}: {len(lines)} lines"
     yield from (f"{name}:{number}: {line.strip()}" for number, line in enumerate(lines, 1) if _LATER.search(line))
     if file.suffix == ".py":
-        yield from (f"{name}:{function}" for function in _long_functions(text))
+        yield from (f"{name}:{function}" for function in _long_functions(file))
 
 
-def _long_functions(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+def _long_functions(file: Path) -> Iterator[str]:
+    for node in outline(file):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > MOST_FUNCTION_LINES:

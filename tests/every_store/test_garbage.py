@@ -156,7 +156,7 @@ def test_methods_and_pages_go_on(
 def test_cells_of_garbage(app: App, part: int) -> None:
     eat = make_tasks(app)
     store = app.client.store
-    for value in BYTES[part::4]:
+    for at, value in enumerate(BYTES[part::4]):
         for name in CELLS:
             store.kv_cas(name, value, store.kv_get(name))
         # Levels are counted anew beside these cells.
@@ -171,4 +171,6 @@ def test_cells_of_garbage(app: App, part: int) -> None:
         keeper.tick()
         assert keeper.chores_failed == 0
         keeper.close()
-        visit(app, [])
+        # A cell is the same bytes from every store: to look at all pages with each on one of them is enough.
+        if not at or isinstance(store, MemoryStore):
+            visit(app, [])
