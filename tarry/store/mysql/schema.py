@@ -10,6 +10,8 @@ from tarry.errors import ConfigError
 from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.errors import Conflict, Denied
+from tarry.store.mysql.sql import COLUMN_OF
+from tarry.store.shared.columns import ColumnKind
 from tarry.store.shared.schema_steps import (
     SchemaStep,
     SchemaVersion,
@@ -18,6 +20,7 @@ from tarry.store.shared.schema_steps import (
     refuse_newer,
     unreleased,
 )
+from tarry.store.sql.columns import ColumnTypes, column_definitions
 
 _TABLE = "CREATE TABLE IF NOT EXISTS tarry_{} ({}) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4"
 # Names are bytes (VARBINARY), which compare as the memory store compares text: exactly, by code point, with trailing
@@ -27,17 +30,26 @@ _ID = "id BINARY(16) NOT NULL"
 _FLOW = "BINARY(16) NOT NULL"
 _COUNT = "BIGINT NOT NULL"
 _ADDRESS = "name VARBINARY(1000) NOT NULL, `key` VARBINARY(1000) NOT NULL"
+_TYPES: ColumnTypes = {
+    ColumnKind.ID: "BINARY(16) NOT NULL PRIMARY KEY",
+    ColumnKind.STATE: "TINYINT NOT NULL DEFAULT 0",
+    ColumnKind.COUNT: "INT NOT NULL DEFAULT 0",
+    ColumnKind.NUMBER: _TIME,
+    # By which settings its lane was chosen.
+    "settings": "BIGINT NOT NULL DEFAULT 0",
+    ColumnKind.NAME: f"{_NAME} DEFAULT ''",
+    "lane": _LANE,
+    ColumnKind.OPTIONAL: "MEDIUMBLOB",
+    # In `tarry_running`.
+    "owner": None,
+    ColumnKind.BLOB: "LONGBLOB",
+}
 # A narrow row for the place: a claim reads the front of a table that is in the order of the claim and has nothing else,
 # and finished jobs are in nobody's way. One table with indexes over columns that are NULL elsewhere costs half as much
 # again: MySQL's indexes hold the NULLs too.
 TABLES = {
     "about": "name VARBINARY(32) NOT NULL PRIMARY KEY, value BIGINT NOT NULL",
-    "job": f"""{_ID} PRIMARY KEY, state TINYINT NOT NULL DEFAULT 0, epoch INT NOT NULL DEFAULT 0,
-        failures INT NOT NULL DEFAULT 0, crashes INT NOT NULL DEFAULT 0, claim_order {_TIME}, due {_TIME},
-        state_since {_TIME}, keep_until {_TIME}, expires {_TIME}, key_ttl {_TIME}, key_held_until {_TIME},
-        settings BIGINT NOT NULL DEFAULT 0, queue {_NAME} DEFAULT '',
-        task {_NAME} DEFAULT '', lane {_LANE}, `key` MEDIUMBLOB, body LONGBLOB, note LONGBLOB, headers LONGBLOB,
-        progress LONGBLOB, attempts LONGBLOB""",
+    "job": ", ".join(column_definitions(_TYPES, COLUMN_OF)),
     "ready": f"""queue {_NAME}, late TINYINT NOT NULL, claim_order BIGINT NOT NULL, due BIGINT NOT NULL, {_ID},
         token BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (queue, late, claim_order, due, id)""",
     "laned": f"""queue {_NAME}, band TINYINT NOT NULL, task {_NAME}, lane {_LANE} NOT NULL, claim_order BIGINT NOT NULL,

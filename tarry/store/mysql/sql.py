@@ -2,42 +2,50 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tarry.model.job import HELD, MOST_EPOCH, Job, State
 from tarry.model.lifecycle import held_when_claimed
 from tarry.store.mysql.link.literals import blob_or_null, raw, text, text_or_null
 from tarry.store.rules.base import HIGH, LOW, NORMAL
+from tarry.store.shared import columns
 from tarry.store.shared.state_codes import CODE, state_of
-from tarry.store.sql import columns
+from tarry.store.sql import columns as sql_columns
+from tarry.store.sql.columns import SET_BY_A_CLAIM, column_list, value_of
 from tarry.store.sql.sql_store import SqlStatements
 from tarry.store.sql.waiting import WaitingDialect
 
 _DONE = CODE[State.DONE]
-COLUMN_OF = columns.COLUMN_OF | {"key": "`key`"}
+COLUMN_OF = sql_columns.COLUMN_OF | {"key": "`key`"}
 """`key` is a reserved word."""
 
 # Most tasks return nothing, and then the column is NULL: changing a row that keeps its size costs half as much.
 NOTHING = b"null"
 """The result of a task that returns None."""
-SIZE = """(IFNULL(LENGTH({0}.body), 0) + IFNULL(LENGTH({0}.note), IF({0}.state = 3, 4, 0))
-    + IFNULL(LENGTH({0}.headers), 0) + IFNULL(LENGTH({0}.progress), 0)
-    + IFNULL(LENGTH({0}.attempts), 0))"""
-_OF_JOB = {field: f"j.{column}" for field, column in COLUMN_OF.items()} | {"priority": "-j.claim_order"}
-_NUMBERS = columns.column_list(
-    ("priority", "due", "epoch", "failures", "crashes", "expires", "key_ttl", "key_held_until", "state_since",
-     "keep_until", "state"), _OF_JOB,
-)  # fmt: skip
+SIZE = " + ".join(
+    f"IFNULL(LENGTH({{0}}.{blob}), IF({{0}}.state = 3, 4, 0))" if blob == "note" else f"IFNULL(LENGTH({{0}}.{blob}), 0)"
+    for blob in columns.BLOBS
+)
+_NUMBERS = tuple(
+    c
+    for c in columns.COLUMNS
+    if c.kind in (columns.ColumnKind.NUMBER, columns.ColumnKind.COUNT, columns.ColumnKind.STATE)
+)
+_TEXTS = tuple(column for column in columns.COLUMNS if column.stored and column not in _NUMBERS)
+_OF_JOB = {column.field: f"j.{COLUMN_OF[column.field]}" for column in columns.COLUMNS} | {"priority": "-j.claim_order"}
 # The numbers are one column, since the driver takes a microsecond for each column of each row.
-_WHAT = f"""SELECT j.id, j.task, j.body, j.queue, CONCAT_WS(' ', {_NUMBERS}), j.key, j.note, j.lane, j.headers,
-    j.progress, j.attempts"""
+_WHAT = (
+    f"SELECT {column_list((column.field for column in _TEXTS), _OF_JOB)},"
+    f" CONCAT_WS(' ', {column_list((column.field for column in _NUMBERS), _OF_JOB)})"
+)
 PAYLOAD = f"{_WHAT} FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.state = 1 AND j.id IN ({{}})"
 """The columns of the jobs that a claim gives."""
 _WHOLE = f"{_WHAT}, (SELECT r.owner FROM tarry_running r WHERE r.id = j.id)"
 JOBS = f"{_WHOLE} FROM tarry_job j FORCE INDEX (PRIMARY)"
 JOBS_OF = f"{_WHOLE} FROM ({{}}) f STRAIGHT_JOIN tarry_job j FORCE INDEX (PRIMARY) ON j.id = f.id"
 """The jobs that a query at {} lists as f."""
-INSERT = f"INSERT INTO tarry_job ({columns.column_list(columns.STORED, COLUMN_OF)}, settings) VALUES "
+INSERT = f"INSERT INTO tarry_job ({column_list(columns.STORED, COLUMN_OF)}, settings) VALUES "
 READY = "INSERT INTO tarry_ready (queue, late, claim_order, due, id) VALUES "
 LANED = "INSERT INTO tarry_laned (queue, band, task, lane, claim_order, due, id, late) VALUES "
 SCHEDULED = "INSERT INTO tarry_scheduled (due, id) VALUES "
@@ -168,15 +176,24 @@ def digest(task: str, key: str) -> bytes:
     return hashlib.sha256(f"{task}\0{key}".encode()).digest()
 
 
-def row(job: Job, settings: int) -> str:
-    """A new job's row, for INSERT. settings: the number of the settings by which its lane was chosen."""
-    return (
-        f"({raw(job.id)},{text(job.task)},{blob_or_null(job.body)},{text(job.queue)},{-job.priority},{job.due},"
-        f"{CODE[job.state]},{job.epoch},{job.failures},{job.crashes},{job.state_since},{job.keep_until},{job.expires},"
-        f"{text_or_null(job.key)},{note_literal(job.note, job.state)},{job.key_ttl},{job.key_held_until},"
-        f"{text_or_null(job.lane)},{blob_or_null(job.headers)},{blob_or_null(job.progress)},"
-        f"{blob_or_null(job.attempts)},{settings})"
-    )
+_LITERALS = {
+    columns.ColumnKind.ID: "{{raw({})}}",
+    columns.ColumnKind.NAME: "{{text({})}}",
+    columns.ColumnKind.OPTIONAL: "{{text_or_null({})}}",
+    columns.ColumnKind.BLOB: "{{blob_or_null({})}}",
+}
+_literals = [
+    "{note_literal(job.note, job.state)}"
+    if one.field == "note"
+    else _LITERALS.get(one.kind, "{{{}}}").format(value_of(one))
+    for one in columns.COLUMNS
+    if one.stored
+]
+row: Callable[[Job, int], str] = columns.compile_function(
+    f"def made(job, settings): return f'({','.join(_literals)},{{settings}})'",
+    raw=raw, text=text, text_or_null=text_or_null, blob_or_null=blob_or_null, note_literal=note_literal, CODE=CODE,
+)  # fmt: skip
+"""A new job's row, for INSERT. settings: the number of the settings by which its lane was chosen."""
 
 
 class Names(dict[bytes, str]):
@@ -193,41 +210,58 @@ class Names(dict[bytes, str]):
 _names = Names()
 
 
-def job(row: Sequence[Any]) -> Job:
-    """The job of a row of JOBS."""
-    id, task, body, queue, numbers, key, note, lane, headers, progress, attempts, owner = row
-    priority, due, epoch, failures, crashes, expires, ttl, held, since, until, state = map(int, numbers.split())
-    return Job(
-        id, _names[task], body or b"", _names[queue], priority, due, state_of(state), epoch, failures, crashes,
-        text_of(owner) or "", since, until, expires, text_of(key), note_of(note, state), ttl, held, text_of(lane),
-        headers or b"", progress or b"", attempts or b"",
-    )  # fmt: skip
-
-
 def text_of(name: bytes | None) -> str | None:
     """The text of a column that may be NULL."""
     # What another program has written may be no UTF-8; a claim must not fail over it.
     return None if name is None else name.decode(errors="replace")
 
 
+_PARTS = {
+    columns.ColumnKind.NAME: "names[{}]",
+    columns.ColumnKind.OPTIONAL: "text_of({})",
+    columns.ColumnKind.BLOB: "{} or b''",
+}
+_PARSED = {one.field: _PARTS.get(one.kind, "{}").format(one.field) for one in columns.COLUMNS}
+_READ = """def made({arguments}row):
+    {texts}, numbers{more} = row
+    {numbers} = map(int, numbers.split())
+    {also}return Job({job})"""
+
+
+def _reader(arguments: str, more: str, also: str, fields: dict[str, str]) -> Any:
+    """A function from a row to a job. fields: what stands for these fields."""
+    text = _READ.format(
+        arguments=arguments,
+        texts=", ".join(column.field for column in _TEXTS),
+        more=more,
+        numbers=", ".join(column.field for column in _NUMBERS),
+        also=also,
+        job=", ".join((_PARSED | fields)[field] for field in columns.FIELDS),
+    )
+    return columns.compile_function(
+        text, Job=Job, RUNNING=State.RUNNING, names=_names, text_of=text_of, note_of=note_of, state_of=state_of,
+        held_when_claimed=held_when_claimed, raised=MOST_EPOCH - 1,
+    )  # fmt: skip
+
+
+job: Callable[[Sequence[Any]], Job] = _reader(
+    "", ", owner", "", {"state": "state_of(state)", "owner": "text_of(owner) or ''", "note": "note_of(note, state)"}
+)
+"""The job of a row of JOBS."""
+# After the claim `state_since` no longer tells which jobs were late.
+_claimed = _reader(
+    "owner, now, late, ",
+    "",
+    "if state_since > due: late.add(id)\n    ",
+    SET_BY_A_CLAIM
+    | {"epoch": "min(epoch, raised) + 1", "key_held_until": "held_when_claimed(key_ttl, key_held_until)"},
+)
+
+
 def claimed(owner: str, now: int, late: set[bytes]) -> Callable[[Sequence[Any]], Job]:
     """A function from a row of PAYLOAD to the job as it is once this owner has claimed it. late: gets the ids of late
     jobs."""
-    # After the claim `state_since` no longer tells which jobs were late. Local names, since this runs for each job.
-    names, running, raised = _names, State.RUNNING, MOST_EPOCH - 1
-
-    def job(row: Sequence[Any]) -> Job:
-        id, task, body, queue, numbers, key, note, lane, headers, progress, attempts = row
-        priority, due, epoch, failures, crashes, expires, ttl, held, since, _, _ = map(int, numbers.split())
-        if since > due:
-            late.add(id)
-        return Job(
-            id, names[task], body or b"", names[queue], priority, due, running, min(epoch, raised) + 1,
-            failures, crashes, owner, now, 0, expires, text_of(key), note or b"", ttl,
-            held_when_claimed(ttl, held), text_of(lane), headers or b"", progress or b"", attempts or b"",
-        )  # fmt: skip
-
-    return job
+    return partial(_claimed, owner, now, late)
 
 
 WAITING = WaitingDialect(

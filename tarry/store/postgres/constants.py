@@ -2,6 +2,7 @@
 
 from tarry.model.duration import DAY
 from tarry.model.job import HELD, RELATIVE
+from tarry.store.postgres import job_columns
 
 STORED_WITHIN = 1_000_000
 """Microseconds: a job is in order if it is stored at most this long after it was due."""
@@ -29,7 +30,7 @@ _IN_SQL = {
 
 def with_constants(text: str) -> str:
     """The SQL with its constants in place; `{s}`, the schema, stays."""
-    for name, value in _IN_SQL.items():
+    for name, value in (job_columns.IN_SQL | _IN_SQL).items():
         text = text.replace(name, value)
     return text
 

@@ -17,6 +17,7 @@ from tarry.model.wake import WakeReason
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.constants import in_schema
+from tarry.store.postgres.job_columns import NEW_TYPES
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.errors import translate_errors
 from tarry.store.postgres.link.pool import PostgresPool
@@ -27,6 +28,7 @@ from tarry.store.rules import flows as verbs
 from tarry.store.rules.flow_settle import EffectSum, GateSum, Settled, add_up, effects_by_flow
 from tarry.store.rules.flows import NewFlow
 from tarry.store.rules.history.journal import record_of_new
+from tarry.store.shared.columns import CLAIMED
 from tarry.store.shared.state_codes import CODE
 from tarry.store.sql.columns import Row
 from tarry.store.sql.flow_signals import LAST_KEPT
@@ -37,7 +39,7 @@ T = TypeVar("T")
 BLOCKED = CODE[State.BLOCKED]
 SQL = FlowSql(tables="{s}.", id=sql.STATEMENTS.id, bytes_of="uuid_send({})")
 _ID = sql.STATEMENTS.id
-_INSERT = f"SELECT * FROM {{s}}.insert_flow_v1({', '.join(f'?{place}' for place in range(1, 40))})"
+_INSERT = f"SELECT * FROM {{s}}.insert_flow_v1({', '.join(f'?{place}' for place in range(1, len(NEW_TYPES) + 18))})"
 _CHANGE = f"SELECT * FROM {{s}}.change_flow_v1({', '.join(f'?{place}' for place in range(1, 13))})"
 _RELEASE_FLOW = "SELECT * FROM {s}.release_flow_v1(?1, ?2, ?3)"
 _SIGNAL = f"SELECT * FROM {{s}}.signal_v1({', '.join(f'?{place}' for place in range(1, 10))})"
@@ -216,7 +218,8 @@ class CallerOfPostgres(PostgresFlowTables):
         return insert_jobs(self._caller, jobs, self._url)
 
 
-_MADE, _RELEASED = 18, 25
+_MADE = len(CLAIMED)
+_RELEASED = _MADE + 7
 """Columns of the last row of `exchange_nodes_v1`."""
 
 

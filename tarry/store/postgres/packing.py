@@ -5,14 +5,15 @@ number of its kind.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
 
 from tarry.model.change import Change
-from tarry.model.job import UNFINISHED, Job, State
+from tarry.model.job import Job
+from tarry.store.postgres.job_columns import OF_KIND, OWN, PLAIN, USUAL
 from tarry.store.postgres.link.connection import (
     BigIntArray,
     ByteaArray,
@@ -23,10 +24,9 @@ from tarry.store.postgres.link.connection import (
     UuidArray,
 )
 from tarry.store.postgres.sql import for_schema
+from tarry.store.shared.columns import COLUMNS, ColumnKind
 from tarry.store.shared.state_codes import CODE
-from tarry.store.sql.columns import Row
-
-RUNNING = State.RUNNING
+from tarry.store.sql.columns import Row, claim_reader, values_of
 
 _head = struct.Struct(">iiiii").pack
 _small, _int, _big, _size = (struct.Struct(form).pack for form in (">ih", ">ii", ">iq", ">i"))
@@ -77,12 +77,15 @@ def _with_size(data: bytes) -> bytes:
     return _size(len(data)) + data
 
 
-# The order of the arguments of the SQL functions. `_job_kind` and `_change_kind` have the same order.
 _Pack = Callable[[Iterable[Any]], Any]
-_JOB_KINDS: tuple[_Pack, ...] = (
-    texts, texts, big_ints, small_ints, ints, ints, ints, big_ints, big_ints, texts, blobs, big_ints, big_ints, texts,
-    blobs, blobs, blobs,
-)  # fmt: skip
+_BY_KIND: Mapping[ColumnKind, _Pack] = {
+    ColumnKind.NUMBER: big_ints, ColumnKind.COUNT: ints, ColumnKind.STATE: small_ints, ColumnKind.NAME: texts,
+    ColumnKind.OPTIONAL: texts, ColumnKind.BLOB: blobs,
+}  # fmt: skip
+_OWN = [(_BY_KIND.get(column.kind, uuids), attrgetter(column.field)) for column in OWN]
+_OF_KIND = [_BY_KIND[column.kind] for column in OF_KIND]
+_job_kind = values_of(OF_KIND)
+# The order of the arguments of the SQL functions. `_change_kind` has the same order.
 _CHANGE_KINDS: tuple[_Pack, ...] = (
     small_ints, ints, small_ints, big_ints, big_ints, ints, ints, big_ints, texts, big_ints, big_ints, big_ints, blobs,
     texts, blobs,
@@ -95,48 +98,23 @@ def new_jobs(jobs: Sequence[Job]) -> list[Any]:
     # Kinds have numbers from 1, as PostgreSQL's arrays have.
     which = [kinds.setdefault(_job_kind(job), len(kinds) + 1) for job in jobs]
     return [
-        uuids([job.id for job in jobs]),
         ints(which),
-        big_ints([job.due for job in jobs]),
-        big_ints([job.state_since for job in jobs]),
-        blobs([job.body for job in jobs]),
-        *(pack(column) for pack, column in zip(_JOB_KINDS, zip(*kinds, strict=True), strict=True)),
+        *(pack([*map(value, jobs)]) for pack, value in _OWN),
+        *(pack(column) for pack, column in zip(_OF_KIND, zip(*kinds, strict=True), strict=True)),
     ]
 
 
-_plain_part = attrgetter(
-    "key",
-    "lane",
-    "note",
-    "progress",
-    "attempts",
-    "epoch",
-    "failures",
-    "crashes",
-    "keep_until",
-    "key_held_until",
-    "key_ttl",
-)
-_PLAIN = (None, None, b"", b"", b"", 0, 0, 0, 0, 0, UNFINISHED)
-_own_part = attrgetter("due", "state_since", "expires", "headers")
+_usual_part = attrgetter(*(column.field for column in USUAL))
+_USUAL = tuple(column.default for column in USUAL)
 
 
 def is_plain(job: Job) -> bool:
     """Whether `sql.INSERT_PLAIN` can store it: it is new, and has no key."""
-    return _plain_part(job) == _PLAIN
+    return _usual_part(job) == _USUAL
 
 
-def plain_job(job: Job) -> Row:
-    """The values of `sql.INSERT_PLAIN`."""
-    return job.id, job.task, job.body, job.queue, -job.priority, CODE[job.state], *_own_part(job)
-
-
-def _job_kind(job: Job) -> Row:
-    return (
-        job.task, job.queue, -job.priority, CODE[job.state], job.epoch, job.failures, job.crashes, job.keep_until,
-        job.expires, job.key, job.note, job.key_ttl, job.key_held_until, job.lane, job.headers, job.progress,
-        job.attempts,
-    )  # fmt: skip
+plain_job = values_of(column for field in PLAIN for column in COLUMNS if column.field == field)
+"""The values of `sql.INSERT_PLAIN`."""
 
 
 def changes(batch: Sequence[Change]) -> list[Any]:
@@ -170,22 +148,8 @@ def _change_kind(change: Change) -> Row:
 _NO_CHANGES: list[Any] = [uuids(()), ints(()), blobs(()), *(pack(()) for pack in _CHANGE_KINDS), False]
 
 
-def unpack_claimed(rows: Iterable[Row], owner: str, now: int) -> list[Job]:
-    """The jobs in rows of `exchange_v1`, in the order to run them."""
-    jobs = [
-        Job(
-            id, task, body, queue, priority, due, RUNNING, epoch, failures, crashes, owner, now, 0, expires, key, note,
-            key_ttl, key_held_until, lane, headers, progress, attempts,
-        )
-        for id, task, body, queue, priority, due, epoch, failures, crashes, expires, key, note, key_ttl,
-            key_held_until, lane, headers, progress, attempts in rows
-    ]  # fmt: skip
-    jobs.sort(key=_run_order)
-    return jobs
-
-
-def _run_order(job: Job) -> tuple[int, int, bytes]:
-    return (-job.priority, job.due, job.id)
+unpack_claimed = claim_reader()
+"""The jobs in rows of `exchange_v1`, in the order to run them."""
 
 
 def valid(made: list[int] | None, count: int) -> list[bool]:

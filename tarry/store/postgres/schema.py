@@ -8,36 +8,25 @@ from tarry.store.postgres.constants import in_schema, with_constants
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.url import PostgresUrl
 from tarry.store.postgres.stored_functions import FUNCTIONS, FunctionSet, creating, is_outdated, replace_functions
+from tarry.store.shared.columns import ColumnKind
 from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, oldest_allowed, refuse_newer
+from tarry.store.sql.columns import ColumnTypes, column_definitions
 
-# claim_order: -priority, so that indexes run upwards. out_of_order: see functions/exchange.sql. The journal grows and
-# shrinks all the time: each record lives for a second or two.
+# The widest first, so that no column is padded.
+_TYPES: ColumnTypes = {
+    ColumnKind.ID: "uuid PRIMARY KEY",
+    ColumnKind.NUMBER: "bigint NOT NULL",
+    ColumnKind.COUNT: "integer NOT NULL",
+    ColumnKind.STATE: "smallint NOT NULL",
+    "out_of_order": "boolean NOT NULL",
+    ColumnKind.NAME: 'text COLLATE "C" NOT NULL',
+    ColumnKind.OPTIONAL: 'text COLLATE "C"',
+    ColumnKind.BLOB: "bytea NOT NULL",
+}
+# out_of_order: see functions/exchange.sql. The journal grows and shrinks all the time: each record lives for a second
+# or two.
 TABLES = with_constants("""
-CREATE TABLE {s}.job (
-    id             uuid PRIMARY KEY,
-    claim_order    bigint NOT NULL,
-    due            bigint NOT NULL,
-    state_since    bigint NOT NULL,
-    keep_until     bigint NOT NULL,
-    expires        bigint NOT NULL,
-    key_ttl        bigint NOT NULL,
-    key_held_until bigint NOT NULL,
-    epoch          integer NOT NULL,
-    failures       integer NOT NULL,
-    crashes        integer NOT NULL,
-    state          smallint NOT NULL,
-    out_of_order   boolean NOT NULL,
-    queue          text COLLATE "C" NOT NULL,
-    task           text COLLATE "C" NOT NULL,
-    owner          text COLLATE "C",
-    key            text COLLATE "C",
-    lane           text COLLATE "C",
-    body           bytea NOT NULL,
-    note           bytea NOT NULL,
-    headers        bytea NOT NULL,
-    progress       bytea NOT NULL,
-    attempts       bytea NOT NULL
-) WITH (
+CREATE TABLE {s}.job ({columns}) WITH (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 1,
     autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_insert_threshold = 100000, vacuum_truncate = off,
     toast.autovacuum_vacuum_scale_factor = 0.05, toast.vacuum_truncate = off
@@ -88,7 +77,7 @@ CREATE TABLE {s}.awaiting (job uuid PRIMARY KEY, name text COLLATE "C" NOT NULL,
 CREATE INDEX awaiting_of ON {s}.awaiting (name, key, job);
 CREATE TABLE {s}.about  (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
 INSERT INTO {s}.about VALUES ('schema', '0'), ('oldest', '1'), ('identity', gen_random_uuid()::text);
-""")
+""").replace("{columns}", ", ".join(column_definitions(_TYPES)))
 
 MIGRATIONS: tuple[SchemaStep, ...] = (
     SchemaStep(

@@ -4,6 +4,8 @@ from functools import lru_cache
 
 from tarry.model.job import HELD
 from tarry.store.postgres.constants import CLOCK, LINE, STORED_WITHIN, in_schema
+from tarry.store.postgres.job_columns import NEW_TYPES, PLAIN, USUAL, of_row
+from tarry.store.shared.columns import BLOBS, CLAIMED, ColumnKind
 from tarry.store.sql.columns import column_list
 from tarry.store.sql.sql_store import SqlStatements
 from tarry.store.sql.waiting import WaitingDialect
@@ -21,8 +23,7 @@ LEASE = """INSERT INTO {s}.owner AS o (name, until) VALUES ($1, $2)
 LEASED = "SELECT 1 FROM {s}.owner WHERE name = $1 AND until >= $2"
 # By id alone: by owner it would read index entries of all jobs that the owner had before.
 OWNED = "SELECT uuid_send(id), epoch, state, owner FROM {s}.job WHERE id = ANY ($1)"
-_SIZE = """octet_length(body) + octet_length(note) + octet_length(headers) + octet_length(progress)
-    + octet_length(attempts)"""
+_SIZE = " + ".join(f"octet_length({column})" for column in BLOBS)
 # The nodes of a flow, kept until HELD, go with it.
 _FINISHED = f"FROM {{s}}.job WHERE state >= 3 AND (keep_until, id) > (?1, {_ID.format('?2')}) AND keep_until < {HELD}"
 STATEMENTS = SqlStatements(
@@ -77,20 +78,29 @@ def _arguments(count: int) -> str:
     return ", ".join(f"${number}" for number in range(1, count + 1))
 
 
-_IS_LIMITED = "SELECT '' FROM {s}.limits WHERE name IN ('task:' || $2, 'each:' || $2) LIMIT 1"
+_LITERALS = {
+    ColumnKind.NUMBER: "0",
+    ColumnKind.COUNT: "0",
+    ColumnKind.NAME: "''",
+    ColumnKind.BLOB: "''",
+    ColumnKind.OPTIONAL: "NULL",
+}
+# A job of a limited task waits in a lane.
+_USUAL = {column.field: _LITERALS[column.kind] for column in USUAL} | {
+    "lane": "(SELECT '' FROM {s}.limits WHERE name IN ('task:' || $2, 'each:' || $2) LIMIT 1)"
+}
 # For one job this costs the server a quarter less than `insert_v1`, and the client a third. As there, the job joins the
 # lane of a limited task, and the limits are read under the lock that keeps them from being set meanwhile.
 INSERT_PLAIN = f"""WITH in_lane AS (
         INSERT INTO {{s}}.lane (queue, band, task, lane)
         SELECT $4, ($5 < 0)::int - ($5 > 0)::int, $2, '' FROM {{s}}.limits WHERE name = 'each:' || $2 AND $6 = 1),
-    new AS (INSERT INTO {{s}}.job (id, task, body, queue, claim_order, state, due, state_since, expires, headers, lane,
-        out_of_order, epoch, failures, crashes, keep_until, key, note, key_ttl, key_held_until, progress, attempts)
-    VALUES ({_ID.format("$1")}, $2, $3, $4, $5, $6, $7, $8, $9, $10, ({_IS_LIMITED}),
-        $7 < {CLOCK} - {STORED_WITHIN} OR ($6 = 1 AND abs($5) > 1), 0, 0, 0, 0, NULL, '', 0, 0, '', '')
+    new AS (INSERT INTO {{s}}.job ({column_list(PLAIN)}, {column_list(_USUAL)}, out_of_order)
+    VALUES ({_ID.format("$1")}, $2, $3, $4, $5, $6, $7, $8, $9, $10, {", ".join(_USUAL.values())},
+        $7 < {CLOCK} - {STORED_WITHIN} OR ($6 = 1 AND abs($5) > 1))
     ON CONFLICT (id) DO NOTHING RETURNING 1)
     INSERT INTO {{s}}.journal (record) SELECT $11 FROM new"""
 INSERT_PLAIN_AND_NOTIFY = f"{INSERT_PLAIN} RETURNING pg_notify($12, $13)"
-INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({_arguments(27)})"
+INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({_arguments(len(NEW_TYPES) + 5)})"
 EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(27)}, $28::int, $29::int, $30, $31, $32)"
 EXCHANGE_NODES = EXCHANGE.replace("exchange_v1", "exchange_nodes_v1").replace(
     "$32)", f"$32, {', '.join(f'${number}' for number in range(33, 51))})"
@@ -192,8 +202,7 @@ SAVE_TURNS = "UPDATE {s}.level l SET turn = t.turn FROM unnest($1, $2) AS t (nam
 TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = least(j.epoch, 2147483646) + 1, state_since = $3,
     key_held_until = CASE WHEN j.key_ttl < 0 THEN 0 ELSE j.key_held_until END
     WHERE j.id = ANY (ARRAY(SELECT r.id FROM {s}.job r WHERE r.id = ANY ($1) AND r.state = 1 FOR UPDATE SKIP LOCKED))
-    RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.claim_order, j.due, j.epoch, j.failures, j.crashes,
-    j.expires, j.key, j.note, j.key_ttl, j.key_held_until, j.lane, j.headers, j.progress, j.attempts"""
+    RETURNING """ + of_row("j.", CLAIMED, as_jobs=True)
 # What attempts keep whose job has ended: `store/rules/kept_places.py` says how a value is made.
 # In hex: UTF-8 without zeros. Another value would make every count an error.
 _UTF8 = (

@@ -53,6 +53,7 @@ from tarry.store.rules.history.journal import record_of_changes, record_of_new
 from tarry.store.rules.kept_places import given_up
 from tarry.store.rules.lanes import earliest
 from tarry.store.rules.sleeper import Wakeup
+from tarry.store.shared.columns import CLAIMED
 from tarry.store.shared.state_codes import CODE
 from tarry.store.shared.uncertain import NOT_DONE, a_part_is_done
 from tarry.store.sql.columns import Row
@@ -68,7 +69,8 @@ FetchRows = Callable[[str, Row], list[Row]]
 # One command must stay within its timeout.
 BATCH = 5000
 """The most jobs or changes in one command."""
-_JOB, _MADE, _OF_FLOWS = slice(0, 18), 18, 25
+_MADE = len(CLAIMED)
+_OF_FLOWS = _MADE + 7
 """The columns of `exchange_nodes_v1`: a job, then what the last row says, of all and of flows."""
 _NOTHING_RELEASED = 0, False, b""
 
@@ -229,7 +231,7 @@ class PostgresStore(SqlStore):
         if changes:
             set_aside_if_slow(self._pool, began, [*(change.id for change in changes), *split_ids(awake)])
             self._hub.notify(*wake_reasons(changes, limited or released > 0))
-        jobs = pack.unpack_claimed((row[_JOB] for row in rows), owner, now)
+        jobs = pack.unpack_claimed((row[:_MADE] for row in rows), owner, now)
         again, unheard = None, False
         # With jobs in lanes the function claims nothing: limits are shared out in Python, over a few statements.
         if in_lanes:

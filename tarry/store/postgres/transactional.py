@@ -14,23 +14,20 @@ from tarry.errors import OtherDatabase, StoreError
 from tarry.model.job import Job
 from tarry.model.wake import WakeReason
 from tarry.store.postgres import sql
+from tarry.store.postgres.job_columns import NEW_TYPES, OF_KIND, OWN
 from tarry.store.postgres.link.pool import PostgresPool
 from tarry.store.postgres.link.url import PostgresUrl
 from tarry.store.postgres.notify import channel
 from tarry.store.rules.history.journal import record_of_new
-from tarry.store.shared.state_codes import CODE
 from tarry.store.sql.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
-from tarry.store.sql.columns import Row
+from tarry.store.sql.columns import Row, values_of
 
 ACCEPTED = (
     "a connection or cursor of psycopg or psycopg2, a Connection or Session of SQLAlchemy on one of these (with"
     " aenqueue also the asynchronous ones, on psycopg or asyncpg), or a connection of Django"
 )
-_TYPES = (
-    "uuid[]", "int[]", "bigint[]", "bigint[]", "bytea[]", "text[]", "text[]", "bigint[]", "smallint[]", "int[]",
-    "int[]", "int[]", "bigint[]", "bigint[]", "text[]", "bytea[]", "bigint[]", "bigint[]", "text[]", "bytea[]",
-    "bytea[]", "bytea[]", "boolean", "boolean", "text", "text", "bytea",
-)  # fmt: skip
+_TYPES = (*NEW_TYPES, "boolean", "boolean", "text", "text", "bytea")
+_own, _of_kind = values_of(OWN[1:]), values_of(OF_KIND)
 _INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({', '.join(f'%s::{kind}' for kind in _TYPES)})"
 _EXISTS = "SELECT to_regclass('{s}.about') IS NOT NULL"
 # A copy of a database has the same `identity`; the server's identifier and the database's name tell the two apart.
@@ -128,17 +125,8 @@ def insert_jobs(caller: CallerConnection, jobs: Sequence[Job], url: PostgresUrl)
 def _values(jobs: Sequence[Job], url: PostgresUrl, may_notify: bool) -> list[Any]:
     """Arguments of `insert_v1`."""
     # Each job has a kind of its own: that is simple, and works with every driver.
-    columns = zip(
-        *[
-            (
-                job.id.hex(), number, job.due, job.state_since, job.body, job.task, job.queue, -job.priority,
-                CODE[job.state], job.epoch, job.failures, job.crashes, job.keep_until, job.expires, job.key, job.note,
-                job.key_ttl, job.key_held_until, job.lane, job.headers, job.progress, job.attempts,
-            )
-            for number, job in enumerate(jobs, 1)
-        ],
-        strict=True,
-    )  # fmt: skip
+    rows = [(number, job.id.hex(), *_own(job), *_of_kind(job)) for number, job in enumerate(jobs, 1)]
+    columns = zip(*rows, strict=True)
     keyed = any(job.key is not None for job in jobs)
     # True: all are out of order, since nobody knows when the caller will commit.
     notice = channel(url.schema, WakeReason.WORK) if url.notify and may_notify else None

@@ -5,13 +5,15 @@ A script has the definitions that its verb uses, each after the definitions that
 anew at each run, which takes longer than running them. It makes a library's once.
 """
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha1
 from importlib.resources import files
 from typing import NamedTuple
 
 from tarry.store.redis.link.base import FunctionLibrary, Script
+from tarry.store.shared.columns import TAIL, ColumnKind, JobColumn
 
 _COMMENT = re.compile(r"^ *--.*\n", re.M)
 _BEGINS = re.compile(r"^(?=(?:function )?lib\.)", re.M)
@@ -85,9 +87,81 @@ class Verb(NamedTuple):
     shortcut: str = ""
 
 
+_PARSE = """function lib.parse_tail(record, at)
+  local tail, flags, size = {usual}, lib.byte(record, at), nil
+  at = at + 1
+{parts}
+  local rest = lib.sub(record, at)
+  local queue, task, body = lib.split_names(rest)
+  tail.queue, tail.task, tail.names, tail.body = queue, task, lib.sub(rest, 1, body - 1), lib.sub(rest, body)
+  return tail
+end
+"""
+_FORMAT = """function lib.format_tail(tail)
+  local flags, parts = 0, {''}
+{parts}
+  parts[1] = string.char(flags)
+  parts[#parts + 1] = tail.names
+  parts[#parts + 1] = tail.body
+  return lib.concat(parts)
+end
+"""
+_SIZE_BYTES = {ColumnKind.NAME: 2, ColumnKind.OPTIONAL: 2, ColumnKind.BLOB: 4}
+
+
+def _tail_functions() -> str:
+    """What reads and writes the tail of a record, and tells its size, written out: a loop over a table of the columns
+    would take the server twice as long."""
+    usual = ", ".join(f"{column.field} = {_usual(column)}" for column in TAIL if column.default is not None)
+    blobs = (f"#tail.{column.field}" for column in TAIL if column.kind is ColumnKind.BLOB)
+    size = f"function lib.tail_size(tail, note) return #tail.body + {' + '.join(blobs)} + note end\n"
+    return (
+        _PARSE.replace("{usual}", f"{{{usual}}}").replace(
+            "{parts}", _by_flag("math.floor(flags / {}) % 2 == 1", _parse)
+        )
+        + _FORMAT.replace("{parts}", _by_flag(None, _format))
+        + size
+    )
+
+
+def _by_flag(condition: str | None, part: Callable[[JobColumn], str]) -> str:
+    """A condition for each flag, and what to do with its columns."""
+    lines: list[str] = []
+    for flag, grouped in itertools.groupby(TAIL, key=lambda column: column.tail):
+        columns = list(grouped)
+        marked = " or ".join(f"tail.{column.field} ~= {_usual(column)}" for column in columns)
+        lines.append(f"  if {condition.format(flag) if condition else marked} then")
+        lines += [f"    flags = flags + {flag}"] if condition is None else []
+        lines += [*map(part, columns), "  end"]
+    return "\n".join(lines)
+
+
+def _usual(column: JobColumn) -> str:
+    if column.default is None:
+        return "nil"
+    return "lib.NO_TIME" if column.kind is ColumnKind.NUMBER else "''"
+
+
+def _parse(column: JobColumn) -> str:
+    field, before = column.field, _SIZE_BYTES.get(column.kind)
+    if before is None:
+        return f"    tail.{field}, at = lib.sub(record, at, at + 7), at + 8"
+    return (
+        f"    size = lib.parse('>I{before}', record, at)\n"
+        f"    tail.{field}, at = lib.sub(record, at + {before}, at + {before - 1} + size), at + {before} + size"
+    )
+
+
+def _format(column: JobColumn) -> str:
+    field, before = f"tail.{column.field}", _SIZE_BYTES.get(column.kind)
+    value = field if before is None else f"lib.pack('>I{before}', #{field}) .. {field}"
+    return f"    parts[#parts + 1] = {value}"
+
+
 def _definitions() -> Iterator[Definition]:
-    for file in sorted((files("tarry.store.redis") / "lua").iterdir(), key=lambda file: file.name):
-        for text in _BEGINS.split(_COMMENT.sub("", file.read_text(encoding="utf-8")))[1:]:
+    found = sorted((files("tarry.store.redis") / "lua").iterdir(), key=lambda file: file.name)
+    for source in (_tail_functions(), *(file.read_text(encoding="utf-8") for file in found)):
+        for text in _BEGINS.split(_COMMENT.sub("", source))[1:]:
             head = re.split(r"[=(]", text, maxsplit=1)[0]
             yield Definition(NAME.findall(head), text.rstrip() + "\n", NAME.findall(text))
 

@@ -1,7 +1,7 @@
 """Jobs from the bytes that `redis.record` writes and the Redis store keeps."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,29 +10,22 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import MOST_EPOCH, Job, State
 from tarry.model.outcome import record_note
 from tarry.store.redis.record import (
-    ATTEMPTS,
     CLAIM_ORDER,
-    EXPIRES,
     FAILED,
     HEAD,
-    HEADERS,
     KEEP_UNTIL,
-    KEY,
-    KEY_TIMES,
-    KEY_TIMES_FORM,
-    LANE,
     LENGTH,
     LONG,
     MIDDLE,
     NAMES,
     NOTE,
-    PROGRESS,
     STATE_OF_BYTE,
     STATE_SINCE,
     TIME,
     names_seen,
     split_names,
 )
+from tarry.store.shared.columns import TAIL, ColumnKind, compile_function
 
 _ENTRY = 18
 """Bytes of an entry among the running jobs, before the lengths and the owner."""
@@ -51,6 +44,9 @@ class _ReplyReader:
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.bytes(size), "big")
+
+    def signed_number(self) -> int:
+        return int.from_bytes(self.bytes(8), "big", signed=True)
 
     def text(self) -> str:
         return self.bytes(self.number(2)).decode(errors="replace")
@@ -83,25 +79,17 @@ def _owner(entry: bytes) -> str:
     return entry[18 + entry[16] + entry[17] :].decode(errors="replace")
 
 
-def _read_unusual(read: _ReplyReader) -> dict[str, Any]:
-    """The fields of the tail that most jobs lack."""
-    flags = read.number(1)
-    fields: dict[str, Any] = {}
-    if flags & EXPIRES:
-        fields["expires"] = read.number(8)
-    if flags & KEY_TIMES:
-        fields["key_ttl"], fields["key_held_until"] = KEY_TIMES_FORM.unpack(read.bytes(KEY_TIMES_FORM.size))
-    if flags & KEY:
-        fields["key"] = read.text()
-    if flags & LANE:
-        fields["lane"] = read.text()
-    if flags & HEADERS:
-        fields["headers"] = read.bytes(read.number(4))
-    if flags & PROGRESS:
-        fields["progress"] = read.bytes(read.number(4))
-    if flags & ATTEMPTS:
-        fields["attempts"] = read.bytes(read.number(4))
-    return fields
+_READ = {
+    ColumnKind.NUMBER: "signed_number()",
+    ColumnKind.NAME: "text()",
+    ColumnKind.OPTIONAL: "text()",
+    ColumnKind.BLOB: "bytes(read.number(4))",
+}
+_parts = (f"\n    if flags & {column.tail}: fields['{column.field}'] = read.{_READ[column.kind]}" for column in TAIL)
+_read_unusual: Callable[[_ReplyReader], dict[str, Any]] = compile_function(
+    f"def made(read):\n    flags, fields = read.number(1), {{}}{''.join(_parts)}\n    return fields"
+)
+"""The fields of the tail that most jobs lack."""
 
 
 def _names_size(data: bytes, at: int) -> int:

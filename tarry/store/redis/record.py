@@ -1,13 +1,16 @@
 """A job as the bytes that the Redis store keeps; `lua/record.lua` describes and reads them."""
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from struct import Struct as Form
+from typing import Any
 
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
 from tarry.store.rules.base import band
 from tarry.store.rules.name_pattern import translate
+from tarry.store.shared.columns import TAIL, ColumnKind, compile_function
 from tarry.store.shared.state_codes import CODE, STATES
 
 # A byte has no sign, and 6 means in a change that its job is deleted.
@@ -16,13 +19,12 @@ STATE_BYTE = CODE | {State.BLOCKED: 7}
 STATE_OF_BYTE = dict(enumerate(STATES[:-1])) | {7: State.BLOCKED}
 BANDS = {1: "h", 0: "n", -1: "l"}
 CLAIM_ORDER, STATE_SINCE, FAILED, KEEP_UNTIL, NOTE = 1, 2, 4, 8, 16
-EXPIRES, KEY_TIMES, LANE, HEADERS, PROGRESS, KEY, ATTEMPTS = 1, 2, 4, 8, 16, 32, 64
 LONG = 255
 """The first byte of names if one of them is too long for a length of one byte."""
 
 HEAD = Form(">BIQB")
 TIME, _FAILED, LENGTH, _SHORT, NAMES = Form(">Q"), Form(">II"), Form(">I"), Form(">H"), Form(">BHH")
-KEY_TIMES_FORM = Form(">qQ")
+NUMBER = Form(">q")
 # The middle of what six bytes hold, so that those of negative priorities fit too.
 MIDDLE = 2**47
 _names: dict[tuple[str, str], bytes] = {}
@@ -101,13 +103,15 @@ def pack_job(job: Job) -> bytes:
     return b"".join((HEAD.pack(STATE_BYTE[job.state], job.epoch, job.due, flags), middle, *_tail(job)))
 
 
-def _is_usual(job: Job) -> bool:
-    """Whether it has only the fields that every job has."""
-    return not (
-        job.priority or job.expires or job.key is not None or job.lane is not None or job.headers or job.note
-        or job.failures or job.crashes or job.keep_until or job.key_ttl or job.key_held_until or job.progress
-        or job.attempts
-    )  # fmt: skip
+def _is_set(field: str, usual: object) -> str:
+    """The expression that says whether a job has something unusual there."""
+    return f"job.{field} is not None" if usual is None else f"job.{field}"
+
+
+_SELDOM = ("priority", "note", "failures", "crashes", "keep_until")
+_unusual = [_is_set(column.field, column.default) for column in TAIL] + [_is_set(field, 0) for field in _SELDOM]
+_is_usual: Callable[[Job], bool] = compile_function(f"def made(job): return not ({' or '.join(_unusual)})")
+"""Whether it has only the fields that every job has."""
 
 
 def is_plain(job: Job) -> bool:
@@ -115,32 +119,39 @@ def is_plain(job: Job) -> bool:
     return job.key is None and job.lane is None and job.state in (State.READY, State.SCHEDULED, State.BLOCKED)
 
 
+def _pack_text(text: str) -> bytes:
+    data = text.encode()
+    return _SHORT.pack(len(data)) + data
+
+
+_PACK: Mapping[ColumnKind, Callable[[Any], bytes]] = {
+    ColumnKind.NUMBER: NUMBER.pack,
+    ColumnKind.NAME: _pack_text,
+    ColumnKind.OPTIONAL: _pack_text,
+    ColumnKind.BLOB: lambda data: LENGTH.pack(len(data)) + data,
+}
+_PARTS = [
+    f"""
+    if {" or ".join(_is_set(column.field, column.default) for column in columns)}:
+        flags |= {flag}
+        parts += ({" ".join(f"pack_{column.kind.name}(job.{column.field})," for column in columns)})"""
+    for flag, grouped in itertools.groupby(TAIL, key=lambda column: column.tail)
+    for columns in [list(grouped)]
+]
+_pack_unusual: Callable[[Job], tuple[int, list[bytes]]] = compile_function(
+    f"def made(job):\n    flags, parts = 0, []{''.join(_PARTS)}\n    return flags, parts",
+    **{f"pack_{kind.name}": pack for kind, pack in _PACK.items()},
+)
+"""The flags of the tail, and the columns that they say."""
+
+
 def _tail(job: Job) -> Iterator[bytes]:
     # Flags first: a reader must know which parts follow.
-    parts = list(_unusual(job))
-    yield bytes((sum(flag for flag, _ in parts),))
-    yield from (part for _, part in parts)
+    flags, parts = _pack_unusual(job)
+    yield bytes((flags,))
+    yield from parts
     yield join_names(job.queue, job.task)
     yield job.body
-
-
-def _unusual(job: Job) -> Iterator[tuple[int, bytes]]:
-    if job.expires:
-        yield EXPIRES, TIME.pack(job.expires)
-    if job.key_ttl or job.key_held_until:
-        yield KEY_TIMES, KEY_TIMES_FORM.pack(job.key_ttl, job.key_held_until)
-    if job.key is not None:
-        key = job.key.encode()
-        yield KEY, _SHORT.pack(len(key)) + key
-    if job.lane is not None:
-        lane = job.lane.encode()
-        yield LANE, _SHORT.pack(len(lane)) + lane
-    if job.headers:
-        yield HEADERS, LENGTH.pack(len(job.headers)) + job.headers
-    if job.progress:
-        yield PROGRESS, LENGTH.pack(len(job.progress)) + job.progress
-    if job.attempts:
-        yield ATTEMPTS, LENGTH.pack(len(job.attempts)) + job.attempts
 
 
 def place_in_line(job: Job) -> tuple[int, int, bytes]:

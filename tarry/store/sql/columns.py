@@ -1,24 +1,19 @@
-"""The columns of a job in SQL databases: each has the name of its field.
+"""The columns of a job in SQL databases, from the table in `shared/columns.py`."""
 
-But for the priority: indexes run upwards, and a higher priority is claimed first, so `claim_order` is its negative.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tarry.model.job import Job, State
+from tarry.store.shared.columns import CLAIMED, COLUMNS, FIELDS, ColumnKind, JobColumn, compile_function
 from tarry.store.shared.state_codes import CODE, state_of
 
 Row = tuple[Any, ...]
 """A row as a driver answers it."""
 
-FIELDS = Job.__struct_fields__
-STORED = tuple(field for field in FIELDS if field != "owner")
-"""What an insert writes. A new job has no owner."""
-CLAIMED = tuple(field for field in STORED if field not in ("state", "state_since", "keep_until"))
-"""What a claim reads. It knows the other fields, since it sets them."""
-COLUMN_OF = {field: field for field in FIELDS} | {"priority": "claim_order"}
-RUNNING = State.RUNNING
+COLUMN_OF = {column.field: column.name for column in COLUMNS}
+ColumnTypes = Mapping[ColumnKind | str, str | None]
+"""The type of each kind of column in one database, of one field (None: the table of jobs does not have it), or of a
+column of the store's own; in the order of the table."""
 
 
 def column_list(fields: Iterable[str] = FIELDS, expressions: Mapping[str, str] | None = None) -> str:
@@ -26,14 +21,27 @@ def column_list(fields: Iterable[str] = FIELDS, expressions: Mapping[str, str] |
     return ", ".join((COLUMN_OF | dict(expressions or {}))[field] for field in fields)
 
 
-def stored_values(job: Job) -> tuple[Any, ...]:
-    """The values of STORED."""
-    # Written out, since every job needs it: three times as fast as by the names of the fields.
-    return (
-        job.id, job.task, job.body, job.queue, -job.priority, job.due, CODE[job.state], job.epoch, job.failures,
-        job.crashes, job.state_since, job.keep_until, job.expires, job.key, job.note, job.key_ttl,
-        job.key_held_until, job.lane, job.headers, job.progress, job.attempts,
-    )  # fmt: skip
+def column_definitions(types: ColumnTypes, names: Mapping[str, str] = COLUMN_OF) -> Iterator[str]:
+    """The columns of the table of jobs, for CREATE TABLE."""
+    for key, type in types.items():
+        fields = [key] if isinstance(key, str) else [c.field for c in COLUMNS if c.kind is key and c.field not in types]
+        yield from (f"{names.get(field, field)} {type}" for field in fields if type is not None)
+
+
+def value_of(column: JobColumn) -> str:
+    """The expression that has the value of a column, from `job`."""
+    if column.kind is ColumnKind.STATE:
+        return f"CODE[job.{column.field}]"
+    return f"-job.{column.field}" if column.field == "priority" else f"job.{column.field}"
+
+
+def values_of(columns: Iterable[JobColumn]) -> Callable[[Job], Row]:
+    """A function from a job to its values in these columns."""
+    return compile_function(f"def made(job): return ({', '.join(map(value_of, columns))},)", CODE=CODE)  # type: ignore[no-any-return]
+
+
+stored_values = values_of(column for column in COLUMNS if column.stored)
+"""The values of STORED."""
 
 
 def stored_job(row: Sequence[Any]) -> Job:
@@ -41,17 +49,27 @@ def stored_job(row: Sequence[Any]) -> Job:
     return Job(*row[:6], state_of(row[6]), *row[7:])  # type: ignore[call-arg]
 
 
-def claimed_jobs(rows: Iterable[tuple[Any, ...]], owner: str, now: int) -> list[Job]:
-    """The jobs of claimed rows, as `owner` runs them from `now` on, in the order to run them. A row has one value of
-    the store's own, then those of CLAIMED."""
-    # Written out like `stored_values`: twice as fast as slices.
-    jobs = [
-        Job(
-            id, task, body, queue, priority, due, RUNNING, epoch, failures, crashes, owner, now, 0, expires, key, note,
-            key_ttl, key_held_until, lane, headers, progress, attempts,
-        )
-        for _, id, task, body, queue, priority, due, epoch, failures, crashes, expires, key, note, key_ttl,
-            key_held_until, lane, headers, progress, attempts in rows
-    ]  # fmt: skip
-    jobs.sort(key=lambda job: (-job.priority, job.due, job.id))
-    return jobs
+SET_BY_A_CLAIM = {"state": "RUNNING", "owner": "owner", "state_since": "now", "keep_until": "0"}
+"""The fields that a claim sets without a look at what they were, in terms of `claimed_jobs`."""
+_JOB = ", ".join(SET_BY_A_CLAIM.get(field, field) for field in FIELDS)
+
+
+def claim_reader(places: str = "") -> Callable[[Iterable[Row], str, int], list[Job]]:
+    """A function from claimed rows to their jobs, as `owner` runs them from `now` on, in the order to run them. A row
+    has the values of CLAIMED. places: names for values that come before these."""
+    read = compile_function(
+        f"def made(rows, owner, now): return [Job({_JOB}) for {places}{', '.join(CLAIMED)} in rows]",
+        Job=Job,
+        RUNNING=State.RUNNING,
+    )
+
+    def read_claim(rows: Iterable[Row], owner: str, now: int) -> list[Job]:
+        jobs: list[Job] = read(rows, owner, now)
+        jobs.sort(key=_run_order)
+        return jobs
+
+    return read_claim
+
+
+def _run_order(job: Job) -> tuple[int, int, bytes]:
+    return (-job.priority, job.due, job.id)

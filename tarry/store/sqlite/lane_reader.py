@@ -14,7 +14,7 @@ from tarry.store.sqlite.link.database import Database
 from tarry.store.sqlite.open_lanes import OpenLanes
 from tarry.store.sqlite.open_line import OpenLine, position
 
-TASK_OF, QUEUE_OF, LANE = 2, 4, 15
+TASK_OF, QUEUE_OF, LANE = (sql.PLACE[field] for field in ("task", "queue", "lane"))
 """The places of these columns in a row of `sqlite.sql.CLAIMED`."""
 
 

@@ -11,8 +11,7 @@ from tarry.store.sqlite.link.connection import Statements
 
 LATE, ON_TIME = 1, 0
 """The values of `lifecycle.is_late` in the index."""
-ID, PRIORITY, DUE = 1, 5, 6
-"""The places of these columns in a row of `sqlite.sql.CLAIMED`."""
+ID, PRIORITY, DUE = (sql.PLACE[field] for field in ("id", "priority", "due"))
 
 
 class OpenLine:

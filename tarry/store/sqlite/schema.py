@@ -9,40 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from tarry import errors
+from tarry.store.shared.columns import ColumnKind
 from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, oldest_allowed, refuse_newer, unreleased
+from tarry.store.sql.columns import ColumnTypes, column_definitions
 from tarry.store.sqlite.link.database import Database
 
 # "tary": by it `file` and the store tell tarry's databases from others.
 APPLICATION_ID = 0x74617279
 
+_TYPES: ColumnTypes = {
+    "n": "INTEGER PRIMARY KEY",
+    ColumnKind.ID: "BLOB NOT NULL UNIQUE",
+    ColumnKind.STATE: "INTEGER NOT NULL",
+    ColumnKind.NUMBER: "INTEGER NOT NULL",
+    ColumnKind.COUNT: "INTEGER NOT NULL",
+    ColumnKind.NAME: "TEXT NOT NULL",
+    ColumnKind.OPTIONAL: "TEXT",
+    # Last: what comes before them is read without their pages.
+    ColumnKind.BLOB: "BLOB NOT NULL",
+}
 # The indexes are partial: scheduled and finished jobs, however many, cost a claim nothing. `state_since > due` splits
 # late jobs from jobs on time, so that a claim finds the first of both.
-SCHEMA = """
-CREATE TABLE tarry_job (
-    n              INTEGER PRIMARY KEY,
-    id             BLOB NOT NULL UNIQUE,
-    state          INTEGER NOT NULL,
-    queue          TEXT NOT NULL,
-    claim_order    INTEGER NOT NULL,
-    due            INTEGER NOT NULL,
-    epoch          INTEGER NOT NULL,
-    failures       INTEGER NOT NULL,
-    crashes        INTEGER NOT NULL,
-    owner          TEXT,
-    state_since    INTEGER NOT NULL,
-    keep_until     INTEGER NOT NULL,
-    expires        INTEGER NOT NULL,
-    key            TEXT,
-    key_ttl        INTEGER NOT NULL,
-    key_held_until INTEGER NOT NULL,
-    lane           TEXT,
-    task           TEXT NOT NULL,
-    body           BLOB NOT NULL,
-    note           BLOB NOT NULL,
-    headers        BLOB NOT NULL,
-    progress       BLOB NOT NULL,
-    attempts       BLOB NOT NULL
-) STRICT;
+SCHEMA = f"""
+CREATE TABLE tarry_job ({", ".join(column_definitions(_TYPES))}) STRICT;
 CREATE INDEX tarry_ready     ON tarry_job (queue, (state_since > due), claim_order, due, id)
     WHERE state = 1 AND lane IS NULL;
 CREATE INDEX tarry_laned     ON tarry_job

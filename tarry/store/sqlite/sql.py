@@ -7,7 +7,8 @@ from tarry.model import job as model
 from tarry.model.job import MOST_EPOCH
 from tarry.store.rules.base import HIGH, LOW, NORMAL
 from tarry.store.rules.name_pattern import translate
-from tarry.store.sql.columns import CLAIMED, COLUMN_OF, STORED, column_list
+from tarry.store.shared.columns import BLOBS, CLAIMED, STORED
+from tarry.store.sql.columns import COLUMN_OF, column_list
 from tarry.store.sql.sql_store import SqlStatements
 from tarry.store.sql.waiting import WaitingDialect
 
@@ -32,8 +33,8 @@ _NEXT_EPOCH = f"min(epoch, {MOST_EPOCH - 1}) + 1"
 _RUNNING = {"priority": "-claim_order", "epoch": _NEXT_EPOCH, "key_held_until": "iif(key_ttl < 0, 0, key_held_until)"}
 CLAIM_COLUMNS = f"n, {column_list(CLAIMED, _RUNNING)}"
 """The columns of a job as it is after its claim: its number, then CLAIMED."""
-ID, KEY = 1 + CLAIMED.index("id"), 1 + CLAIMED.index("key")
-"""The places of id and key in such a row."""
+PLACE = {field: place for place, field in enumerate(CLAIMED, 1)}
+"""The place of each field in such a row."""
 _LINE = """FROM tarry_job INDEXED BY tarry_ready
     WHERE state = 1 AND lane IS NULL AND queue = ? AND (state_since > due) = ? AND claim_order {} 0"""
 # One statement for each band: with a bound for the priority SQLite reads one range of the index, in its order.
@@ -137,7 +138,7 @@ _OWNERS = """WITH RECURSIVE found (owner) AS (
     UNION ALL
     SELECT (SELECT min(owner) FROM tarry_job INDEXED BY tarry_running WHERE state = 2 AND owner > found.owner)
     FROM found WHERE owner IS NOT NULL)"""
-_SIZE = "length(body) + length(note) + length(headers) + length(progress) + length(attempts)"
+_SIZE = " + ".join(f"length({column})" for column in BLOBS)
 # The nodes of a flow, kept until HELD, go with it.
 _FINISHED = f"""FROM tarry_job INDEXED BY tarry_finished
     WHERE state >= 3 AND (keep_until, id) > (?1, ?2) AND keep_until < {model.HELD}"""

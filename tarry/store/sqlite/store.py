@@ -25,7 +25,7 @@ from tarry.store.rules.history.journal import record_of_valid
 from tarry.store.rules.lanes import assign_lanes, earliest
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
-from tarry.store.sql.columns import Row, claimed_jobs
+from tarry.store.sql.columns import Row, claim_reader
 from tarry.store.sql.pruning import Finished, Pruning
 from tarry.store.sql.sql_store import ScanningSqlStore, SqlFinishedJobs
 from tarry.store.sql.waiting import SqlWaiting
@@ -48,6 +48,8 @@ from tarry.store.sqlite.schema import STEPS
 from tarry.store.sqlite.sql import WAITING
 from tarry.store.sqlite.transactional import caller_statements
 from tarry.store.sqlite.watch import CommitWatch
+
+_claimed_jobs = claim_reader("_, ")
 
 
 class SqliteStore(ScanningSqlStore):
@@ -249,8 +251,8 @@ class SqliteStore(ScanningSqlStore):
                 rows, again = self._claim(wants, limit, owner, lease, now)
             # After both, since a claim often takes what the changes gave back.
             self._lanes.save_levels(now)
-        self._has_released = bool(released) and not {row[sql.ID] for row in rows}.issuperset(released)
-        return Exchange(valid, claimed_jobs(rows, owner, now), earliest(due, again), tend=settled.tend)
+        self._has_released = bool(released) and not {row[sql.PLACE["id"]] for row in rows}.issuperset(released)
+        return Exchange(valid, _claimed_jobs(rows, owner, now), earliest(due, again), tend=settled.tend)
 
     def _open(self, wants: Sequence[Want]) -> Sequence[Want]:
         paused = {queue for (queue,) in self._rows_locked("SELECT queue FROM tarry_paused")}
@@ -278,7 +280,7 @@ class SqliteStore(ScanningSqlStore):
                 self._db.execute(sql.CLAIM, (owner, now, self._db.array(array("q", [row[0] for row in rows]))))
         if not rows:
             return [], again
-        if keyed := [row[0] for row in rows if row[sql.KEY] is not None]:
+        if keyed := [row[0] for row in rows if row[sql.PLACE["key"]] is not None]:
             self._db.execute(sql.LET_GO, (self._db.array(array("q", keyed)),))
         # Written only once half of the lease is over, not with each claim.
         self._db.execute(sql.LEASE, (owner, now + lease, now + lease // 2))

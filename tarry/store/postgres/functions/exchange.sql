@@ -37,9 +37,7 @@ CREATE OR REPLACE FUNCTION {s}.exchange_v1(lazy boolean, c_id uuid[], c_kind int
     k_owner text[], k_attempts bytea[], singly boolean, now_ bigint, w_queue text[], w_band smallint[],
     w_count int[], w_start bigint[], w_late_start bigint[], scheduled_from bigint,
     most int, promoted int, me text, lease bigint, counted bytea)
-RETURNS TABLE (id bytea, task text, body bytea, queue text, priority bigint, due bigint, epoch int, failures int,
-    crashes int, expires bigint, key text, note bytea, key_ttl bigint, key_held_until bigint, lane text, headers bytea,
-    progress bytea, attempts bytea, made int[], starts bigint[], late_starts bigint[], scheduled_start bigint,
+RETURNS TABLE ({claim_answer}, made int[], starts bigint[], late_starts bigint[], scheduled_start bigint,
     next_due bigint, limited boolean, in_lanes boolean) LANGUAGE plpgsql
     -- Plans must not depend on when the tables were last analysed: each statement has its index.
     SET enable_seqscan = off
@@ -226,10 +224,7 @@ BEGIN
                         WHERE j.ctid = ANY (ARRAY(
                             SELECT d.at FROM paired d ORDER BY d.claim_order, d.n, d.late <> d.late_begins
                             LIMIT room - taken))
-                        RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.claim_order, j.due, j.epoch, j.failures,
-                            j.crashes, j.expires, j.key, j.note, j.key_ttl, j.key_held_until, j.lane, j.headers,
-                                j.progress,
-                            j.attempts, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
+                        RETURNING {claimed}, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
                             NULL::boolean, NULL::boolean;
                         GET DIAGNOSTICS more = ROW_COUNT;
                         taken := taken + more;
@@ -254,9 +249,7 @@ BEGIN
                     WHERE j.ctid = ANY (ARRAY(
                         SELECT b.at FROM (SELECT * FROM in_order UNION ALL SELECT * FROM unordered) AS b
                         ORDER BY b.claim_order, b.due, b.id LIMIT room))
-                    RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.claim_order, j.due, j.epoch, j.failures,
-                        j.crashes, j.expires, j.key, j.note, j.key_ttl, j.key_held_until, j.lane, j.headers, j.progress,
-                        j.attempts, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
+                    RETURNING {claimed}, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
                         NULL::boolean, NULL::boolean;
                     GET DIAGNOSTICS taken = ROW_COUNT;
                 ELSE
@@ -269,9 +262,7 @@ BEGIN
                         WHERE r.state = 1 AND r.lane IS NULL AND r.queue = w_queue[w] AND NOT r.out_of_order
                             AND {line} = -2 * w_band[w] AND r.claim_order = -w_band[w] AND r.due >= w_start[w]
                         ORDER BY r.due, r.id LIMIT room FOR UPDATE SKIP LOCKED))
-                    RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.claim_order, j.due, j.epoch, j.failures,
-                        j.crashes, j.expires, j.key, j.note, j.key_ttl, j.key_held_until, j.lane, j.headers, j.progress,
-                        j.attempts, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
+                    RETURNING {claimed}, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
                         NULL::boolean, NULL::boolean;
                     GET DIAGNOSTICS taken = ROW_COUNT;
                 END IF;

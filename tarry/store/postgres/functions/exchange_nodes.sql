@@ -20,9 +20,7 @@ CREATE OR REPLACE FUNCTION {s}.exchange_nodes_v1(lazy boolean, c_id uuid[], c_ki
     f_failed bigint[], f_blocked bigint[], f_flags int[], f_note bytea[], f_from int[], f_to int[], g_first bigint[],
     g_count bigint[], g_parents bigint[], g_raised bigint[], g_told bigint[], released_at_once bigint,
     a_place int[], a_name text[], a_key text[], a_after bigint[])
-RETURNS TABLE (id bytea, task text, body bytea, queue text, priority bigint, due bigint, epoch int, failures int,
-    crashes int, expires bigint, key text, note bytea, key_ttl bigint, key_held_until bigint, lane text, headers bytea,
-    progress bytea, attempts bytea, made int[], starts bigint[], late_starts bigint[], scheduled_start bigint,
+RETURNS TABLE ({claim_answer}, made int[], starts bigint[], late_starts bigint[], scheduled_start bigint,
     next_due bigint, limited boolean, in_lanes boolean, released bigint, tend boolean, awake bytea)
 LANGUAGE plpgsql
     -- As exchange_v1: plans must not depend on when the tables were last analysed.
@@ -88,8 +86,7 @@ BEGIN
     END IF;
     settled := {s}.settle_flows_v1(f_id, f_active, f_failed, f_blocked, f_flags, f_note, f_from, f_to, g_first, g_count,
         g_parents, g_raised, g_told, released_at_once, now_);
-    RETURN QUERY SELECT e.id, e.task, e.body, e.queue, e.priority, e.due, e.epoch, e.failures, e.crashes, e.expires,
-        e.key, e.note, e.key_ttl, e.key_held_until, e.lane, e.headers, e.progress, e.attempts,
+    RETURN QUERY SELECT {claim_values},
         CASE WHEN e.id IS NULL THEN made_ END, e.starts, e.late_starts, e.scheduled_start, e.next_due, e.limited,
         e.in_lanes, CASE WHEN e.id IS NULL THEN settled.released + length(woken) / 16 END,
         CASE WHEN e.id IS NULL THEN settled.tend END, CASE WHEN e.id IS NULL THEN settled.awake || woken END

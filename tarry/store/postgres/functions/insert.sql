@@ -2,7 +2,7 @@
 -- whose key is held is not stored.
 --
 -- Arguments
---   p_*      one element for each job; p_kind is the number of its row in the k_* arrays
+--   p_*      one element for each job; p_kind is the number of its row in the k_* arrays (all: job_columns.py)
 --   k_*      one element for each kind of job: what jobs of the batch have in common
 --   keyed    whether any job has a key
 --   unordered  whether the jobs count as out of order (see exchange.sql), because nobody knows when the caller commits
@@ -12,13 +12,7 @@
 -- Answer     one row for each job whose key is held: its place in the batch (1 is the first), and the id of the holder
 -- Cost       without keys one statement for all jobs. With keys, or if some are stored already, each job looks up
 --            job_pkey once and job_key twice. One row is read of limits, and one is written to journal.
-CREATE OR REPLACE FUNCTION {s}.insert_v1(p_id uuid[], p_kind int[], p_due bigint[], p_state_since bigint[],
-    p_body bytea[],
-    k_task text[], k_queue text[], k_claim_order bigint[], k_state smallint[], k_epoch int[], k_failures int[],
-        k_crashes int[],
-    k_keep_until bigint[], k_expires bigint[], k_key text[], k_note bytea[], k_key_ttl bigint[],
-        k_key_held_until bigint[],
-    k_lane text[], k_headers bytea[], k_progress bytea[], k_attempts bytea[], keyed boolean,
+CREATE OR REPLACE FUNCTION {s}.insert_v1({new_arguments}, keyed boolean,
     unordered boolean, channel text, token text, counted bytea)
 RETURNS TABLE (place bigint, lives bytea) LANGUAGE plpgsql
     -- Plans must not depend on when the tables were last analysed: each statement has its index.
@@ -39,24 +33,11 @@ DECLARE
 BEGIN
     IF NOT keyed THEN
         BEGIN
-            INSERT INTO {s}.job (id, task, body, queue, claim_order, due, state, epoch, failures, crashes, state_since,
-                keep_until,
-                expires, key, note, key_ttl, key_held_until, lane, headers, progress, attempts, out_of_order)
-            SELECT p.id, k.task, p.body, k.queue, k.claim_order, p.due, k.state, k.epoch, k.failures, k.crashes,
-                p.state_since,
-                k.keep_until, k.expires, k.key, k.note, k.key_ttl, k.key_held_until,
-                CASE WHEN limited AND k.lane IS NULL AND EXISTS (
-                    SELECT FROM {s}.limits l WHERE l.name IN ('task:' || k.task, 'each:' || k.task))
-                    THEN '' ELSE k.lane END,
-                k.headers, k.progress, k.attempts,
+            INSERT INTO {s}.job ({stored}, out_of_order)
+            SELECT {new_values},
                 unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.claim_order) > 1)
-            FROM unnest(p_id, p_kind, p_due, p_state_since, p_body) AS p (id, kind, due, state_since, body)
-            JOIN unnest(k_task, k_queue, k_claim_order, k_state, k_epoch, k_failures, k_crashes, k_keep_until,
-                k_expires, k_key,
-                k_note, k_key_ttl, k_key_held_until, k_lane, k_headers, k_progress, k_attempts) WITH ORDINALITY
-                AS k (task, queue, claim_order, state, epoch, failures, crashes, keep_until, expires, key, note,
-                    key_ttl, key_held_until,
-                lane, headers, progress, attempts, kind)
+            FROM unnest({p_arrays}) AS p ({p_names})
+            JOIN unnest({k_arrays}) WITH ORDINALITY AS k ({k_names}, kind)
             ON k.kind = p.kind;
         EXCEPTION WHEN unique_violation THEN
             one_by_one := true;  -- some are stored already: their answer was lost, and they were sent again
@@ -65,23 +46,11 @@ BEGIN
     IF one_by_one THEN
         -- Ordered by key: two batches with the same keys wait for each other, but never in a circle.
         FOR new IN
-            SELECT p.id, k.task, p.body, k.queue, k.claim_order, p.due, k.state, k.epoch, k.failures, k.crashes,
-                p.state_since,
-                k.keep_until, k.expires, k.key, k.note, k.key_ttl, k.key_held_until,
-                CASE WHEN limited AND k.lane IS NULL AND EXISTS (
-                    SELECT FROM {s}.limits l WHERE l.name IN ('task:' || k.task, 'each:' || k.task))
-                    THEN '' ELSE k.lane END AS lane,
-                k.headers, k.progress, k.attempts,
+            SELECT {new_values},
                 unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.claim_order) > 1) AS out_of_order,
                 p.n
-            FROM unnest(p_id, p_kind, p_due, p_state_since, p_body) WITH ORDINALITY AS p (id, kind, due, state_since,
-                body, n)
-            JOIN unnest(k_task, k_queue, k_claim_order, k_state, k_epoch, k_failures, k_crashes, k_keep_until,
-                k_expires, k_key,
-                k_note, k_key_ttl, k_key_held_until, k_lane, k_headers, k_progress, k_attempts) WITH ORDINALITY
-                AS k (task, queue, claim_order, state, epoch, failures, crashes, keep_until, expires, key, note,
-                    key_ttl, key_held_until,
-                lane, headers, progress, attempts, kind)
+            FROM unnest({p_arrays}) WITH ORDINALITY AS p ({p_names}, n)
+            JOIN unnest({k_arrays}) WITH ORDINALITY AS k ({k_names}, kind)
             ON k.kind = p.kind
             ORDER BY k.task, k.key, CASE WHEN k.key IS NULL THEN p.id END, p.n
         LOOP
@@ -90,14 +59,8 @@ BEGIN
                 UPDATE {s}.job j SET key_held_until = 0
                 WHERE j.task = new.task AND j.key = new.key AND j.key_held_until > 0
                     AND j.key_held_until <= new.state_since;
-                INSERT INTO {s}.job (id, task, body, queue, claim_order, due, state, epoch, failures, crashes,
-                    state_since, keep_until,
-                    expires, key, note, key_ttl, key_held_until, lane, headers, progress, attempts, out_of_order)
-                VALUES (new.id, new.task, new.body, new.queue, new.claim_order, new.due, new.state, new.epoch,
-                    new.failures,
-                    new.crashes, new.state_since, new.keep_until, new.expires, new.key, new.note, new.key_ttl,
-                        new.key_held_until,
-                    new.lane, new.headers, new.progress, new.attempts, new.out_of_order)
+                INSERT INTO {s}.job ({stored}, out_of_order)
+                VALUES ({new_record}, new.out_of_order)
                 ON CONFLICT DO NOTHING;
                 IF FOUND THEN
                     digits := set_byte(digits, new.n::int - 1, ascii('1'));

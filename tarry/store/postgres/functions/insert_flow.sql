@@ -9,11 +9,7 @@
 -- Answer     the id of the flow that lives: this one, also if it was stored before, or the one that holds its key; and
 --            whether it is new
 -- Cost       insert_v1 twice, one row of flow and one for each gate
-CREATE OR REPLACE FUNCTION {s}.insert_flow_v1(p_id uuid[], p_kind int[], p_due bigint[], p_state_since bigint[],
-    p_body bytea[], k_task text[], k_queue text[], k_claim_order bigint[], k_state smallint[], k_epoch int[],
-        k_failures int[],
-    k_crashes int[], k_keep_until bigint[], k_expires bigint[], k_key text[], k_note bytea[], k_key_ttl bigint[],
-    k_key_held_until bigint[], k_lane text[], k_headers bytea[], k_progress bytea[], k_attempts bytea[], keyed boolean,
+CREATE OR REPLACE FUNCTION {s}.insert_flow_v1({new_arguments}, keyed boolean,
     counted bytea, phase bigint, at bigint, size bigint, active bigint, blocked bigint, failed bigint, ends bigint,
     undo bigint, keep_done bigint, keep_dead bigint, note bytea, g_first bigint[], g_count bigint[], g_waits bigint[],
     g_next bigint[], OUT lives bytea, OUT is_new boolean)
@@ -29,11 +25,7 @@ AS $function$
 BEGIN
     is_new := false;
     -- The root first: another transaction that stores the same flow, or one with its key, waits here for this one.
-    SELECT o.lives INTO lives FROM {s}.insert_v1(p_id[1:1], p_kind[1:1], p_due[1:1], p_state_since[1:1], p_body[1:1],
-        k_task,
-        k_queue, k_claim_order, k_state, k_epoch, k_failures, k_crashes, k_keep_until, k_expires, k_key, k_note,
-            k_key_ttl, k_key_held_until,
-        k_lane, k_headers, k_progress, k_attempts, keyed, false, NULL, '', '') AS o;
+    SELECT o.lives INTO lives FROM {s}.insert_v1({new_first}, keyed, false, NULL, '', '') AS o;
     IF lives IS NOT NULL THEN
         RETURN;
     END IF;
@@ -46,11 +38,7 @@ BEGIN
         INSERT INTO {s}.gate
         SELECT p_id[1], g.first, g.count, g.waits, g.next
         FROM unnest(g_first, g_count, g_waits, g_next) AS g (first, count, waits, next);
-        PERFORM {s}.insert_v1(p_id[2:], p_kind[2:], p_due[2:], p_state_since[2:], p_body[2:], k_task, k_queue,
-            k_claim_order,
-            k_state, k_epoch, k_failures, k_crashes, k_keep_until, k_expires, k_key, k_note, k_key_ttl,
-                k_key_held_until, k_lane, k_headers,
-            k_progress, k_attempts, false, false, NULL, '', counted);
+        PERFORM {s}.insert_v1({new_others}, false, false, NULL, '', counted);
     END IF;
 END
 $function$

@@ -1,7 +1,7 @@
 -- A job's record: state 1, epoch 4, due 8, flags 1, [claim_order 6] [state_since 8] [failures 4, crashes 4]
--- [keep_until 8] [length 4, note], then the tail, which seldom changes: flags 1, [expires 8] [key_ttl 8,
--- key_held_until 8] [length 2, key] [length 2, lane] [length 4, headers] [length 4, progress] [length 4, attempts],
--- names, body. `claim_order` is 2^47 less the priority. Numbers are big-endian, so that they sort as bytes do.
+-- [keep_until 8] [length 4, note], then the tail, which seldom changes: flags 1, the columns that they say (see
+-- `shared/columns.py`), names, body. `claim_order` is 2^47 less the priority. Numbers are big-endian, so that they sort
+-- as bytes do.
 -- `tarry.store.redis.record` writes records.
 --
 -- Lua is slow with long texts, so most changes of a job leave its record alone. A running job has an entry in `run`:
@@ -85,84 +85,12 @@ function lib.split_names(names)
   return lib.sub(names, at, at + queue - 1), lib.sub(names, at + queue, at + queue + task - 1), at + queue + task
 end
 
-function lib.parse_tail(record, at)
-  local tail = {key_ttl = lib.NO_TIME, key_held_until = lib.NO_TIME, headers = '', progress = '', attempts = ''}
-  local flags, length = lib.byte(record, at), nil
-  at = at + 1
-  if flags % 2 == 1 then
-    tail.expires, at = lib.sub(record, at, at + 7), at + 8
-  end
-  if math.floor(flags / 2) % 2 == 1 then
-    tail.key_ttl, tail.key_held_until, at = lib.parse('>c8c8', record, at)
-  end
-  if math.floor(flags / 32) % 2 == 1 then
-    length = lib.parse('>I2', record, at)
-    tail.key, at = lib.sub(record, at + 2, at + 1 + length), at + 2 + length
-  end
-  if math.floor(flags / 4) % 2 == 1 then
-    length = lib.parse('>I2', record, at)
-    tail.lane, at = lib.sub(record, at + 2, at + 1 + length), at + 2 + length
-  end
-  if math.floor(flags / 8) % 2 == 1 then
-    length = lib.parse('>I4', record, at)
-    tail.headers, at = lib.sub(record, at + 4, at + 3 + length), at + 4 + length
-  end
-  if math.floor(flags / 16) % 2 == 1 then
-    length = lib.parse('>I4', record, at)
-    tail.progress, at = lib.sub(record, at + 4, at + 3 + length), at + 4 + length
-  end
-  if math.floor(flags / 64) % 2 == 1 then
-    length = lib.parse('>I4', record, at)
-    tail.attempts, at = lib.sub(record, at + 4, at + 3 + length), at + 4 + length
-  end
-  local rest = lib.sub(record, at)
-  local queue, task, body = lib.split_names(rest)
-  tail.queue, tail.task, tail.names, tail.body = queue, task, lib.sub(rest, 1, body - 1), lib.sub(rest, body)
-  return tail
-end
-
 function lib.join_names(queue, task)
   if #queue < 255 and #task < 256 then return string.char(#queue, #task) .. queue .. task end
   return lib.pack('>BI2I2', 255, #queue, #task) .. queue .. task
 end
 
-function lib.format_tail(tail)
-  local flags, parts = 0, {''}
-  if tail.expires and tail.expires ~= lib.NO_TIME then
-    flags, parts[2] = 1, tail.expires
-  end
-  if tail.key_ttl ~= lib.NO_TIME or tail.key_held_until ~= lib.NO_TIME then
-    flags = flags + 2
-    parts[#parts + 1] = tail.key_ttl .. tail.key_held_until
-  end
-  if tail.key then
-    flags = flags + 32
-    parts[#parts + 1] = lib.pack('>I2', #tail.key) .. tail.key
-  end
-  if tail.lane then
-    flags = flags + 4
-    parts[#parts + 1] = lib.pack('>I2', #tail.lane) .. tail.lane
-  end
-  if tail.headers ~= '' then
-    flags = flags + 8
-    parts[#parts + 1] = lib.pack('>I4', #tail.headers) .. tail.headers
-  end
-  if tail.progress ~= '' then
-    flags = flags + 16
-    parts[#parts + 1] = lib.pack('>I4', #tail.progress) .. tail.progress
-  end
-  if tail.attempts ~= '' then
-    flags = flags + 64
-    parts[#parts + 1] = lib.pack('>I4', #tail.attempts) .. tail.attempts
-  end
-  parts[1] = string.char(flags)
-  parts[#parts + 1] = tail.names
-  parts[#parts + 1] = tail.body
-  return lib.concat(parts)
-end
-
-function lib.tail_size(tail, note) return #tail.body + #tail.headers + #tail.progress + #tail.attempts + note end
-
+-- `lua_sources.py` makes parse_tail, format_tail and tail_size of the table of columns.
 function lib.tail_of(record) return lib.parse_tail(record, (lib.tail_position(record))) end
 
 function lib.replace_tail(record, tail)

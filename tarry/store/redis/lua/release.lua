@@ -2,7 +2,7 @@
 
 -- The times of a blocked job once it is released, as `rules.release` has them: its state, due and expires.
 function lib.release_times(due, expires, now, now8)
-  if due == lib.NO_TIME and not expires then return lib.READY, now8, nil end
+  if due == lib.NO_TIME and (not expires or expires == lib.NO_TIME) then return lib.READY, now8, expires end
   local number = lib.parse('>I8', due)
   if number < lib.RELATIVE then due = lib.pack('>I8', now + number) end
   if lib.less(due, now8) then due = now8 end
