@@ -255,7 +255,7 @@ NOT_LOADED = {"apsw", "sqlite3", "tqdm", "cronsim", "zoneinfo", "asyncio", "ssl"
 """Drivers, servers, the console, and what only some apps use."""
 OURS_NOT_LOADED = (
     "tarry.store.sqlite.store",
-    "tarry.store.memory.store.store",
+    "tarry.store.memory.store",
     "tarry.store.shards.location",
     "tarry.cli.",
     "tarry.runtime",

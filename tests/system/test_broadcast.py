@@ -23,7 +23,7 @@ def where(add: int) -> int:
     return os.getpid() + add
 """
 ELSEWHERE = """
-from tarry.store import owner
+from tarry.store.rules import owner
 
 owner.host_scope = lambda: "web-2|00000000.1"
 """

@@ -18,7 +18,7 @@ from tests.cli.project import until
 from tests.system.scene import APP, Scene
 
 ELSEWHERE = """
-from tarry.store import owner
+from tarry.store.rules import owner
 
 owner.host_scope = lambda: "web-2|00000000.1"
 """

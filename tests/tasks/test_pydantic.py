@@ -225,7 +225,7 @@ _NONE = """
 import json, sys
 from dataclasses import dataclass
 from tarry import App
-from tarry.store.memory.store.store import MemoryStore
+from tarry.store.memory.store import MemoryStore
 
 @dataclass
 class Order:

@@ -132,6 +132,6 @@ def test_a_run_that_does_not_use_it_does_not_load_it() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = ran.stdout.split()
     assert "tarry.testing" in loaded
-    store = ("tarry.store.memory.store.store", "tarry.store.sqlite.store")
+    store = ("tarry.store.memory.store", "tarry.store.sqlite.store")
     unwanted = ("tarry.testing.", *store, "tarry.embedded.service", "tarry.worker.pump")
     assert [name for name in loaded if name.startswith(unwanted)] == []

@@ -410,7 +410,7 @@ def test_a_dead_job_that_timed_out_can_be_asked_for_its_result(bench: Bench) -> 
 AFTERWARDS = """
 import sys
 from tarry import App, TimeLimit
-from tarry.store.memory.store.store import MemoryStore
+from tarry.store.memory.store import MemoryStore
 
 app = App(MemoryStore(), closures=True)
 

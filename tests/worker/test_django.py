@@ -14,7 +14,7 @@ settings.configure(DATABASES={"default": json.loads(sys.argv[1])})
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connection
 from tarry import App
-from tarry.store.memory.store.store import MemoryStore
+from tarry.store.memory.store import MemoryStore
 
 app = App(MemoryStore(), closures=True, retry=None)
 

@@ -1,4 +1,4 @@
-"""What is counted of new jobs and of changes, for the history of a store (`tarry.store.history`).
+"""What is counted of new jobs and of changes, for the history of a store (`tarry.store.rules.history`).
 
 `lifecycle` says for each change as what it counts, since only there it is known why a job ends. A change counts only if
 the store makes it, and a new job only if the store did not have it; so a store keeps counts in the same transaction.

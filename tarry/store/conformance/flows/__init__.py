@@ -1,1 +1,1 @@
-"""The promises about flows, steps and signals (`tarry.store.flows`), for `tarry.store.conformance`."""
+"""The promises about flows, steps and signals (`tarry.store.rules.flows`), for `tarry.store.conformance`."""
