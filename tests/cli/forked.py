@@ -29,6 +29,7 @@ import msgspec
 from tarry import forks
 from tarry.cli.main import COMMAND_MODULES
 
+ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "FORKED_BY_THE_TESTS"
 """Which the fork server has, and so each process that is forked from it."""
 
@@ -41,18 +42,21 @@ _DIED = 255
 class _Order(msgspec.Struct):
     """What a process is to be."""
 
+    module: str
     words: list[str]
     directory: str
     environ: dict[str, str]
 
 
-class TarryProcess(subprocess.Popen[Any]):
-    """A Popen of `python -m tarry WORDS`."""
+class ModuleProcess(subprocess.Popen[Any]):
+    """A Popen of `python -m MODULE WORDS`."""
 
-    def __init__(self, words: Sequence[str], *, cwd: Path, env: dict[str, str], **rest: Any) -> None:
-        self._order = _Order(list(words), str(cwd), env)
+    def __init__(
+        self, module: str, words: Sequence[str], *, cwd: Path = ROOT, env: dict[str, str] | None = None, **rest: Any
+    ) -> None:
+        self._order = _Order(module, list(words), str(cwd), env or dict(os.environ))
         self._answers: IO[bytes] | None = None
-        super().__init__([sys.executable, "-m", "tarry", *words], cwd=cwd, env=env, **rest)
+        super().__init__([sys.executable, "-m", module, *words], cwd=cwd, env=env, **rest)
 
     def _execute_child(self, *all: Any) -> None:
         if _read_at_start(self._order.environ) != _read_at_start(dict(os.environ)):
@@ -86,10 +90,19 @@ class TarryProcess(subprocess.Popen[Any]):
         return self.returncode
 
 
-def run_tarry(words: Sequence[str], *, stdin: str, limit: float, **rest: Any) -> "subprocess.CompletedProcess[str]":
+class TarryProcess(ModuleProcess):
+    """A Popen of `python -m tarry WORDS`."""
+
+    def __init__(self, words: Sequence[str], **rest: Any) -> None:
+        super().__init__("tarry", words, **rest)
+
+
+def run_module(
+    module: str, words: Sequence[str], *, stdin: str = "", limit: float = 120.0, **rest: Any
+) -> "subprocess.CompletedProcess[str]":
     """To its end, or it is killed after so many seconds, and `subprocess.TimeoutExpired` raised."""
     pipe = subprocess.PIPE
-    with TarryProcess(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True, **rest) as process:
+    with ModuleProcess(module, words, stdin=pipe, stdout=pipe, stderr=pipe, text=True, **rest) as process:
         try:
             out, err = process.communicate(stdin, limit)
         except BaseException:
@@ -106,7 +119,7 @@ class ForkServer:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.cli.forked", str(theirs.fileno())],
-                cwd=Path(__file__).resolve().parents[2],
+                cwd=ROOT,
                 env=os.environ | {VARIABLE: "1", "PYTHONDONTWRITEBYTECODE": "1"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -196,7 +209,7 @@ def _tell_end(fd: int, pid: int, answers: int) -> None:
 
 
 def _become(order: _Order) -> None:
-    """Everything by which a process could tell that it was not started as `python -m tarry`."""
+    """Everything by which a process could tell that it was not started as `python -m`."""
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.chdir(order.directory)
     os.environ.clear()
@@ -206,9 +219,9 @@ def _become(order: _Order) -> None:
     sys.dont_write_bytecode = True
     sys.path[0] = order.directory
     sys.argv[:] = ["", *order.words]
-    sys.orig_argv[:] = [sys.executable, "-m", "tarry", *order.words]
+    sys.orig_argv[:] = [sys.executable, "-m", order.module, *order.words]
     try:
-        runpy.run_module("tarry", run_name="__main__", alter_sys=True)
+        runpy.run_module(order.module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         _end(end.code)
         raise

@@ -20,7 +20,7 @@ from tarry.store.rules.base import Query, Store
 from tarry.store.sqlite.store import SqliteStore
 from tarry.tasks.arguments.options import Options
 from tests.cli import forked
-from tests.cli.forked import TarryProcess, run_tarry
+from tests.cli.forked import TarryProcess, run_module
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class Project:
     def tarry(self, *words: object, stdin: str = "", limit: float = 60.0, **environ: str) -> CommandResult:
         """One command, to its end."""
         env = self.environ | environ
-        ended = run_tarry([*map(str, words)], stdin=stdin, limit=limit, cwd=self.directory, env=env)
+        ended = run_module("tarry", [*map(str, words)], stdin=stdin, limit=limit, cwd=self.directory, env=env)
         return CommandResult(ended.returncode, ended.stdout, ended.stderr)
 
     def command(self, *words: object) -> "subprocess.Popen[bytes]":

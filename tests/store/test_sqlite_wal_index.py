@@ -15,6 +15,7 @@ from tarry.store.conformance.cases.jobs import put
 from tarry.store.rules.base import Query
 from tarry.store.sqlite.link import wal, wal_index
 from tarry.store.sqlite.store import SqliteStore
+from tests.cli.forked import ModuleProcess
 from tests.seeds import seeded_random
 
 ROUNDS = 6
@@ -199,13 +200,13 @@ class Writers:
 
     def __init__(self, path: Path, shared: str) -> None:
         self._errors = path.with_name("errors").open("w+b")
-        self._command = [sys.executable, "-m", "tests.store.wal_writer", str(path), shared]
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._words = [str(path), shared]
+        self._running: list[ModuleProcess] = []
         self.begin()
 
     def begin(self) -> None:
         while len(self._running) < 3:
-            one = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._errors)
+            one = ModuleProcess("tests.store.wal_writer", self._words, stdout=subprocess.PIPE, stderr=self._errors)
             self._running.append(one)
 
     def kill(self, number: int) -> None:

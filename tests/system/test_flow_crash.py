@@ -5,8 +5,6 @@ process goes on, and all of it ends as if nobody had died.
 """
 
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import closing
@@ -26,6 +24,7 @@ from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.flows import FlowQuery
 from tarry.tasks.step_log import StepLog
+from tests.cli.forked import run_module
 from tests.servers.redis import RedisServer
 from tests.system.flow_story import ENDS
 
@@ -53,11 +52,10 @@ class Town:
 
     def tell(self, kill_at: int, moment: str) -> int | None:
         """Runs a process to its end: how many calls it made. None: it was killed."""
-        command = [sys.executable, "-m", "tests.system.flow_story", self.url, str(self.directory), str(kill_at), moment]
-        done = subprocess.run(command, capture_output=True, timeout=120, check=False, cwd=Path(__file__).parents[2])
+        done = run_module("tests.system.flow_story", [self.url, str(self.directory), str(kill_at), moment])
         if done.returncode == -signal.SIGKILL:
             return None
-        assert done.returncode == 0, done.stderr.decode()
+        assert done.returncode == 0, done.stderr
         return int(done.stdout)
 
     def told(self) -> Counter[tuple[str, str]]:

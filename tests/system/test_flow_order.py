@@ -2,14 +2,13 @@
 other: it is charged once, shipped once, and the customer is asked once."""
 
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.cli.forked import run_module
 from tests.docs.pages import blocks_of
 from tests.servers.redis import RedisServer
 
@@ -43,11 +42,10 @@ class Shop:
 
     def run(self, kill_at: int) -> int | None:
         """Runs a process to its end: how many lines its tasks came to; None: it was killed."""
-        command = [sys.executable, "-m", "tests.system.flow_order", self._url, str(self._directory), str(kill_at)]
-        ran = subprocess.run(command, capture_output=True, timeout=120, check=False, cwd=Path(__file__).parents[2])
+        ran = run_module("tests.system.flow_order", [self._url, str(self._directory), str(kill_at)])
         if ran.returncode == -signal.SIGKILL:
             return None
-        assert ran.returncode == 0, ran.stderr.decode()
+        assert ran.returncode == 0, ran.stderr
         return int(ran.stdout)
 
     def lines(self, ledger: str) -> list[str]:
