@@ -4,7 +4,7 @@ BIN    := .venv/bin
 # The moment of the last commit: what is built from it says the same whenever it is built.
 EPOCH   = $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 
-.PHONY: demo shop test bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak test-django6 test-deep
+.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak test-django6 test-deep
 .DEFAULT_GOAL := test
 # Tests start Python thousands of times: without its caches each start compiles all of tarry anew, and takes twice the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,9 +44,14 @@ lint: setup
 servers: setup
 	$(BIN)/python -m tests.servers.install
 
-# Four at a time also on two cores, since most tests wait: for a process to start, for a lease to end.
-test: lint servers
-	$(BIN)/pytest --numprocesses 4 --dist worksteal
+# Six at a time also on two cores, since most tests wait: for a process to start, for a lease to end. Types are checked
+# meanwhile, which takes one core for half a minute.
+PROCESSES ?= 6
+test: servers
+	@$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: servers
+	$(BIN)/pytest --numprocesses $(PROCESSES) --dist worksteal
 
 # The tests of the backend for Django's tasks, on Django 6, which needs Python 3.12. The lock has Django 5.2.
 PYTHON312 ?= $(shell for one in python3.12 $(HOME)/.pyenv/versions/3.12.*/bin/python; do \
