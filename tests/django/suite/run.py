@@ -2,15 +2,33 @@
 
 import os
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 import django
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.test.utils import get_runner
+
+
+def empty_by_delete() -> None:
+    """On PostgreSQL, Django empties all tables after each case by TRUNCATE, which makes their files anew: that takes
+    far longer than to delete some rows."""
+    try:
+        from django.db.backends.postgresql.operations import DatabaseOperations  # noqa: PLC0415 -- may have no driver
+    except ImproperlyConfigured:
+        return
+
+    def sql_flush(self: Any, style: object, tables: Iterable[str], **options: object) -> list[str]:
+        return [f"DELETE FROM {self.quote_name(table)};" for table in tables]
+
+    DatabaseOperations.sql_flush = sql_flush
 
 
 def main(modules: list[str]) -> int:
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.django.project.settings"
     django.setup()
+    empty_by_delete()
     runner = get_runner(settings)(verbosity=1, interactive=False)
     return int(runner.run_tests([f"tests.django.suite.{name}" for name in modules]))
 
