@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from tarry.client.clock import CHECKED_EVERY, Clock
@@ -18,19 +18,20 @@ from tarry.door.claim_requests import TakenJobRequest, give_back
 from tarry.door.claim_settling import PreparedChange, Replies, Settler
 from tarry.door.external_marks import ExternalMarks
 from tarry.door.given_jobs import GivenJobs
-from tarry.door.held_jobs import LEASE, Doubts, HeldJobs, OutsideOwners
+from tarry.door.held_jobs import LEASE, HeldJobs, OutsideOwners
 from tarry.door.takers import MOST_CLAIMS, ClaimGroup, ClaimResult, ClaimTicket, TicketClaim, WaitingClaims, share_out
 from tarry.errors import Draining, StoreError, StoreUnavailable
 from tarry.keeper.death_hooks import DeathHooks
-from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.store.rules.base import NORMAL, Exchange, Store, Want
+from tarry.store.rules.base import Exchange, Store
 from tarry.store.rules.partial_result import reachable_part
 from tarry.store.rules.sleeper import WORK
 from tarry.store.shared.backoff import Backoff
 from tarry.tasks.lazy_asyncio import asyncio
+from tarry.worker.claim_plan import NO_JOBS, OVERDUE_PAUSE, seconds_until_due
 from tarry.worker.exchanger import RulesFor
-from tarry.worker.pump import AT_ONCE_PAUSE, LOOK_ANYWAY, OVERDUE_PAUSE
+from tarry.worker.pump import LOOK_ANYWAY
+from tarry.worker.unseen_claims import UnseenClaims
 
 log = logging.getLogger("tarry.door")
 
@@ -44,7 +45,6 @@ PROBE_FROM = 4
 """From so many kinds of takers on, it asks first which queues have jobs."""
 _ENDING = "this server is ending: ask again"
 _FAULT_PAUSE = 1.0
-_NO_JOBS = Want("", NORMAL, 0)
 
 
 class ClaimLoop:
@@ -61,8 +61,10 @@ class ClaimLoop:
         app_queues: Callable[[], Collection[str]],
         hooks: DeathHooks | None = None,
     ) -> None:
-        self.held, self._owners, self._takers = HeldJobs(), OutsideOwners(), WaitingClaims()
         self.clock = Clock(store.time, CHECKED_EVERY)
+        self._backoff, self._gathering = Backoff(log, "jobs are taken again"), BatchWindow()
+        self.held = HeldJobs(store, self.clock, lambda: bool(self._backoff.tries))
+        self._owners, self._takers = OutsideOwners(), WaitingClaims()
         self._store, self._given, self._marks = store, GivenJobs(store, rules), ExternalMarks(app_queues)
         self._replies = Replies(loop)
         self._settler = Settler(store, self.clock, self.held, self._owners, self._replies, hooks)
@@ -71,10 +73,11 @@ class ClaimLoop:
         self._wakeup, self._topic = store.wakeup(), f"{WORK}{self.held.owner}"
         self._asleep = self._closing = self._listens = False
         self._error: StoreError | None = None
-        self._backoff, self._gathering = Backoff(log, "jobs are taken again"), BatchWindow()
         self._moved = 0
         """How many changes and jobs the last step had."""
-        self.doubts = Doubts(self.held)
+        self._unseen = UnseenClaims(store, self.clock, self.held.attempts)
+        self._reserving = 0
+        """Calls of other threads that take jobs in the name of the holder."""
         self._look_at = 0.0
         """time.monotonic() at which all who wait are looked for again."""
         self._thread = threading.Thread(target=self._run, name="tarry-claims", daemon=True)
@@ -108,8 +111,20 @@ class ClaimLoop:
             self._gathering.note(1)
             self._wake()
 
-    def hold(self, job: Job) -> None:
-        """Holds the job from now on, which was claimed in the name of its owner."""
+    @contextlib.contextmanager
+    def reservation(self) -> Iterator[Callable[[Job], None]]:
+        """See `Claims.reservation`."""
+        with self._lock:
+            self._reserving += 1
+        try:
+            with self._unseen.watch(self.held.owner):
+                yield self._hold
+        finally:
+            with self._lock:
+                self._reserving -= 1
+                self._wake()
+
+    def _hold(self, job: Job) -> None:
         with self._lock:
             self.held.add([job])
             # Its lease has to be prolonged.
@@ -246,15 +261,14 @@ class ClaimLoop:
             if self._requests or self._takers.due():
                 return 0.0
         pause = IDLE if not self._takers.count else max(0.0, self._look_at - now)
-        if self.held:
-            pause = min(pause, self.held.extend_after(now))
-        return min(pause, LOOK_ANYWAY) if self.doubts else pause
+        pause = min(pause, self.held.seconds_to_extension(now))
+        return min(pause, LOOK_ANYWAY) if self._unseen else pause
 
     def _do_timed_work(self, now: float) -> None:
-        if self.held and not self.held.extend_after(now):
-            self.held.extend(self._store, self.clock.now())
+        self.held.extend(now)
         self._owners.free_ended(self._store, now)
-        if self.doubts and (unknown := self.doubts.settle(self._store, self.clock.now())):
+        # While such a call lasts, a job that it has brought is not held yet.
+        if self._unseen and (unknown := self._unseen.find(now, self.held.owner if self._reserving else "")):
             with self._lock:
                 self._requests.extend(map(give_back, unknown))
         if now >= self._look_at:
@@ -283,7 +297,7 @@ class ClaimLoop:
         """Those of the groups in whose queues there are jobs: two calls instead of one for each."""
         # A claim that wants nothing makes due jobs ready.
         now = self.clock.now()
-        self._note_due(self._store.exchange((), [_NO_JOBS], 1, self.held.owner, LEASE, now), now)
+        self._note_due(self._store.exchange((), [NO_JOBS], 1, self.held.owner, LEASE, now), now)
         ready = {queue for queue, paused in reachable_part(self._store.queues).items() if not paused}
         for group in groups:
             if ready.isdisjoint(group.queues):
@@ -294,19 +308,14 @@ class ClaimLoop:
     def _exchange(self, prepared: Sequence[PreparedChange], claim: TicketClaim | None) -> None:
         if not prepared and claim is None:
             return
-        name, lease, wants = self.held.owner, LEASE, claim.wants if claim else ()
-        try:
-            now = self.clock.now()
-            if claim is not None:
-                self._marks.mark(self._store, claim.group.queues, now)
-                if claim.lease is not None:
-                    name, lease = self._owners.acquire(claim.lease)
-            changes, limit = [one.change for one in prepared], claim.limit if claim else 0
-            answer = self._store.exchange(changes, wants, limit, name, lease, now)
-        except Exception:
-            if claim is not None:
-                self.doubts.note(name, ())
-            raise
+        name, lease, now = self.held.owner, LEASE, self.clock.now()
+        wants, limit = (claim.wants, claim.limit) if claim is not None else ((), 0)
+        if claim is not None:
+            self._marks.mark(self._store, claim.group.queues, now)
+            if claim.lease is not None:
+                name, lease = self._owners.acquire(claim.lease)
+        with self._unseen.watch(name) if claim is not None else contextlib.nullcontext():
+            answer = self._store.exchange([one.change for one in prepared], wants, limit, name, lease, now)
         self._moved += len(prepared) + len(answer.jobs)
         again = self._settler.record(prepared, answer)
         with self._lock:
@@ -320,7 +329,8 @@ class ClaimLoop:
         due = answer.next_due
         if due is None:
             return
-        pause = (due - now) / SECOND if due > now else OVERDUE_PAUSE if due or answer.jobs else AT_ONCE_PAUSE
+        # With what is there already the takers have enough to do for a while.
+        pause = OVERDUE_PAUSE if answer.jobs and not due else seconds_until_due(due, now, now)
         self._look_at = min(self._look_at, time.monotonic() + pause)
 
     def _hand_out(self, claim: TicketClaim, name: str, answer: Exchange, now: int) -> None:
@@ -332,7 +342,7 @@ class ClaimLoop:
         elif not answer.unheard:
             self._owners.note_claim(name, claim.lease, len(answer.jobs))
         if answer.unheard:
-            self.doubts.note(name, answer.jobs)
+            self._unseen.note_loss(name, answer.jobs)
         given = share_out(claim.tickets, jobs)
         with self._lock:
             self._requests.extend(others)

@@ -25,7 +25,7 @@ from tarry.door.claim_requests import (
     unknown_job,
 )
 from tarry.door.takers import ClaimResult, ClaimTicket
-from tarry.errors import Busy, Draining, StoreError
+from tarry.errors import Busy, Draining
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -160,17 +160,13 @@ class Claims:
         self._ask(ChangeRequest(id, rule, lambda answer: reply(_before(answer)), outcome))
 
     @contextlib.contextmanager
-    def reserving(self) -> Iterator[Callable[[Job], None]]:
+    def reservation(self) -> Iterator[Callable[[Job], None]]:
         """For another thread that claims a job in the name of `owner`: gives what holds it then, as one that was taken.
         If its call ends with a StoreError, what it may have brought is given back. Draining."""
         if self._loop is None or self._is_closed:
             raise Draining("this server is ending: ask again")
-        try:
-            with self._loop.doubts.reserving():
-                yield self._loop.hold
-        except StoreError:
-            self._loop.ask()
-            raise
+        with self._loop.reservation() as hold:
+            yield hold
 
     @property
     def is_broken(self) -> bool:

@@ -1,46 +1,39 @@
 """The owners of jobs that this process took for other programs."""
 
-import contextlib
-import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from tarry.errors import StoreError
+from tarry.client.clock import Clock
 from tarry.model.duration import SECOND
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
 from tarry.store.rules import owner
 from tarry.store.rules.base import Store
 from tarry.store.rules.partial_result import partial_result
-from tarry.worker.unseen_claims import LookTimes
+from tarry.worker.held_leases import HeldLeases
 
 LEASE = 15 * SECOND
-EXTEND_EVERY = 1.0
-"""Seconds."""
 _LOOK_EVERY = 30.0
 """Seconds between two looks for owners whose jobs have all ended elsewhere."""
-_MOST_DOUBTS = 1000
-_RECLAIMED = 1000
 
 
-class HeldJobs:
-    """The jobs that this process holds for others. Once the process is dead, the keeper gives them back."""
+class HeldJobs(HeldLeases[Job]):
+    """The jobs that this process holds for others. Once the process is dead, the keeper gives them back. is_away:
+    whether the store is known to be."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store, clock: Clock, is_away: Callable[[], bool]) -> None:
         self.owner = owner.door_name()
         self._jobs: dict[bytes, Job] = {}
-        self._extended_at = 0.0
+        super().__init__(store, self.owner, self._jobs, clock, LEASE, is_away)
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def add(self, jobs: Iterable[Job]) -> None:
-        """The process holds these from now on."""
-        if not self._jobs:
-            # Their lease is new.
-            self._extended_at = time.monotonic()
+    def add(self, jobs: Sequence[Job]) -> None:
+        """The process holds these, which were claimed just now."""
+        self.record_claim(jobs, time.monotonic())
         # No rule needs the arguments, which may be large; the end of a node needs its envelope.
         self._jobs.update((job.id, replace(job, body=split(job.id, job.body)[0], progress=b"")) for job in jobs)
 
@@ -52,24 +45,20 @@ class HeldJobs:
         """The process does not hold this job any more."""
         self._jobs.pop(id, None)
 
+    def attempts(self, owner: str) -> list[tuple[bytes, int]]:
+        """Those that it holds of this owner."""
+        return [(job.id, job.epoch) for job in self.jobs()] if owner == self.owner else []
+
     def jobs(self) -> list[Job]:
         """All of them."""
         return list(self._jobs.values())
 
-    def extend_after(self, now: float) -> float:
-        """Seconds until `extend` is due."""
-        return max(0.0, self._extended_at + EXTEND_EVERY - now)
+    def epoch(self, held: Job) -> int:
+        return held.epoch
 
-    def extend(self, store: Store, moment: int) -> None:
-        """Prolongs the lease, and forgets the jobs that were taken away. StoreError."""
-        self._extended_at = time.monotonic()
-        # A copy: jobs are added by other threads, too.
-        held = [(id, job.epoch) for id, job in list(self._jobs.items())]
-        lost, away = partial_result(lambda: store.extend(self.owner, held, LEASE, moment))
-        for id in lost:
-            self.drop(id)
-        if away is not None:
-            raise away
+    def see_lost(self, taken: Sequence[Job]) -> None:
+        for job in taken:
+            self.drop(job.id)
 
 
 class OutsideOwners:
@@ -117,51 +106,3 @@ class OutsideOwners:
             self.note_claim(name, self._used.pop(name)[0], 0)
         # After a burst of claims, not all names are needed again.
         self._free = {lease: free[-1000:] for lease, free in list(self._free.items())[-100:] if free}
-
-
-class Doubts:
-    """The owners for which the answer of a claim was lost: the store may have given them jobs of which nobody knows."""
-
-    def __init__(self, held: HeldJobs) -> None:
-        self._held = held
-        self._known: dict[str, tuple[set[tuple[bytes, int]], LookTimes]] = {}
-        """By owner, the attempts of it that are known besides those that are held, and when to look."""
-        self._reserving, self._lock = 0, threading.Lock()
-        """Calls of other threads that take jobs in the name of the holder."""
-
-    def __bool__(self) -> bool:
-        return bool(self._known)
-
-    def note(self, name: str, known: Iterable[Job] = ()) -> None:
-        """An answer for this owner was lost, but for these jobs."""
-        if len(self._known) < _MOST_DOUBTS:
-            self._known[name] = {(job.id, job.epoch) for job in known}, LookTimes()
-
-    @contextlib.contextmanager
-    def reserving(self) -> Iterator[None]:
-        """While another thread takes a job in the name of the holder, and holds it."""
-        with self._lock:
-            self._reserving += 1
-        try:
-            yield
-        except StoreError:
-            self.note(self._held.owner)
-            raise
-        finally:
-            with self._lock:
-                self._reserving -= 1
-
-    def settle(self, store: Store, moment: int) -> list[Job]:
-        """The jobs of one of these owners of which nobody knows, to be given back. StoreError."""
-        # While such a call lasts, a job that it has brought is not held yet.
-        skipped, now = self._held.owner if self._reserving else "", time.monotonic()
-        due = (name for name, (_, times) in list(self._known.items()) if name != skipped and times.is_due(now))
-        if (name := next(due, None)) is None:
-            return []
-        entry = known, times = self._known[name]
-        jobs = store.reclaim(moment, name, _RECLAIMED)
-        times.record_look(now)
-        # Another thread may have lost one more reply meanwhile.
-        if times.is_over and self._known[name] is entry:
-            del self._known[name]
-        return [job for job in jobs if (job.id, job.epoch) not in known and self._held.get(job.id) is None]

@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from tarry.errors import StoreError
+from tarry.model.duration import SECOND
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job
 from tarry.store.rules.base import BANDS, NORMAL, Store, Want, band
@@ -30,8 +31,10 @@ FIND_EXTERNAL_EVERY = 5.0
 OWN_EVERY = 0.75
 """Seconds between two looks into a worker's own queues, at least. Less than the second after which an idle worker looks
 at all, so that each such look is one."""
-_NO_JOBS = Want("", NORMAL, 0)
+NO_JOBS = Want("", NORMAL, 0)
 """Asks for nothing: no queue has this name."""
+OVERDUE_PAUSE, AT_ONCE_PAUSE = 0.02, 0.001
+"""Seconds before the next claim while jobs are overdue; the second one if the store has not looked at all of them."""
 
 
 class ClaimPlan:
@@ -64,7 +67,7 @@ class ClaimPlan:
         if self._own:
             wants = [*self._own_wants(limit), *wants]
         # A claim makes due jobs ready, also those of queues that are not known yet. Without any want there is no claim.
-        return [*wants, _NO_JOBS] if due else wants
+        return [*wants, NO_JOBS] if due else wants
 
     def _own_wants(self, limit: int) -> Sequence[Want]:
         now = time.monotonic()
@@ -177,3 +180,11 @@ def _split(
         owed[line] += 1
         counts[line] -= 1
     return {line: counts[line] for line in order}
+
+
+def seconds_until_due(next_due: int, claimed_at: int, now: int) -> float:
+    """Seconds before the next claim. next_due: when the next scheduled job is due, as a claim at `claimed_at` saw."""
+    if next_due > claimed_at:
+        return (next_due - now) / SECOND
+    # Due at that claim, and still not ready: there are more than one claim makes ready, or this one may not.
+    return OVERDUE_PAUSE if next_due else AT_ONCE_PAUSE

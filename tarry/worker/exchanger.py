@@ -38,7 +38,7 @@ from tarry.worker.capacity import GATHER
 from tarry.worker.claim_plan import ClaimPlan
 from tarry.worker.early_claim import EarlyClaim
 from tarry.worker.events import EventLog
-from tarry.worker.held_leases import HeldLeases
+from tarry.worker.held_leases import AttemptLeases
 from tarry.worker.run.inputs import NodeInputs
 from tarry.worker.step_saver import StepSaver
 from tarry.worker.unseen_claims import UnseenClaims
@@ -91,10 +91,10 @@ class Exchanger:
         marks.steps = self.steps
         self._store_backoff, self._part_backoff = Backoff(log), Backoff(log, "all stores are back")
         """For the store as a whole, and for the shards that are away."""
-        self.leases = HeldLeases(store, owner, self.held, clock, lease, lambda: bool(self._store_backoff.tries))
+        self.leases = AttemptLeases(store, owner, self.held, clock, lease, lambda: bool(self._store_backoff.tries))
         self._error = ""
         """Why the last call failed."""
-        self._unseen = UnseenClaims(store, owner, clock)
+        self._unseen = UnseenClaims(store, clock, self._known_attempts)
 
     def count(self) -> int:
         """How many jobs are claimed and not settled."""
@@ -175,14 +175,11 @@ class Exchanger:
         """Seconds until the shards that are away may be called again; 0.0: now."""
         return self._part_backoff.left(now)
 
-    def resume_postponed(self, now: float) -> bool:
+    def resume_postponed(self, now: float) -> None:
         """Puts postponed outcomes in line again, if it is time for that."""
-        if self._part_backoff.left(now):
-            return False
-        if self.postponed:
+        if self.postponed and not self._part_backoff.left(now):
             self.unsettled += self.postponed
             self.postponed = []
-        return True
 
     def exchange(self, limit: int, now: float) -> list[Job] | None:
         """Settles the ended attempts and claims up to `limit` jobs, in one call. None: the store is away."""
@@ -230,7 +227,7 @@ class Exchanger:
         what can be settled is settled, and the store is asked again after a pause."""
         if self._store_backoff.fail(now):
             log.error("the store fails over something in it; trying again: %s", error, exc_info=error)
-        self._unseen.note_loss()
+        self._unseen.note_loss(self.owner)
         self._error = f"{type(error).__name__} over something in the store"
         ended, self.unsettled = self.unsettled, []
         moment = self._clock.now()
@@ -253,7 +250,7 @@ class Exchanger:
         except Exception as error:
             # The next exchange finds out whether it is still away, or fails over something in it.
             log.debug("no claim at the end of a sleep: %s", error)
-            self._unseen.note_loss()
+            self._unseen.note_loss(self.owner)
 
     def _knows_enough(self, limit: int, now: float) -> bool:
         """Whether the store need not be asked for up to `limit` jobs."""
@@ -278,15 +275,14 @@ class Exchanger:
             self.reject(job, Released())
         return []
 
-    def release_unseen(self, retried: bool, now: float) -> None:
-        """Gives back jobs that were claimed in a reply that was lost. retried: as `resume_postponed` answered."""
-        # Only when the stores that were away are tried again: before that they cannot answer.
-        if not self._unseen.is_due(now) or not (retried or not self._part_backoff.tries):
-            return
-        known = {(running.job.id, running.job.epoch) for running in self.held.values()}
-        known |= {(running.job.id, running.job.epoch) for running, _ in (*self.unsettled, *self.postponed)}
-        for job in self._unseen.find(known, now):
+    def release_unseen(self, now: float) -> None:
+        """Gives back jobs that were claimed in a reply that was lost."""
+        for job in self._unseen.find(now) if self._unseen else ():
             self.reject(job, Released())
+
+    def _known_attempts(self, owner: str) -> list[tuple[bytes, int]]:
+        ended = (running for running, _ in (*self.unsettled, *self.postponed))
+        return [(running.job.id, running.job.epoch) for running in (*self.held.values(), *ended)]
 
     def _save_progress(self, now: float) -> None:
         """Stores the progress and output of running jobs and, one last time, of jobs that ended."""
@@ -330,7 +326,7 @@ class Exchanger:
     def _postpone(self, answer: Exchange, now: float) -> None:
         """Keeps the outcomes of stores that are away."""
         if answer.unheard:
-            self._unseen.note_loss()
+            self._unseen.note_loss(self.owner)
         self.postponed += [self.unsettled[at] for at in answer.missing]
         self._error = answer.away
         if not answer.away:
@@ -342,7 +338,7 @@ class Exchanger:
         """The store is away or full: nothing is lost, and the next exchange is tried after a pause."""
         if self._store_backoff.fail(now):
             log.error("%s; holding %s, trying again", error, quantity(self.count()))
-        self._unseen.note_loss()
+        self._unseen.note_loss(self.owner)
         self._error = str(error)
 
 

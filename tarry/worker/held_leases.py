@@ -1,9 +1,10 @@
-"""The lease of a worker on the jobs that it holds: prolonged now and then, which also tells which jobs it has lost."""
+"""The lease of an owner on the jobs that it holds: prolonged now and then, which also tells which jobs it has lost."""
 
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from tarry.client.clock import Clock, elapsed
 from tarry.errors import PartlyUnavailable, StoreError
@@ -17,20 +18,23 @@ from tarry.tasks.running import Running
 
 log = logging.getLogger("tarry.worker")
 
+H = TypeVar("H")
+
 EXTEND_EVERY = 1.0
 """Seconds."""
 CHECK_SHARE = 0.02
 """The most of its time that a worker spends to learn early, between two extensions, which jobs are not its own."""
 
 
-class HeldLeases:
-    """held: the jobs, by id; the caller changes it. lease: microseconds. is_away: whether the store is known to be."""
+class HeldLeases(Generic[H]):
+    """held: what stands for each job, by its id; the caller changes it. lease: microseconds. is_away: whether the store
+    is known to be."""
 
     def __init__(
         self,
         store: Store,
         owner: str,
-        held: Mapping[bytes, Running],
+        held: Mapping[bytes, H],
         clock: Clock,
         lease: int,
         is_away: Callable[[], bool],
@@ -60,11 +64,15 @@ class HeldLeases:
 
     def seconds_to_check(self, now: float) -> float:
         """How long the pump may sleep until an early extension that was put off; infinite if there is none."""
-        if not self._held or self._extend_after >= EXTEND_EVERY:
-            return math.inf
-        return max(self._extended_at + self._extend_after - now, self._backoff.left(now))
+        return math.inf if self._extend_after >= EXTEND_EVERY else self.seconds_to_extension(now)
 
-    def extend(self, now: float) -> Sequence[Running]:
+    def seconds_to_extension(self, now: float) -> float:
+        """Seconds until `extend` has something to do; infinite if nothing is held."""
+        if not self._held:
+            return math.inf
+        return max(0.0, self._extended_at + self._extend_after - now, self._backoff.left(now))
+
+    def extend(self, now: float) -> Sequence[H]:
         """Extends the leases of all held jobs if it is time; returns the jobs that are not ours any more."""
         if not (self._held and now - self._extended_at >= self._extend_after and not self._backoff.left(now)):
             return ()
@@ -75,8 +83,9 @@ class HeldLeases:
         self._extend_took = time.monotonic() - began
         return taken
 
-    def _extend_held(self) -> Sequence[Running]:
-        held = [(id, running.job.epoch) for id, running in self._held.items()]
+    def _extend_held(self) -> Sequence[H]:
+        # A copy: other threads may hold more meanwhile.
+        held = [(id, self.epoch(one)) for id, one in list(self._held.items())]
         began = elapsed()
         try:
             lost = self._store.extend(self._owner, held, self._lease, self._clock.now())
@@ -91,9 +100,32 @@ class HeldLeases:
             return ()
         taken = [self._held[id] for id in lost if id in self._held]
         if taken:
-            self._prolong_places(taken)
-        self._note_kill_reasons(taken)
+            self.see_lost(taken)
         return taken
+
+    def epoch(self, held: H) -> int:
+        """The attempt at the job."""
+        raise NotImplementedError
+
+    def see_lost(self, taken: Sequence[H]) -> None:
+        """These are not ours any more, as the store says."""
+        raise NotImplementedError
+
+    def _note_failure(self, error: StoreError) -> None:
+        # While the whole store is away, that is in the log already.
+        if self._backoff.fail(time.monotonic(), is_known=self._is_away()):
+            log.warning("leases not extended: %s", error)
+
+
+class AttemptLeases(HeldLeases[Running]):
+    """Those of a worker, whose attempts run on for a while once their jobs are lost."""
+
+    def epoch(self, held: Running) -> int:
+        return held.job.epoch
+
+    def see_lost(self, taken: Sequence[Running]) -> None:
+        self._prolong_places(taken)
+        self._note_kill_reasons(taken)
 
     def _prolong_places(self, taken: Iterable[Running]) -> None:
         """While their code goes on, no other job may start in their place under a limit."""
@@ -102,11 +134,6 @@ class HeldLeases:
             kept_places.prolong(self._store, self._owner, attempts, self._lease, self._clock.now())
         except StoreError as error:
             log.debug("places under limits not kept for longer: %s", error)
-
-    def _note_failure(self, error: StoreError) -> None:
-        # While the whole store is away, that is in the log already.
-        if self._backoff.fail(time.monotonic(), is_known=self._is_away()):
-            log.warning("leases not extended: %s", error)
 
     def _note_kill_reasons(self, taken: Iterable[Running]) -> None:
         """Notes why jobs are not ours any more: if they do not end, the worker is killed for this reason."""

@@ -13,7 +13,7 @@ from tarry.model.quantity import quantity
 from tarry.store.shared.backoff import TurnGuard
 from tarry.tasks.interrupts import CalledBack
 from tarry.tasks.running import Batch, Running
-from tarry.worker.held_leases import HeldLeases
+from tarry.worker.held_leases import AttemptLeases
 from tarry.worker.run.base import Runner
 
 log = logging.getLogger("tarry.worker")
@@ -28,7 +28,7 @@ class LeaseFence:
     until the attempts are interrupted; inf: never. runners: by whether their tasks are async."""
 
     def __init__(
-        self, leases: HeldLeases, held: Mapping[bytes, Running], runners: Mapping[bool, Runner], after: float
+        self, leases: AttemptLeases, held: Mapping[bytes, Running], runners: Mapping[bool, Runner], after: float
     ) -> None:
         self._leases, self._held, self._runners = leases, held, runners
         self._after, self._has_stopped = after, threading.Event()

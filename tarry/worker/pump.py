@@ -21,7 +21,7 @@ from tarry.tasks.progress import ProgressBuffer
 from tarry.tasks.running import Batch, Running, jobs_of
 from tarry.worker.batch_buffer import BatchBuffer
 from tarry.worker.capacity import Capacity, SettleDelay
-from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares, ClaimPlan
+from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares, ClaimPlan, seconds_until_due
 from tarry.worker.deadlines import Deadlines
 from tarry.worker.exchanger import Exchanger, RulesFor
 from tarry.worker.run import hook_calls
@@ -34,9 +34,6 @@ LOOK_ANYWAY = 1.0
 """Seconds after which an idle pump asks the store, even if nothing woke it."""
 SETTLE_WITHIN = 0.005
 """Seconds that an outcome may wait for others while the runners have enough to do."""
-
-OVERDUE_PAUSE, AT_ONCE_PAUSE = 0.02, 0.001
-"""Seconds before the next claim while jobs are overdue; the second one if the store has not looked at all of them."""
 
 
 class Pump:
@@ -199,7 +196,7 @@ class Pump:
         if left := exchanger.away_for(now):
             self._do_timed_work(now)
             return left
-        retried = exchanger.resume_postponed(now)
+        exchanger.resume_postponed(now)
         free = self._free()
         settled = bool(exchanger.unsettled)
         jobs = self._exchange(free, now)
@@ -211,7 +208,7 @@ class Pump:
         self._start_jobs(jobs, time.monotonic())  # a fresh clock: a slow reply does not mean that a runner is stalled
         self._reporter.load(self._capacity.load(), len(self.held))
         # After the new jobs are held, so that they are not taken for unseen ones.
-        exchanger.release_unseen(retried, now)
+        exchanger.release_unseen(now)
         self._do_timed_work(now)
         if jobs or exchanger.unsettled or self.outcomes.ended:
             return 0.0
@@ -279,9 +276,7 @@ class Pump:
         if any(runner.waiting() for runner in self._runners.values()):
             pause = SETTLE_WITHIN
         if free and next_due is not None:
-            # Due at the last claim, and still not ready: there are more than one claim makes ready, or we may not.
-            left = (next_due - self._clock.now()) / SECOND if next_due > exchanger.claimed_at else OVERDUE_PAUSE
-            pause = min(pause, left if next_due else AT_ONCE_PAUSE)
+            pause = min(pause, seconds_until_due(next_due, exchanger.claimed_at, self._clock.now()))
         if (probe := self._capacity.probe_pause()) is not None:
             pause = min(pause, probe)
         escalations = [runner.next_escalation() for runner in self._runners.values()]

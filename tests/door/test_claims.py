@@ -495,7 +495,7 @@ def test_a_job_whose_reservation_was_lost_is_given_back(app: App, is_made: bool)
             await until(lambda: claims.held == 1)
 
             def reserve() -> None:
-                with claims.reserving():
+                with claims.reservation():
                     if is_made:
                         now = app.client.store.time()
                         claims.store.exchange((), [Want("php", BANDS[1], 1)], 1, claims.owner, LEASE, now)

@@ -14,7 +14,7 @@ from tarry import App
 from tarry.door import claim_loop
 from tarry.door.claims import Claims
 from tarry.door.takers import ClaimTicket
-from tarry.errors import Busy, Draining, JobNotFound, StoreError, StoreUnavailable
+from tarry.errors import Busy, Draining, JobNotFound, PartlyUnavailable, StoreAway, StoreError, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
@@ -331,6 +331,62 @@ def test_what_a_lost_answer_brought_is_given_back(monkeypatch: pytest.MonkeyPatc
         async with taking(app) as claims:
             got = await taken(claims, "php")
             assert (got.id, got.epoch, got.failures) == (job.id, 2, 0)
+
+    run(story())
+    app.close()
+
+
+def test_what_a_lost_answer_brought_is_found_among_all_that_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unseen_claims, "CLAIMED_AT_ONCE", 2)
+    store = MemoryStore()
+    app = App(store, closures=True)  # noqa: F811
+    exchange, lost = store.exchange, list[Job]()
+
+    def loses(*args: Any) -> Any:
+        answer = exchange(*args)
+        if answer.jobs and answer.jobs[0].queue == "node" and not lost:
+            lost.extend(answer.jobs)
+            raise StoreUnavailable("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(store, "exchange", loses)
+
+    async def story() -> None:
+        put(app, 5)
+        async with taking(app) as claims:
+            for _ in range(5):
+                await taken(claims, "php")
+            put(app, queue="node")
+            got = await taken(claims, "node")
+            assert [(got.id, got.epoch)] == [(job.id, 2) for job in lost]
+            assert claims.held == 6
+
+    run(story())
+    app.close()
+
+
+def test_leases_that_one_of_several_stores_does_not_prolong_hold_up_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore()
+    app = App(store, closures=True)  # noqa: F811
+    tries = []
+
+    def extend(*args: Any) -> Any:
+        tries.append(args)
+        raise PartlyUnavailable("one is away", [], {0: StoreAway("away")})
+
+    monkeypatch.setattr(store, "extend", extend)
+
+    async def story() -> None:
+        put(app, 2)
+        async with taking(app) as claims:
+            await taken(claims, "php")
+            await until(lambda: len(tries) == 2)
+            job = await taken(claims, "php")
+            assert isinstance(await changed(claims, job, delete), Job)
+        assert "leases not extended" in caplog.text
+        assert "taking jobs" not in caplog.text
 
     run(story())
     app.close()

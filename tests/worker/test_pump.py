@@ -17,6 +17,7 @@ from tarry.model.retry import Retry
 from tarry.store.conformance.cases.jobs import EVERYTHING
 from tarry.store.rules.base import Exchange, Query
 from tarry.tasks.interrupts import CalledBack, TimeLimit
+from tarry.worker import claim_plan
 from tarry.worker import pump as pumping
 from tarry.worker.held_leases import EXTEND_EVERY
 from tests.worker.manual_pump import TASKS, MakePump
@@ -152,7 +153,7 @@ def test_a_due_job_in_a_paused_queue_keeps_nobody_awake(make: MakePump, queues: 
         seconds = manual.turns()
         manual.pass_time(seconds)
         slept += seconds
-    assert slept >= 20 * pumping.OVERDUE_PAUSE - 0.001
+    assert slept >= 20 * claim_plan.OVERDUE_PAUSE - 0.001
     assert manual.sync.on == []
     manual.store.pause("default", False)
     manual.pass_time(pumping.LOOK_ANYWAY)
@@ -195,7 +196,7 @@ def test_a_store_that_has_not_looked_at_all_is_asked_again_at_once(
     answers = [Exchange([], [], 0), Exchange([], [], 0), Exchange([], [], None)]
     monkeypatch.setattr(manual.store, "exchange", lambda *_: answers.pop(0))
     manual.pump._plan.wants = lambda limit, due: EVERYTHING  # type: ignore[method-assign]
-    assert [manual.turns(1), manual.turns(1), manual.turns(1)] == [pumping.AT_ONCE_PAUSE] * 2 + [pumping.LOOK_ANYWAY]
+    assert [manual.turns(1), manual.turns(1), manual.turns(1)] == [claim_plan.AT_ONCE_PAUSE] * 2 + [pumping.LOOK_ANYWAY]
 
 
 def test_more_due_jobs_than_a_claim_makes_ready_all_run(make: MakePump) -> None:

@@ -30,7 +30,7 @@ def reserve_job(door: BeanstalkDoor, id: bytes, owner: str, allows: Callable[[st
         change = records.move_to_front(job, now)
     except NotPossible:
         return None
-    with door.claims.reserving() as hold:
+    with door.claims.reservation() as hold:
         answer = store.exchange([change], [Want(job.queue, HIGH, 1)], 1, owner, LEASE, now)
         others = [records.give_back(other, now) for other in answer.jobs if other.id != id]
         if others:

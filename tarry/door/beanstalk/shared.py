@@ -55,7 +55,7 @@ class JobTaking(Protocol):
         """Waits up to `wait` seconds (None: without end) for a job; replies with None if the time is over. Busy,
         Draining."""
 
-    def reserving(self) -> AbstractContextManager[Callable[[Job], None]]:
+    def reservation(self) -> AbstractContextManager[Callable[[Job], None]]:
         """In any thread: while a job is claimed in the name of `owner`; gives what holds it then. Draining."""
 
     def change(self, id: bytes, rule: Rule, reply: Callable[[Job | Exception], None]) -> None:
