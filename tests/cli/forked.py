@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import apsw
 import msgspec
 
 from tarry import forks
@@ -233,6 +234,10 @@ def _end(status: object) -> None:
         return
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    # Whoever closes a database last merges its log into it.
+    for connection in apsw.connections():
+        with contextlib.suppress(apsw.Error):
+            connection.close()
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
