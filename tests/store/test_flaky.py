@@ -79,14 +79,14 @@ class Counting(FlakyStore):
         self.finishes = Counter[bytes]()
 
     def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
-        valid = super().apply(changes, now)
+        valid: list[bool] = super().apply(changes, now)
         self._count(changes, valid)
         return valid
 
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
-        answer = super().exchange(changes, wants, limit, owner, lease, now)
+        answer: Exchange = super().exchange(changes, wants, limit, owner, lease, now)
         self._count(changes, answer.valid)
         return answer
 
