@@ -19,16 +19,16 @@ from tarry.terminal import harmless, say
 COMMAND_MODULES = {
     "tarry.cli.start": ("start", "restart"),
     "tarry.cli.processes": ("stop", "quit", "reload", "upgrade", "scale", "status"),
-    "tarry.cli.hosts": ("hosts",),
+    "tarry.cli.operate.hosts": ("hosts",),
     "tarry.cli.top.command": ("top",),
     "tarry.cli.worker": ("worker",),
     "tarry.cli.enqueue": ("enqueue",),
     "tarry.cli.operate.jobs": ("jobs",),
-    "tarry.cli.flows.command": ("flows",),
+    "tarry.cli.operate.flows": ("flows",),
     "tarry.cli.operate.queues": ("queues",),
     "tarry.cli.top.stats": ("stats",),
-    "tarry.cli.push.tasks": ("tasks",),
-    "tarry.cli.push.endpoints": ("endpoints",),
+    "tarry.cli.operate.tasks": ("tasks",),
+    "tarry.cli.operate.endpoints": ("endpoints",),
     "tarry.cli.operate.limits": ("limits",),
     "tarry.cli.operate.schedules": ("schedules",),
     "tarry.cli.operate.operations": ("operations",),
@@ -44,17 +44,11 @@ COMMAND_MODULES = {
     "tarry.cli.push.replay": ("replay",),
     "tarry.cli.identity.tokens": ("tokens",),
     "tarry.cli.identity.passwords": ("passwords",),
-    "tarry.cli.audit": ("audit",),
+    "tarry.cli.operate.audit": ("audit",),
 }
 """The commands of each module."""
-AUDITED = frozenset({
-    "jobs", "flows", "queues", "limits", "schedules", "operations", "tasks", "endpoints", "hosts", "tokens",
-    "passwords", "shards", "import", "store",
-})  # fmt: skip
-"""Commands that may change what others see; `tarry.cli.audit` has their actions."""
-
 CREATING = frozenset({"start", "restart", "upgrade", "worker", "enqueue", "replay", "migrate", "demo"})
-"""Commands that make the store where there is none, as those of AUDITED do with a change. All others only read."""
+"""Commands that make the store where there is none, as all do that change something. All others only read."""
 
 CHECKING = frozenset({"check", "doctor"})
 """What they tell of a server, they find out by tarry's tables, so they make these."""
@@ -127,36 +121,14 @@ def _find_command(words: Sequence[str]) -> str | None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Runs the command; one that changes what others see is kept in the store's log of acts, with its outcome."""
-    if args.command not in AUDITED:
-        return _call(args, creates=args.command in CREATING)
-    # Only here: the log of acts takes time to import.
-    from tarry.cli.audit import act_name, method_of, record  # noqa: PLC0415
-    from tarry.client.acting import acting, command_actor  # noqa: PLC0415
-
-    if not act_name(args) or method_of(args) is not None:
-        # What is made of methods makes its entries by itself.
-        return _call(args, creates=bool(act_name(args)))
-    try:
-        with acting(command_actor()):
-            status = _call(args, creates=True)
-    except UsageError:
-        # It was never begun.
-        raise
-    except (TarryError, ValueError, OSError) as error:
-        record(args, f"{type(error).__name__}: {error}")
-        raise
-    record(args, "done" if status == 0 else f"not done, or not all (status {status})")
-    return status
-
-
-def _call(args: argparse.Namespace, creates: bool) -> int:
     # Only here: `tarry status` and the like need no store.
     from tarry.store.shared import creation  # noqa: PLC0415
 
+    method = getattr(args, "methods", {}).get(getattr(args, "action", ""))
+    is_change = method is not None and method.may_change and not getattr(args, "dry_run", False)
     reading = creation.only_existing(stands_in=args.command != "top", on_servers=args.command not in CHECKING)
     try:
-        with contextlib.nullcontext() if creates else reading:
+        with contextlib.nullcontext() if is_change or args.command in CREATING else reading:
             status: int = _in_zone(args)
     finally:
         for place in creation.created:

@@ -160,7 +160,7 @@ def run_status(args: argparse.Namespace) -> int:
     _check_connection_options(args)
     if args.all:
         # Its imports take twice as long as the rest of the command.
-        from tarry.cli.hosts import show_all  # noqa: PLC0415
+        from tarry.cli.operate.hosts import show_all  # noqa: PLC0415
 
         return show_all(args)
     setup = CommandContext.of(args)

@@ -3,15 +3,18 @@
 import argparse
 import sys
 import time
+from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
+from tarry.cli.operate.command import CommandCall, Subject, add_methods, command_method
 from tarry.cli.printing import print_json, print_table
 from tarry.errors import StoreError, TarryError
 from tarry.model.job import State
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
 from tarry.store.rules import owner
-from tarry.store.rules.base import Store
 from tarry.store.shards.mover import Mover, MoveReport
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
@@ -22,26 +25,38 @@ MOVE_PAUSE = 1.0
 UNFINISHED = (State.SCHEDULED, State.READY, State.RUNNING)
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Adds the command to the parser."""
-    shards = commands.add_parser(
-        "shards",
-        help="list several stores that are used as one, or move jobs to where they belong",
-        description="After a store was added to `store`, or marked with #draining, and all processes know: move.",
-    )
-    shards.add_argument("action", nargs="?", choices=("list", "move"), default="list")
-    shards.add_argument("--wait", action="store_true", help="move: go on until nothing is left, also of what runs now")
-    shards.set_defaults(run=run)
+class MoveOptions(Struct, frozen=True):
+    """How to move jobs."""
+
+    wait: bool = False
+    """Go on until nothing is left, also of what runs now."""
 
 
-def run(args: argparse.Namespace) -> int:
-    """Status 1 if a shard is away, or a job is left on a shard where it does not belong."""
-    store = CommandContext.of(args).client.store
-    if args.action == "list":
-        return _list(store, args.json)
+class ShardMove(Struct, frozen=True):
+    """What a move has done, and what it left."""
+
+    moved: int
+    running: int
+    key_held: int
+    in_flows: int
+    away: list[str]
+
+
+@command_method("shards move")
+def move_shards(call: CommandCall, body: MoveOptions) -> ShardMove:
+    """Moves jobs to the shards where they belong."""
+    store = call.client.store
     if not isinstance(store, ShardedStore) or len(store.shards) == 1:
         raise TarryError("there is one store only; nothing can be moved (several: store = [URL, URL])")
-    return _move(store, args)
+    mover = Mover(store, owner.new_name())
+    moved = mover.run(_print_progress)
+    total = moved.moved
+    # A running job stays where it is until it ends.
+    while body.wait and moved.running:
+        time.sleep(MOVE_PAUSE)
+        moved = mover.run()
+        total += moved.moved
+    return ShardMove(total, moved.running, moved.held, moved.nodes, moved.away)
 
 
 def shard_rows(store: ShardedStore) -> list[dict[str, Any]]:
@@ -69,37 +84,14 @@ def print_shards(shard_rows: list[dict[str, Any]]) -> None:
     print_table(("shard", "is", *states, ""), lines)
 
 
-def _list(store: Store, json: bool) -> int:
+def _list(args: argparse.Namespace) -> int:
+    store = CommandContext.of(args).client.store
     shards = shard_rows(store if isinstance(store, ShardedStore) else ShardedStore([store]))
-    if json:
+    if args.json:
         print_json({"shards": shards})
     else:
         print_shards(shards)
     return 1 if any(row["trouble"] for row in shards) else 0
-
-
-def _move(store: ShardedStore, args: argparse.Namespace) -> int:
-    mover = Mover(store, owner.new_name())
-    moved = mover.run(_print_progress)
-    total = moved.moved
-    # A running job stays where it is until it ends.
-    while args.wait and moved.running:
-        time.sleep(MOVE_PAUSE)
-        moved = mover.run()
-        total += moved.moved
-    if args.json:
-        print_json(
-            {
-                "moved": total,
-                "running": moved.running,
-                "key_held": moved.held,
-                "in_flows": moved.nodes,
-                "away": moved.away,
-            }
-        )
-    else:
-        _print_result(total, moved)
-    return 1 if moved.left or moved.away else 0
 
 
 def _print_progress(moved: MoveReport) -> None:
@@ -107,13 +99,27 @@ def _print_progress(moved: MoveReport) -> None:
         print(f"\r{moved.seen:,} looked at, {moved.moved:,} moved", end="", file=sys.stderr, flush=True)
 
 
-def _print_result(total: int, moved: MoveReport) -> None:
-    say(f"{quantity(total)} moved")
-    if moved.running:
-        say(f"{moved.running:,} run where they do not belong: move again when they have ended, or --wait")
-    if moved.held:
-        say(f"{moved.held:,} stay, since where they belong another job holds their key: move again when that has ended")
-    if moved.nodes:
-        say(f"{moved.nodes:,} are jobs of flows, which stay on their store until the flow goes")
-    for trouble in moved.away:
+def _print_result(_: CommandCall, found: ShardMove) -> None:
+    say(f"{quantity(found.moved)} moved")
+    if found.running:
+        say(f"{found.running:,} run where they do not belong: move again when they have ended, or --wait")
+    if found.key_held:
+        held = f"{found.key_held:,} stay, since where they belong another job holds their key"
+        say(f"{held}: move again when that has ended")
+    if found.in_flows:
+        say(f"{found.in_flows:,} are jobs of flows, which stay on their store until the flow goes")
+    for trouble in found.away:
         say(f"{trouble}; move again when it is back")
+
+
+SUBJECT = Subject(
+    (move_shards,),
+    {"move": _print_result},
+    "list several stores that are used as one, or move jobs to where they belong",
+    "After a store was added to `store`, or marked with #draining, and all processes know: move.",
+    own={"list": _list},
+    # Else a job is left on a shard where it does not belong, or may be.
+    is_done=lambda found: not (found.running or found.key_held or found.away),
+    warns=False,
+)
+add = partial(add_methods, "shards", SUBJECT)

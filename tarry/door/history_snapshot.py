@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tarry.errors import TarryError
 from tarry.metrics.store_overview import CachedRead, read_totals
+from tarry.operate.history import is_sample_of, is_wanted
 from tarry.store.queries.history_reading import (
     Figures,
     HistoryView,
@@ -76,17 +77,6 @@ class ReadHistory:
     def ended_of_each(self, allows: Callable[[str], bool]) -> Mapping[str, list[int]]:
         """How many attempts of each task ended, at each point."""
         return ended_of_each(self._cells, self.period, lambda queue, _: allows(queue))
-
-
-def is_wanted(queue: str | None, task: str | None, allows: Callable[[str], bool], in_queue: str, of_task: str) -> bool:
-    """Whether what was counted of `in_queue` and `of_task` is of that queue and task, and may be seen; None: any."""
-    return queue in (None, in_queue) and task in (None, of_task) and allows(in_queue)
-
-
-def is_sample_of(queue: str | None, of: str, allows: Callable[[str], bool]) -> bool:
-    """Whether a sample is of that queue; None: of all that the caller may see. of: whose sample it is; an
-    empty name: that of all queues."""
-    return allows(of or "*") if queue is None else of == queue and allows(of)
 
 
 class HistorySnapshot:

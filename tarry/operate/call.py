@@ -10,11 +10,14 @@ from tarry.client.acting import Actor, acting
 from tarry.client.audit.log import DONE, Act, cut
 from tarry.client.client import Client
 from tarry.client.operations.operation import Operation
+from tarry.keeper.host_requests import HostRequest, HostRequests
 from tarry.metrics.store_overview import KEPT_FOR, StoreOverview
 from tarry.model.job import Job
 from tarry.operate.access import Caller, Scope
 from tarry.operate.method import Method
+from tarry.store.queries.hosts import Host
 from tarry.store.rules import ids
+from tarry.store.rules.flow_graph import LOOKED_AT
 from tarry.tasks.arguments.options import IDEMPOTENCY
 
 _OF_A_JOB = ("/v1/jobs/{id}", "/v1/flows/{id}")
@@ -26,14 +29,21 @@ class MethodCall:
     subject: what it is about, for the log of acts; no secrets.
     """
 
-    __slots__ = ("app", "caller", "queue", "scope", "status", "subject")
+    __slots__ = ("caller", "queue", "scope", "status", "subject")
+    nodes_read = LOOKED_AT
+    """How many jobs of a flow are read at most to show it."""
 
-    def __init__(self, app: App, caller: Caller, scope: Scope | None, subject: str) -> None:
-        self.app, self.caller, self.scope, self.subject = app, caller, scope, subject
+    def __init__(self, caller: Caller, scope: Scope | None, subject: str) -> None:
+        self.caller, self.scope, self.subject = caller, scope, subject
         self.status: int | None = None
         """Of the answer, where it is not that of the method."""
         self.queue = ""
         """The queue that it concerns, for the log of acts: the first one that the method checked."""
+
+    @property
+    def app(self) -> App:
+        """What it is about."""
+        raise NotImplementedError
 
     @property
     def client(self) -> Client:
@@ -76,6 +86,15 @@ class MethodCall:
         """A look at the store that is at most so many seconds old, or older if it is a large one; StoreError."""
         return StoreOverview.of(self.client.store)
 
+    def flush_acts(self) -> None:
+        """Waits until the log of acts has what was recorded here, for a short time at most."""
+
+    def ask(self, host: Host, request: HostRequest, job: Job | None = None) -> HostRequest:
+        """Has a master told what to do, and returns how far that is; TooManyRequests, StoreError. job: the one that it
+        is about."""
+        HostRequests(self.client.store, host.instance).put(request)
+        return request
+
     def submit(self, operation: Operation) -> Operation:
         """Begins a change of many jobs in the background; TooManyOperations, UsageError, StoreError."""
         return self.app.operation_runner().submit(operation)
@@ -100,7 +119,7 @@ def audited(
         return
 
     def write(outcome: str) -> None:
-        jobs = _jobs_of(path["id"]) if method.route.startswith(_OF_A_JOB) else ()
+        jobs = _jobs_of(path.get("id", "")) if method.route.startswith(_OF_A_JOB) else ()
         act = Act(0, actor.name, method.name, cut(outcome), actor.address, actor.via, cut(call.subject))
         record(replace(act, queue=call.queue, jobs=jobs))
 

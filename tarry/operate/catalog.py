@@ -1,13 +1,35 @@
 """All methods that are made for every way in."""
 
-from tarry.operate import jobs, limits, operations, queues, schedules
+from tarry.operate import (
+    audit,
+    endpoints,
+    flows,
+    history,
+    host_requests,
+    hosts,
+    jobs,
+    limits,
+    operations,
+    queues,
+    schedules,
+    signals,
+    tasks,
+)
 from tarry.operate.method import Method
 
 METHODS: tuple[Method, ...] = (
     *jobs.METHODS,
+    *flows.METHODS,
+    *signals.METHODS,
     *queues.METHODS,
     *schedules.METHODS,
     *limits.METHODS,
     *operations.METHODS,
+    *tasks.METHODS,
+    *endpoints.METHODS,
+    *hosts.METHODS,
+    *host_requests.METHODS,
+    *audit.METHODS,
+    *history.METHODS,
 )
 """Each of them. A subject has its line here, and all ways in have it."""

@@ -23,7 +23,7 @@ from tarry.model.job import MAX_PRIORITY, Job, State, States
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
-from tarry.operate.method import Method, method
+from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, checking
 from tarry.push.delivery.record import AttemptRecord, records_of
 from tarry.push.waiting import why_waiting
@@ -315,4 +315,4 @@ def _most_attempts(call: MethodCall, job: Job) -> int | None:
     return most_attempts(job, app.tasks, app.rules)
 
 
-METHODS: tuple[Method, ...] = (list_jobs, show_job, explain_job, cancel_job, retry_job, move_job, delete_job)
+METHODS = methods_of(__name__)

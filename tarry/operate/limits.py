@@ -10,7 +10,7 @@ from tarry.model.limit import QUEUE, parse_limit
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
-from tarry.operate.method import Method, method
+from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, checking
 from tarry.tasks.arguments.options import MAX_NAME
 
@@ -94,4 +94,4 @@ def _known(call: MethodCall, name: str) -> LimitRecord:
     return found
 
 
-METHODS: tuple[Method, ...] = (list_limits, get_limit, set_limit, reset_limit)
+METHODS = methods_of(__name__)

@@ -13,7 +13,9 @@ may block: it runs in a thread of the service. An `async def` runs on the event 
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
+from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
@@ -72,6 +74,11 @@ class Method(Struct, frozen=True):
     def may_block(self) -> bool:
         """Whether its handler has to run in a thread."""
         return not inspect.iscoroutinefunction(self.handler)
+
+    @property
+    def may_change(self) -> bool:
+        """Whether what the store has may be another after it."""
+        return self.scope not in (None, Scope.READ) and self.verb != "GET"
 
     @property
     def is_audited(self) -> bool:
@@ -142,6 +149,12 @@ def method(
     return make
 
 
+def methods_of(module: str) -> tuple[Method, ...]:
+    """The methods that the module of this name makes, in their order."""
+    found = vars(sys.modules[module]).values()
+    return tuple(one for one in found if isinstance(one, Method) and one.handler.__module__ == module)
+
+
 def convert_values(values: dict[str, Any], kind: Any, where: str) -> Any:
     """Values that are text, as this Struct; RequestError."""
     found = {name: _as_number(value) if name in _in_seconds(kind) else value for name, value in values.items()}
@@ -168,6 +181,14 @@ def _as_number(value: Any) -> Any:
 def is_list(kind: Any) -> bool:
     """Whether a field of this type takes several values."""
     return get_origin(_plain(kind)) is list
+
+
+def choices_of(kind: Any) -> list[str]:
+    """The texts that a field of this type takes; none: any."""
+    kind = _plain(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [str(one.value) for one in kind]
+    return [one for part in get_args(kind) for one in ([part] if isinstance(part, str) else choices_of(part))]
 
 
 def _plain(kind: Any) -> Any:

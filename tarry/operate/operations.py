@@ -10,7 +10,7 @@ from tarry.errors import OperationNotFound, TooManyOperations
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
-from tarry.operate.method import Method, method
+from tarry.operate.method import method, methods_of
 from tarry.store.rules.ids import IdText
 
 
@@ -100,4 +100,4 @@ def describe_filter(filter: JobFilter) -> str:
     return " ".join(f"{name}={value}" for name, value in texts.items() if value not in (None, ""))
 
 
-METHODS: tuple[Method, ...] = (list_operations, get_operation, start_operation, stop_operation)
+METHODS = methods_of(__name__)

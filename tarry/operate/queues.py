@@ -26,7 +26,7 @@ from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
-from tarry.operate.method import Method, method
+from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError
 from tarry.tasks.arguments.options import Name
 
@@ -215,13 +215,4 @@ def _pause(call: MethodCall, path: QueuePath, body: PauseRequest, paused: bool) 
     return replace(record, paused=paused)
 
 
-METHODS: tuple[Method, ...] = (
-    list_queues,
-    get_queue,
-    pause_queue,
-    resume_queue,
-    set_bound,
-    reset_bound,
-    purge_queue,
-    get_stats,
-)
+METHODS = methods_of(__name__)

@@ -11,7 +11,7 @@ from tarry.model.nearest import did_you_mean
 from tarry.model.schedules.schedule import Schedule
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
-from tarry.operate.method import Method, method
+from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError
 from tarry.store.rules.base import Store
 from tarry.tasks.arguments.options import Name
@@ -100,4 +100,4 @@ def _records(call: MethodCall, schedules: dict[str, Schedule]) -> list[ScheduleR
     return schedule_records(client.store, schedules, client.clock.now())
 
 
-METHODS: tuple[Method, ...] = (list_schedules, get_schedule, run_schedule, pause_schedule, resume_schedule)
+METHODS = methods_of(__name__)

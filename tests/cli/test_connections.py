@@ -72,7 +72,9 @@ def test_the_connections_of_all_server_processes_are_listed_and_ended(project: P
         assert client.recv(100) == b""
         client.close()
     takes.close()
-    acts = until(lambda: [one for one in project.facts("audit", "--act", "end_connection") if one["via"] == "command"])
+    acts = until(
+        lambda: [one for one in project.facts("audit", "--act", "end_connection")["acts"] if one["via"] == "command"]
+    )
     assert (len(acts), acts[0]["outcome"], waiting["id"] in acts[0]["subject"]) == (1, "done", True)
 
     os.kill(pids[0], signal.SIGSTOP)

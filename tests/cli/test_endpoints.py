@@ -18,7 +18,8 @@ def server() -> Iterator[Server]:
 
 
 def shown(project: Project) -> Any:
-    return project.facts("endpoints", "show", "hook")
+    (found,) = project.facts("endpoints", "show", "hook")
+    return found
 
 
 # Some twenty commands, each of which takes seconds to start on a busy machine.
@@ -53,7 +54,7 @@ def test_one_that_fails_is_seen_tried_and_its_jobs_are_sent_again(project: Proje
 def test_one_is_paused_and_resumed(project: Project, server: Server) -> None:
     project.settings(f'[tasks.hook]\nurl = "{server.url()}"\n{ALLOW}')
     assert project.said("endpoints", "pause", "hook") == "deliveries of hook are paused"
-    assert project.facts("endpoints")[0]["enabled"] is False
+    assert project.facts("endpoints")["endpoints"][0]["enabled"] is False
     assert "paused" in project.said("endpoints")
     project.serve()
     job = project.enqueue("hook", "{}")
@@ -65,9 +66,9 @@ def test_one_is_paused_and_resumed(project: Project, server: Server) -> None:
 def test_what_is_wrong_is_told(project: Project) -> None:
     project.settings('[tasks.hook]\nurl = "https://shop.example/hook"\n')
     assert "no HTTP task hok; did you mean hook?" in project.refused("endpoints", "show", "hok")
-    assert "pause which endpoint?" in project.misused("endpoints", "pause")
-    assert "list takes no task" in project.misused("endpoints", "list", "hook")
-    assert "since when?" in project.misused("endpoints", "replay", "hook")
+    assert "pause which endpoint? tarry endpoints pause TASK" in project.misused("endpoints", "pause")
+    assert "list takes no names" in project.misused("endpoints", "list", "hook")
+    assert "replay needs --since" in project.misused("endpoints", "replay", "hook")
     assert "'soon' is no time" in project.misused("endpoints", "replay", "hook", "--since", "soon")
-    assert project.said("endpoints", "replay", "hook", "--since", "1h") == "0 jobs to send again"
-    assert "--since is for" in project.misused("endpoints", "pause", "hook", "--since", "1h")
+    assert project.said("endpoints", "replay", "hook", "--since", "1h") == "0 jobs sent again"
+    assert "pause takes no --since" in project.misused("endpoints", "pause", "hook", "--since", "1h")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tarry import App, fan_out
-from tarry.cli.flows.tree import flow_lines
+from tarry.cli.operate.flow_tree import flow_lines
 from tarry.client.flows.handle import FlowHandle
 from tarry.client.flows.records import flow_detail
 from tarry.store.rules import flow_folding, flow_graph

@@ -22,14 +22,14 @@ def test_one_is_added_listed_edited_and_removed(project: Project) -> None:
     assert project.said(
         "tasks", "add", "order.timeout", HOOK, "delay=10m", 'schedule=["1m", "3m"]', "secret=" + "x-" * 16
     )
-    fact = project.facts("tasks")[-1]
+    fact = project.facts("tasks")["tasks"][-1]
     assert (fact["task"], fact["kind"], fact["from"], fact["retries"]) == ("order.timeout", "http", "store", 2)
     assert (fact["url"], fact["settings"]["secret"]) == ("https://shop.example/hook?...", "***")
     assert "https://shop.example/hook?..." in project.said("tasks")
     job = project.job(project.enqueue("order.timeout", '{"order": 7}'))
     assert (job.body, job.state) == (b'{"order":7}', "scheduled")
     assert project.said("tasks", "edit", "order.timeout", "delay=", "queue=hooks") == "order.timeout edited"
-    fact = project.facts("tasks")[-1]
+    fact = project.facts("tasks")["tasks"][-1]
     assert (fact["queue"], fact["waiting"], "delay" in fact["settings"]) == ("hooks", 1, False)
     told = project.said("tasks", "remove", "order.timeout")
     assert told == ("order.timeout removed; its 1 job waits: add it again, or tarry jobs delete --task order.timeout")
@@ -42,7 +42,7 @@ def test_one_is_added_listed_edited_and_removed(project: Project) -> None:
 
 def test_who_answers_for_it_and_what_it_is_for_is_listed(project: Project) -> None:
     project.said("tasks", "add", "hook", HOOK, "owner=shop team", "description=2030")
-    assert [project.facts("tasks")[-1][name] for name in ("owner", "description")] == ["shop team", "2030"]
+    assert [project.facts("tasks")["tasks"][-1][name] for name in ("owner", "description")] == ["shop team", "2030"]
     assert "tasks.hook.owner: no text of at most 2,000" in project.refused(
         "tasks", "edit", "hook", f"owner={'x' * 2001}"
     )
@@ -70,7 +70,7 @@ def test_what_may_be_meant_otherwise_is_told_when_it_is_registered(project: Proj
         (["add", "filed", HOOK], "filed stands in tarry.toml:2 already: edit it there"),
         (["edit", "filed", "delay=1m"], "filed stands in tarry.toml:2: edit it there, and `tarry reload`"),
         (["remove", "filed"], "filed stands in tarry.toml:2: take it out there"),
-        (["remove", "hook"], "no HTTP task hook is registered; `tarry tasks` lists them"),
+        (["remove", "hook"], "no task hook; tarry tasks lists them"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_line(project: Project, words: list[str], told: str) -> None:
@@ -102,7 +102,7 @@ def test_an_answer_is_tried(project: Project) -> None:
     assert project.said("tasks", "try", "hook", "--response", "bad") == (
         "again, after the first attempt in 10m: answered 503 Service Unavailable; the rule says so: res.code != 200"
     )
-    fact = project.facts("tasks", "try", "hook", "--response", "-", stdin="")
+    (fact,) = project.facts("tasks", "try", "hook", "--response", "-", stdin="")
     assert (fact["outcome"], fact["delay"]) == ("again", 60.0)
 
 
@@ -111,9 +111,9 @@ def test_one_of_the_configuration_can_be_disabled_and_enabled(project: Project) 
         '[tasks.filed]\nurl = "https://a.example/"\n[tasks.off]\nurl = "https://a.example/"\nenabled = false\n'
     )
     project.said("tasks", "edit", "filed", "enabled=false")
-    assert [fact["enabled"] for fact in project.facts("tasks")[-2:]] == [False, False]
+    assert [fact["enabled"] for fact in project.facts("tasks")["tasks"][-2:]] == [False, False]
     project.said("tasks", "edit", "filed", "enabled=true")
-    assert [fact["enabled"] for fact in project.facts("tasks")[-2:]] == [True, False]
+    assert [fact["enabled"] for fact in project.facts("tasks")["tasks"][-2:]] == [True, False]
     assert project.refused("tasks", "edit", "off", "enabled=true").startswith(
         "off stands in tarry.toml:4: edit it there"
     )
@@ -121,7 +121,7 @@ def test_one_of_the_configuration_can_be_disabled_and_enabled(project: Project) 
 
 def test_without_an_app_there_are_http_tasks(project: Project) -> None:
     project.write("tarry.toml", '[tasks.hook]\nurl = "https://a.example/"\n')
-    assert [fact["task"] for fact in project.facts("tasks")] == ["hook"]
+    assert [fact["task"] for fact in project.facts("tasks")["tasks"]] == ["hook"]
     assert project.job(project.enqueue("hook", '{"a": 1}')).lane == ""
 
 

@@ -1,6 +1,5 @@
 """`tarry import celery`: messages that a real Celery put become jobs, each once."""
 
-import argparse
 import base64
 import json
 import pickle
@@ -16,7 +15,7 @@ import msgspec
 import pytest
 
 from tarry.cli.importing.broker import CeleryBroker
-from tarry.cli.importing.command import ImportTally, move
+from tarry.cli.importing.command import ImportOptions, ImportTally, move
 from tarry.cli.importing.message import MOST, UnreadableMessage, read_message
 from tarry.client.client import Client
 from tarry.model.duration import SECOND
@@ -162,7 +161,7 @@ def test_what_is_imported_is_in_the_log_of_acts_and_a_dry_run_is_not(project: Pr
     put("add.delay(1)")
     project.said("import", "celery", broker, "--queue", "celery", "--dry-run")
     project.said("import", "celery", broker, "--queue", "celery")
-    acts = project.facts("audit")
+    acts = project.facts("audit")["acts"]
     assert [(act["act"], act["subject"], act["outcome"]) for act in acts] == [("import_celery", "queue=celery", "done")]
     assert broker not in str(acts)
 
@@ -193,11 +192,10 @@ def test_of_a_message_that_celery_takes_meanwhile_the_job_is_taken_back(put: Put
     put("add.delay(1); add.delay(2)")
     client = Client(SqliteStore(tmp_path / "taken.db"), {})
     reader, tally = CeleryBroker(broker), ImportTally()
-    args = argparse.Namespace(dry_run=False, force=True)
     with closing(reader), closing(client):
         found = [(place, raw, "celery") for place, raw in reader.messages("celery")]
         assert reader.remove(found[0][0]), "as a worker of Celery's would"
-        move(client, reader, found, args, tally)
+        move(client, reader, found, ImportOptions("", force=True), tally)
         assert (tally.stored, tally.taken, tally.running) == (1, 1, [])
         assert len(client.store.find(Query())) == 1
 

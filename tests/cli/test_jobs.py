@@ -328,13 +328,13 @@ def test_what_was_done_to_a_queues_jobs_is_in_its_part_of_the_log_of_acts(projec
     project.said("jobs", "cancel", id)
     project.said("jobs", "delete", "--queue", "mail", "--yes")
     project.said("queues", "pause", "mail", "default")
-    acts = [(one["act"], one["subject"]) for one in project.facts("audit", "--queue", "mail")]
+    acts = [(one["act"], one["subject"]) for one in project.facts("audit", "--queue", "mail")["acts"]]
     assert acts == [
         ("pause_queue", "mail"),
         ("start_operation", "delete queue=mail"),
         ("cancel_job", id),
     ]
-    assert [one["act"] for one in project.facts("audit", "--job", id.replace("-", ""))] == ["cancel_job"]
+    assert [one["act"] for one in project.facts("audit", "--job", id.replace("-", ""))["acts"]] == ["cancel_job"]
 
 
 def test_cancel_by_key(project: Project) -> None:
@@ -370,7 +370,7 @@ def test_commands_are_in_the_log_of_acts(project: Project) -> None:
     assert project.tarry("jobs", "retry", NOBODY).status == 1
     assert project.tarry("jobs", "list").status == 0
     assert project.tarry("queues", "pause", "default").status == 0
-    facts = project.facts("audit")
+    facts = project.facts("audit")["acts"]
     assert [(one["act"], one["subject"], one["via"]) for one in facts] == [
         ("pause_queue", "default", "command"),
         ("retry_job", NOBODY, "command"),
@@ -378,8 +378,8 @@ def test_commands_are_in_the_log_of_acts(project: Project) -> None:
     ]
     assert [one["outcome"].partition(":")[0] for one in facts] == ["done", "JobNotFound", "done"]
     assert facts[0]["who"] == facts[2]["who"] != ""
-    assert [one["act"] for one in project.facts("audit", "--job", id)] == ["cancel_job"]
-    assert project.facts("audit", "--queue", "default")[0]["act"] == "pause_queue"
+    assert [one["act"] for one in project.facts("audit", "--job", id)["acts"]] == ["cancel_job"]
+    assert project.facts("audit", "--queue", "default")["acts"][0]["act"] == "pause_queue"
     assert "cancel_job" in project.said("audit", "--since", "1h")
     assert "No" not in project.said("audit", "--who", "nobody")
     (shown,) = [line for line in project.said("jobs", "show", id).splitlines() if line.startswith("act ")]

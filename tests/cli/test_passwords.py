@@ -41,7 +41,7 @@ def test_a_password_is_added_listed_changed_and_removed(project: Project, file: 
     caller = PasswordAccess(file).sign_in("ann", "correct horse", "")
     caller.check(Scope.OPERATE, "mail")
     assert not caller.allows(Scope.READ, "other")
-    assert project.facts("passwords") == [
+    assert project.facts("passwords")["passwords"] == [
         {"name": "ann", "scopes": ["operate", "read"], "queues": ["mail"], "tasks": []},
         {"name": "bob", "scopes": ["admin"], "queues": ["*"], "tasks": []},
     ]
@@ -61,7 +61,7 @@ def test_what_is_wrong_is_told_and_changes_nothing(project: Project, file: Path)
     add = ("passwords", "add", "ann", "--scope", "read")
     assert "does not exist: `tarry passwords add NAME --scope read` writes it" in project.refused("passwords")
     assert "what is the password for?" in project.misused("passwords", "add", "ann")
-    assert "add takes one name" in project.misused("passwords", "add", "a b", "--scope", "read")
+    assert "add takes names of letters" in project.misused("passwords", "add", "a b", "--scope", "read")
     assert "there is no terminal to ask for the password: use --stdin" in project.misused(*add)
     assert "8 characters at least" in project.refused(*add, "--stdin", stdin="short\n")
     assert "8 characters at least" in project.refused(*add, "--stdin", stdin="x" * 1025)
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_told_and_changes_nothing(project: Project, file: Path)
     assert "there is a password ann already" in project.refused(*add, "--stdin", stdin="correct horse\n")
     assert "no password 'anna' in" in project.refused("passwords", "remove", "anna")
     assert "no password 'anna' in" in project.refused("passwords", "change", "anna", "--stdin")
-    assert "rights are changed in the file" in project.misused("passwords", "change", "ann", "--scope", "put")
+    assert "change takes no --scope" in project.misused("passwords", "change", "ann", "--scope", "put")
     assert file.read_text() == before
     project.settings("")
     assert project.refused("passwords").startswith("there is no file of passwords: set [server] passwords")

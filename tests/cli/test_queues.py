@@ -15,14 +15,14 @@ def test_queues_tell_their_depths(project: Project) -> None:
     project.enqueue("app.greet", '"Ann"')
     project.said("enqueue", "app.removed", "--force")
     told = project.facts("queues")
-    default, mail = told["queues"]
+    default, mail = (one for one in told["queues"] if one["ready"])
     assert (default["queue"], default["ready"], default["scheduled"], default["paused"]) == ("default", 2, 1, False)
     assert (mail["queue"], mail["ready"], mail["running"], mail["done"]) == ("mail", 1, 0, 0)
     assert mail["oldest_ready"] == project.facts("jobs", "--queue", "mail")[0]["due"]
-    assert told["unknown_tasks"] == {"app.removed": 1}
     said = project.said("queues", "list").splitlines()
     assert said[0].split()[:3] == ["queue", "scheduled", "ready"]
     assert said[1].split()[:3] == ["default", "1", "2"]
+    assert len(said) == 2 + len(told["queues"])
     assert said[-1] == "1 job waits for the task app.removed, which this app does not know"
 
 
@@ -31,8 +31,7 @@ def test_one_queue_is_shown(project: Project) -> None:
     project.put("app.add", 1, priority=5)
     project.put("app.add", 1, delay="90m", times=3)
     (facts,) = project.facts("queues", "show", "default")
-    assert facts["queue"]["bands"]["normal"] == {"count": 2, "at_least": False}
-    assert [hour["count"] for hour in facts["horizon"]["hours"][:3]] == [0, 3, 0]
+    assert facts["bands"]["normal"] == {"count": 2, "at_least": False}
     said = dict(re.split(r"  +", line) for line in project.said("queues", "show", "default").splitlines())
     assert (said["queue"], said["ready"], said["ready, high band"], said["ready, normal band"]) == (
         "default", "3", "1", "2",
@@ -43,19 +42,23 @@ def test_one_queue_is_shown(project: Project) -> None:
     assert project.refused("queues", "show", "defalt").startswith("no queue defalt; did you mean default?")
 
 
-def test_no_queues(project: Project) -> None:
-    assert project.facts("queues") == {"queues": [], "unknown_tasks": {}, "held_tasks": {}}
-    assert len(project.said("queues").splitlines()) == 1
+def test_without_jobs_there_are_the_queues_of_the_tasks(project: Project) -> None:
+    assert [(one["queue"], one["ready"]) for one in project.facts("queues")["queues"]] == [("default", 0), ("mail", 0)]
+    assert len(project.said("queues").splitlines()) == 3
 
 
 def test_pause_and_resume(project: Project) -> None:
     project.enqueue("app.greet", '"Ann"')
     assert project.said("queues", "pause", "mail", "new", "--force") == "mail, new paused"
-    assert {q["queue"]: q["paused"] for q in project.facts("queues")["queues"]} == {"mail": True, "new": True}
-    assert project.said("queues").splitlines()[1].endswith("paused")
+    assert {q["queue"]: q["paused"] for q in project.facts("queues")["queues"]} == {
+        "default": False,
+        "mail": True,
+        "new": True,
+    }
+    assert project.said("queues").splitlines()[2].endswith("paused")
     resumed = project.facts("queues", "resume", "mail", "new")
     assert [(one["queue"], one["paused"]) for one in resumed] == [("mail", False), ("new", False)]
-    assert {q["queue"]: q["paused"] for q in project.facts("queues")["queues"]} == {"mail": False}
+    assert {q["queue"]: q["paused"] for q in project.facts("queues")["queues"]} == {"default": False, "mail": False}
 
 
 def test_purge_deletes_what_waits(project: Project) -> None:
@@ -79,7 +82,7 @@ def test_a_bound_is_set_by_hand_and_reset(project: Project) -> None:
     assert project.said(*set_by_hand) == "mail: 2 may wait, then drop_oldest"
     assert project.said("queues", "reset-bound", "mail") == "mail: 3 may wait, then refuse"
     assert project.facts("queues", "reset-bound", "slow")[0]["max_waiting"] is None
-    assert project.misused("queues", "bound", "mail").startswith("--max-waiting: object missing required field")
+    assert project.misused("queues", "bound", "mail") == "bound needs --max-waiting"
     assert project.misused("queues", "bound", "mail", "--max-waiting", "-1") == "--max-waiting: expected `int` >= 0"
 
 
@@ -95,14 +98,13 @@ def test_a_queue_that_nothing_knows_is_refused(project: Project, action: str) ->
         project.refused("queues", action, "mial") == "no queue mial; did you mean mail? --force takes it all the same"
     )
     assert project.refused("queues", action, "mail", "xyz") == "no queue xyz; --force takes it all the same"
-    assert project.facts("queues")["queues"] == []
     for known in ("default", "mail", "slow", "bulk"):
         project.said("queues", action, known, "--yes")
     project.said("queues", action, "mial", "--yes", "--force")
 
 
 def test_tasks_as_found(project: Project) -> None:
-    add, _, greet = project.facts("tasks", "list")
+    add, _, greet = project.facts("tasks", "list")["tasks"]
     assert add == {
         "task": "app.add", "kind": "sync", "queue": "default", "priority": 0, "timeout": None, "retries": 12,
             "owner": "", "description": "",

@@ -23,7 +23,7 @@ def test_a_token_is_added_listed_and_removed(project: Project) -> None:
     token = project.said(
         "tokens", "add", "shop", "--scope", "put", "--scope", "read", "--queue", "mail", "--task", "mail.*"
     )
-    root = project.facts("tokens", "add", "root", "--scope", "admin", "--rate", "10/s")["token"]
+    root = project.facts("tokens", "add", "root", "--scope", "admin", "--rate", "10/s")[0]["token"]
     text = file.read_text()
     assert token not in text
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -32,7 +32,7 @@ def test_a_token_is_added_listed_and_removed(project: Project) -> None:
     caller.check(Scope.PUT, "mail")
     assert not caller.allows(Scope.PUT, "other")
     access.caller({"authorization": f"Bearer {root}"}, "").check(Scope.OPERATE)
-    assert project.facts("tokens") == [
+    assert project.facts("tokens")["tokens"] == [
         {"name": "shop", "scopes": ["put", "read"], "queues": ["mail"], "tasks": ["mail.*"], "rate": None},
         {"name": "root", "scopes": ["admin"], "queues": ["*"], "tasks": [], "rate": "10/s"},
     ]
@@ -49,7 +49,7 @@ def test_what_is_wrong_is_told_and_changes_nothing(project: Project) -> None:
     file = project.directory / "run/tokens.toml"
     assert "does not exist: `tarry tokens add NAME --scope put` writes it" in project.refused("tokens")
     assert "what is the token for? add --scope put or --scope take or" in project.misused("tokens", "add", "shop")
-    assert "add takes one name" in project.misused("tokens", "add", "a b", "--scope", "put")
+    assert "add takes names of letters" in project.misused("tokens", "add", "a b", "--scope", "put")
     assert "rate 'often'" in project.misused("tokens", "add", "shop", "--scope", "put", "--rate", "often")
     assert "add which token?" in project.misused("tokens", "add")
     assert not file.exists()

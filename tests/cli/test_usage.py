@@ -78,7 +78,7 @@ def test_settings_from_another_file_and_from_a_variable(project: Project) -> Non
 
 def test_the_app_on_the_command_line_comes_first(project: Project) -> None:
     project.write("shop.py", (project.directory / "app.py").read_text())
-    names = [task["task"] for task in project.facts("-a", "shop:app", "tasks")]
+    names = [task["task"] for task in project.facts("-a", "shop:app", "tasks")["tasks"]]
     assert names == ["shop.add", "shop.fail", "shop.greet"]
 
 

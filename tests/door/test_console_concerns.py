@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tarry.client.queue_records import QueueRecord, queue_records
 from tarry.door.console.views.concerns import LATE, ORDER, Concern, find_concerns
-from tarry.door.http.methods.hosts import FactRecord, StoreRecord
+from tarry.door.http.methods.stores import FactRecord, StoreRecord
 from tarry.keeper.records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tarry import App, approve
-from tarry.client.flows.approvals import decide, find_approvals, waiting_approvals
+from tarry.client.flows.approvals import decide, find_approvals, read_approvals
 from tarry.client.flows.records import flow_detail
 from tarry.client.flows.searching import FlowSearch, search_flows
 from tarry.model.job import State
@@ -51,11 +51,11 @@ def test_an_approval(app: App) -> None:
     job = refund.enqueue()
     app.drain()
     store = app.client.store
-    assert [(one.question, one.address.key, one.job.id.hex()) for one in waiting_approvals(store)] == [
+    assert [(one.question, one.address.key, one.job.id.hex()) for one in read_approvals(store).jobs] == [
         ("refund of 7", "7", job.id.replace("-", ""))
     ]
-    assert waiting_approvals(store, "refund") == []
+    assert read_approvals(store, "refund").jobs == []
     assert decide(store, app.client.clock, find_approvals(store, "7", None), Approval(True, "ann")) == 1
-    assert waiting_approvals(store) == []
+    assert read_approvals(store).jobs == []
     app.drain()
     assert job.result(0) == [True, "ann"]

@@ -1,16 +1,15 @@
 """Each method of operators is in every way in, or a line here says why it is not."""
 
-import argparse
 from collections.abc import Iterator, Mapping
 
 import pytest
 
-from tarry.cli.audit import ACTS
-from tarry.cli.main import COMMAND_MODULES, parser
+from tarry.cli.main import COMMAND_MODULES
 from tarry.door.console.application import ACTS as CONSOLE_ACTS
 from tarry.door.http.api import METHODS
 from tarry.operate import catalog
 from tarry.operate.method import Method
+from tests.cli.commands import methods_of
 
 DOORS = ("command", "console", "remote")
 ACTING = [method for method in METHODS if method.is_audited]
@@ -19,31 +18,15 @@ GAPS: Mapping[str, str] = {
     "start_operation command": "`tarry jobs` with a filter begins it",
     "put_task command": "for programs that bring their tasks along; people add or edit",
     "put_task console": "the form of a task adds or edits",
-    "set_bound console": "the page of a queue has no form for it yet",
-    "reset_bound console": "the page of a queue has no form for it yet",
-    "dump_job command": "`tarry hosts stack` shows the stacks of the worker of a job",
     "end_connection command": "`tarry status --connections --end ID` asks the master itself, also without the HTTP API",
-    **{
-        f"{name} remote": "not in operate/ yet"
-        for name in (
-            "cancel_flow", "retry_flow", "decide_approval", "add_task", "put_task", "edit_task", "remove_task",
-            "pause_endpoint", "resume_endpoint", "close_endpoint", "probe_endpoint", "replay_endpoint", "reload_host",
-            "scale_host", "stop_host", "dump_worker", "dump_job", "kill_job", "end_connection",
-        )
-    },
-}  # fmt: skip
+    "end_connection remote": "connections are those of the host that answers, not of the store",
+}
 
 
 def commands() -> Iterator[str]:
-    """The names of the methods that commands call, or do the same as."""
+    """The names of the methods that commands call."""
     for command in (name for names in COMMAND_MODULES.values() for name in names):
-        found = parser(command)._subparsers
-        assert found is not None
-        choices = found._group_actions[0].choices
-        assert isinstance(choices, dict)
-        one: argparse.ArgumentParser = choices[command]
-        yield from (method.name for method in (one.get_default("methods") or {}).values())
-    yield from (name for acts in ACTS.values() for name in acts.values())
+        yield from (method.name for method in methods_of(command))
 
 
 @pytest.fixture(scope="module")

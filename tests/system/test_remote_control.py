@@ -133,7 +133,7 @@ def test_the_command_does_the_same_and_waits(remote: Scene) -> None:
     name = known_host(remote).name
     assert remote.said("hosts", "scale", name, "default", "2") == "default: 2 wanted"
     assert "generation 2 serves" in remote.said("hosts", "reload", name)
-    assert "no pool 'x'" in remote.refused("hosts", "scale", name, "x", "1")
+    assert "no pool 'x'" in remote.misused("hosts", "scale", name, "x", "1")
     assert "tests_of_nobody" in remote.refused("hosts", "reload", "tests_of_nobody")
     worker = until(lambda: known_host(remote).workers[0])
     stack = remote.said("hosts", "stack", name, f"{worker.pool}.{worker.number}")
@@ -212,13 +212,14 @@ def test_the_command_kills_a_hung_job(remote: Scene, option: tuple[str, ...], st
     (pid,) = remote.pids()
     name = ids.text(ids.parse(job))
     known_owner(remote, job)
+    assert "in hangs" in remote.said("jobs", "stack", job)
     told = remote.said("jobs", "kill", job, *option)
     assert told.startswith(f"{name} killed: ")
     until(lambda: remote.job(job).state == state)
     remote.replaced(pid)
-    assert remote.refused("jobs", "kill", job) == f"{name} does not run: it is {state}"
-    acts = remote.facts("audit", "--act", "kill_job")
-    assert [act["outcome"] for act in acts] == [f"TarryError: {name} does not run: it is {state}", "done"]
+    assert remote.refused("jobs", "kill", job) == f"{name}: the job does not run: it is {state}"
+    acts = remote.facts("audit", "--act", "kill_job")["acts"]
+    assert [act["outcome"] for act in acts] == [f"RequestError: the job does not run: it is {state}", "done"]
     assert acts[1]["jobs"] == [name]
     assert ("outcome=cancelled" in acts[1]["subject"]) == (state == "cancelled")
 
@@ -232,8 +233,8 @@ def test_a_kill_names_jobs_and_all_of_them_run(remote: Scene) -> None:
     assert remote.job(sleeping).state == "running"
     assert "which job" in remote.misused("jobs", "kill")
     assert "not both" in remote.misused("jobs", "kill", sleeping, "--queue", "default")
-    assert "kill" in remote.misused("jobs", "cancel", sleeping, "--outcome", "failed")
-    (answer,) = remote.facts("jobs", "kill", sleeping).values()
+    assert remote.misused("jobs", "cancel", sleeping, "--outcome", "failed") == "cancel takes no --outcome"
+    (answer,) = remote.facts("jobs", "kill", sleeping)
     assert (answer["act"], answer["state"]) == ("kill", "done")
     until(lambda: remote.job(sleeping).state == "dead")
 

@@ -1,94 +1,79 @@
 """`tarry passwords`: lists, adds, changes and removes the passwords with which people sign in at the console."""
 
-import argparse
 import getpass
 import re
 import sys
-from pathlib import Path
+from functools import partial
 
-from tarry.cli.identity.entry_file import (
-    add_rights,
-    append_section,
-    check_known,
-    check_new,
-    find_file,
-    print_entries,
-    remove_sections,
-    section_pattern,
-    write,
-)
-from tarry.cli.printing import print_json
+from msgspec import Struct
+
+from tarry.cli.identity.entry_file import EntryFileEditor, EntryName, EntryPath, EntryRecord, NewRights, print_entries
+from tarry.cli.operate.command import CommandCall, Subject, add_methods, command_method, print_done
 from tarry.config.parser import as_toml
 from tarry.door.identity.passwords import LEAST, MOST, hash_password, read_passwords
 from tarry.errors import TarryError, UsageError
-from tarry.terminal import say
+from tarry.operate.access import Scope
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Adds the command to the parser."""
-    passwords = commands.add_parser(
-        "passwords",
-        help="list, add, change or remove passwords of people who use the console",
-        description="""The passwords of the file that [server] passwords names. add and change ask for the password; the
-        file keeps only a salted hash. Servers notice a change within a second, and end the sessions that were opened
-        with a password that was changed or removed.""",
-    )
-    passwords.add_argument("action", nargs="?", choices=("list", "add", "change", "remove"), default="list")
-    passwords.add_argument("names", nargs="*", metavar="NAME")
-    add_rights(passwords, "password")
-    passwords.add_argument("--stdin", action="store_true", help="read the password from the first line of stdin")
-    passwords.set_defaults(run=run)
+class NewPassword(NewRights, frozen=True):
+    """What a new password allows."""
+
+    stdin: bool = False
+    """Read the password from the first line of stdin."""
 
 
-def run(args: argparse.Namespace) -> int:
-    """Status 0 once done."""
-    path = find_file(args, "passwords")
-    if args.action == "list":
-        if args.names:
-            raise UsageError("list takes no names; `tarry passwords` shows them all")
-        return print_entries(read_passwords(path), args.json)
-    if not args.names:
-        raise UsageError(f"{args.action} which password? tarry passwords {args.action} NAME")
-    if args.action == "remove":
-        return remove_sections(path, "password", args.names, read_passwords)
-    return _add(path, args) if args.action == "add" else _change(path, args)
+class PasswordChange(Struct, frozen=True):
+    """Another password."""
+
+    stdin: bool = False
+    """Read the password from the first line of stdin."""
 
 
-def _add(path: Path, args: argparse.Namespace) -> int:
-    name = check_new(path, "password", args, read_passwords)
-    append_section(path, f"passwords.{name}", [_hash_line(args)], args)
-    return _report(args, name, "added")
+class PasswordList(Struct, frozen=True):
+    """All passwords of the file: whose they are, and what they allow."""
+
+    passwords: list[EntryRecord]
 
 
-def _change(path: Path, args: argparse.Namespace) -> int:
+def _file(call: CommandCall) -> EntryFileEditor:
+    return EntryFileEditor(call, "password", read_passwords)
+
+
+def _check_known(call: CommandCall, path: EntryPath, body: object = None) -> None:
+    _file(call).check_known(path.name)
+
+
+@command_method("passwords list", Scope.READ)
+def list_passwords(call: CommandCall) -> PasswordList:
+    """Lists who may sign in, with their rights."""
+    return PasswordList(_file(call).records())
+
+
+@command_method("passwords add")
+def add_password(call: CommandCall, path: EntryPath, body: NewPassword) -> EntryName:
+    """Adds a password."""
+    file = _file(call)
+    file.check_new(path.name, body)
+    return file.append(path.name, [_hash_line(body.stdin)], body)
+
+
+@command_method("passwords change", check=_check_known)
+def change_password(call: CommandCall, path: EntryPath, body: PasswordChange) -> EntryName:
     """Gives an entry another password; its rights stay."""
-    if len(args.names) > 1 or args.scope or args.queue:
-        raise UsageError("change takes one name; rights are changed in the file")
-    name, line = args.names[0], ""
-    check_known(path, "password", [name], read_passwords)
-    line = _hash_line(args)
-
-    def change(section: "re.Match[str]") -> str:
-        return re.sub(r"(?m)^scrypt\s*=.*$", lambda _: line, section[0])
-
-    text = path.read_text(encoding="utf-8")
-    changed = re.sub(section_pattern("password", name), change, text)
-    if changed == text:
-        raise TarryError(f"{path}: {name} is not written as a section [passwords.{name}]; change it by hand")
-    write(path, changed)
-    return _report(args, name, "changed")
+    file = _file(call)
+    file.check_known(path.name)
+    line = _hash_line(body.stdin)
+    return file.change(path.name, lambda section: re.sub(r"(?m)^scrypt\s*=.*$", lambda _: line, section))
 
 
-def _report(args: argparse.Namespace, name: str, what: str) -> int:
-    if args.json:
-        print_json({"name": name, what: True})
-    else:
-        say(f"{name} {what}")
-    return 0
+@command_method("passwords remove", check=_check_known)
+def remove_password(call: CommandCall, path: EntryPath) -> EntryName:
+    """Removes a password."""
+    return _file(call).change(path.name, lambda section: "")
 
 
-def _hash_line(args: argparse.Namespace) -> str:
-    return f"scrypt = {as_toml(str(hash_password(_password(args.stdin))))}"
+def _hash_line(from_stdin: bool) -> str:
+    return f"scrypt = {as_toml(str(hash_password(_password(from_stdin))))}"
 
 
 def _password(from_stdin: bool) -> str:
@@ -108,3 +93,20 @@ def _password(from_stdin: bool) -> str:
     if len(found) < LEAST or size > MOST:
         raise TarryError(f"a password has {LEAST} characters at least, and {MOST:,} bytes at most")
     return found
+
+
+SUBJECT = Subject(
+    (list_passwords, add_password, change_password, remove_password),
+    {
+        "list": lambda _, found: print_entries(found.passwords),
+        "add": print_done("added"),
+        "change": print_done("changed"),
+        "remove": print_done("removed"),
+    },
+    "list, add, change or remove passwords of people who use the console",
+    """The passwords of the file that [server] passwords names. add and change ask for the password; the file keeps only
+    a salted hash. Servers notice a change within a second, and end the sessions that were opened with a password that
+    was changed or removed.""",
+    warns=False,
+)
+add = partial(add_methods, "passwords", SUBJECT)

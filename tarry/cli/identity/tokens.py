@@ -1,72 +1,100 @@
 """`tarry tokens`: lists, adds and removes the tokens of the doors."""
 
-import argparse
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 
-from tarry.cli.identity.entry_file import (
-    add_rights,
-    add_tasks,
-    append_section,
-    check_new,
-    find_file,
-    print_entries,
-    remove_sections,
-)
-from tarry.cli.printing import print_json
+from msgspec import Struct
+
+from tarry.cli.identity.entry_file import EntryFileEditor, EntryName, EntryPath, EntryRecord, NewRights, print_entries
+from tarry.cli.operate.command import CommandCall, Subject, add_methods, command_method, print_done
 from tarry.config.parser import as_toml
 from tarry.door.identity.tokens import digest, new_token, read_tokens
-from tarry.errors import UsageError
 from tarry.model.limit import rate
+from tarry.model.quantity import Short
+from tarry.operate.access import Scope
+from tarry.operate.problem import checking
 from tarry.terminal import say
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Adds the command to the parser."""
-    tokens = commands.add_parser(
-        "tokens",
-        help="list, add or remove tokens of the HTTP API",
-        description="""The tokens of the file that [server] tokens names. add prints the new token, once: the file keeps
-        only its SHA-256. Servers notice a change within a second.""",
+class NewToken(NewRights, Struct, frozen=True):
+    """What a new token allows."""
+
+    task: list[Short] = []
+    """Such as "shop.*", to put; default: those whose own queue it may use."""
+    rate: Short | None = None
+    """Requests in a period: "100/s"."""
+
+
+class TokenRecord(EntryRecord, frozen=True):
+    """A token."""
+
+    rate: str | None
+
+
+class TokenList(Struct, frozen=True):
+    """All tokens of the file."""
+
+    tokens: list[TokenRecord]
+
+
+class AddedToken(Struct, frozen=True):
+    """A token that was added; the file keeps only its digest."""
+
+    name: str
+    token: str
+
+
+def _file(call: CommandCall) -> EntryFileEditor:
+    return EntryFileEditor(call, "token", read_tokens)
+
+
+def _check_known(call: CommandCall, path: EntryPath) -> None:
+    _file(call).check_known(path.name)
+
+
+@command_method("tokens list", Scope.READ)
+def list_tokens(call: CommandCall) -> TokenList:
+    """Lists the tokens with their rights."""
+    file = _file(call)
+    rates = read_tokens(file.path)
+    return TokenList(
+        [TokenRecord(one.name, one.scopes, one.queues, one.tasks, rates[one.name].rate) for one in file.records()]
     )
-    tokens.add_argument("action", nargs="?", choices=("list", "add", "remove"), default="list")
-    tokens.add_argument("names", nargs="*", metavar="NAME")
-    add_rights(tokens, "token")
-    add_tasks(tokens)
-    tokens.add_argument("--rate", metavar="RATE", help='requests in a period: "100/s"')
-    tokens.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Status 0 once done."""
-    path = find_file(args, "tokens")
-    if args.action == "list":
-        if args.names:
-            raise UsageError("list takes no names; `tarry tokens` shows them all")
-        return print_entries(read_tokens(path), args.json, "rate")
-    if not args.names:
-        raise UsageError(f"{args.action} which token? tarry tokens {args.action} NAME")
-    if args.action == "add":
-        return _add(path, args)
-    return remove_sections(path, "token", args.names, read_tokens)
+@command_method("tokens add")
+def add_token(call: CommandCall, path: EntryPath, body: NewToken) -> AddedToken:
+    """Adds a token."""
+    file = _file(call)
+    with checking("rate"):
+        _ = body.rate and rate(body.rate)
+    file.check_new(path.name, body)
+    token = new_token()
+    lines = [f'sha256 = "{digest(token).hex()}"', *([f"rate = {as_toml(body.rate)}"] if body.rate else [])]
+    file.append(path.name, lines, body, body.task)
+    return AddedToken(path.name, token)
 
 
-def _add(path: Path, args: argparse.Namespace) -> int:
-    _check_rate(args.rate)
-    name, token = check_new(path, "token", args, read_tokens), new_token()
-    lines = [f'sha256 = "{digest(token).hex()}"']
-    if args.rate:
-        lines.append(f"rate = {as_toml(args.rate)}")
-    append_section(path, f"tokens.{name}", lines, args)
-    if args.json:
-        print_json({"name": name, "token": token})
-    else:
-        say(token)
-    return 0
+@command_method("tokens remove", check=_check_known)
+def remove_token(call: CommandCall, path: EntryPath) -> EntryName:
+    """Removes a token."""
+    return _file(call).change(path.name, lambda section: "")
 
 
-def _check_rate(written: str | None) -> None:
-    try:
-        if written is not None:
-            rate(written)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+def _print_tokens(_: CommandCall, names: Sequence[str], found: Sequence[AddedToken]) -> None:
+    say("\n".join(one.token for one in found))
+
+
+SUBJECT = Subject(
+    (list_tokens, add_token, remove_token),
+    {
+        "list": lambda _, found: print_entries(found.tokens, "rate"),
+        "add": _print_tokens,
+        "remove": print_done("removed"),
+    },
+    "list, add or remove tokens of the HTTP API",
+    """The tokens of the file that [server] tokens names. add prints the new token, once: the file keeps only its
+    SHA-256. Servers notice a change within a second.""",
+    warns=False,
+)
+add = partial(add_methods, "tokens", SUBJECT)

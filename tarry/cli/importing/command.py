@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -10,10 +11,12 @@ from msgspec import Struct
 
 from tarry.cli.importing.jobs import job_of
 from tarry.cli.importing.message import UnreadableMessage, read_message
-from tarry.cli.printing import print_json, progress_bar
+from tarry.cli.operate.command import CommandCall, Subject, Words, add_methods, command_method
+from tarry.cli.printing import progress_bar
 from tarry.client.client import Client
+from tarry.errors import UsageError
 from tarry.model.job import Job
-from tarry.process.loading import CommandContext
+from tarry.model.quantity import Short
 from tarry.store.rules import ids
 from tarry.terminal import say
 
@@ -32,41 +35,58 @@ class ImportTally(Struct):
     left: list[tuple[str, str]] = []
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Adds the command to the parser."""
-    command = commands.add_parser(
-        "import",
-        help="take over the jobs that wait in Celery's broker",
-        description="""Moves the messages of a Redis that is Celery's broker into tarry: each is removed there once it
-        is stored here, and one that cannot be read stays and is listed. Stop Celery's workers first; of a message that
-        one of them takes meanwhile the job is taken back, unless it runs already. A second run stores nothing twice.
-        Pickle is never read. Of other brokers, such as RabbitMQ, nothing can be taken over.""",
-    )
-    command.add_argument("action", metavar="celery", choices=["celery"], help="whose broker it is")
-    command.add_argument("url", metavar="URL", help="redis://host:6379/0")
-    command.add_argument("--queue", action="append", metavar="NAME", help="only this one; may be given again")
-    command.add_argument("--key-prefix", default="", metavar="TEXT", help="global_keyprefix of Celery's settings")
-    command.add_argument("--unacked", action="store_true", help="also what workers took and did not acknowledge")
-    command.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    command.add_argument("--force", action="store_true", help="also tasks that the app does not have")
-    command.set_defaults(run=run)
+class ImportOptions(Struct, frozen=True):
+    """What to take over."""
+
+    url: Short
+    queue: list[Short] = []
+    """Only this one; may be given again."""
+    key_prefix: Short = ""
+    """`global_keyprefix` of Celery's settings."""
+    unacked: bool = False
+    """Also what workers took and did not acknowledge."""
+    dry_run: bool = False
+    """Say what would be done, and do nothing."""
+    force: bool = False
+    """Also tasks that the app does not have."""
 
 
-def run(args: argparse.Namespace) -> int:
-    """Status 1 if messages stay in the broker, or a job ran that Celery does, too."""
+class LeftMessage(Struct, frozen=True):
+    """A message that stays in the broker."""
+
+    queue: str
+    why: str
+
+
+class ImportAnswer(Struct, frozen=True):
+    """What became of the messages: see `ImportTally`."""
+
+    stored: int
+    already_there: int
+    left: list[LeftMessage]
+    dry_run: bool
+    taken_meanwhile: int
+    done_twice: list[str]
+
+
+@command_method("import celery")
+def import_celery(call: CommandCall, body: ImportOptions) -> ImportAnswer:
+    """Moves what waits in Celery's broker into tarry."""
     # Its driver is needed by nobody else.
     from tarry.cli.importing.broker import CeleryBroker  # noqa: PLC0415
 
-    setup, tally = CommandContext.of(args), ImportTally()
-    setup.known_tasks()
-    with closing(CeleryBroker(args.url, args.key_prefix)) as broker:
-        queues = args.queue or broker.queues()
+    tally = ImportTally()
+    # Not the URL: it may have a password.
+    call.subject = f"queue={','.join(body.queue)}" if body.queue else ""
+    call.sync_tasks()
+    with closing(CeleryBroker(body.url, body.key_prefix)) as broker:
+        queues = body.queue or broker.queues()
         total = sum(map(broker.size, queues))
-        found = progress_bar(_messages(broker, queues, args.unacked), total, "messages")
+        found = progress_bar(_messages(broker, queues, body.unacked), total, "messages")
         while chunk := list(islice(found, STORED_AT_ONCE)):
-            move(setup.client, broker, chunk, args, tally)
-    _report(args, tally)
-    return 1 if tally.left or tally.running else 0
+            move(call.client, broker, chunk, body, tally)
+    left = [LeftMessage(*each) for each in tally.left]
+    return ImportAnswer(tally.stored, tally.known, left, body.dry_run, tally.taken, tally.running)
 
 
 def _messages(broker: Any, queues: list[str], unacked: bool) -> Iterator[tuple[Any, bytes, str]]:
@@ -77,20 +97,20 @@ def _messages(broker: Any, queues: list[str], unacked: bool) -> Iterator[tuple[A
 
 
 def move(
-    client: Client, broker: Any, chunk: list[tuple[Any, bytes, str]], args: argparse.Namespace, tally: ImportTally
+    client: Client, broker: Any, chunk: list[tuple[Any, bytes, str]], options: ImportOptions, tally: ImportTally
 ) -> None:
     """Stores the jobs of these messages, and takes the messages out."""
     jobs: dict[bytes, Job] = {}
     places: list[tuple[Any, bytes]] = []
     for place, raw, queue in chunk:
         try:
-            job = job_of(client, read_message(raw), queue, args.force)
+            job = job_of(client, read_message(raw), queue, options.force)
         except UnreadableMessage as error:
             tally.left.append((queue, str(error)))
         else:
             jobs[job.id] = job
             places.append((place, job.id))
-    if args.dry_run:
+    if options.dry_run:
         tally.stored += len(jobs)
         return
     there = {job.id for job in client.fetch(list(jobs)) if job is not None}
@@ -111,22 +131,40 @@ def _take_back(client: Client, id: bytes, tally: ImportTally) -> None:
         tally.running.append(ids.text(id))
 
 
-def _report(args: argparse.Namespace, tally: ImportTally) -> None:
-    if args.json:
-        left = [{"queue": queue, "why": why} for queue, why in tally.left]
-        facts = {"stored": tally.stored, "already_there": tally.known, "left": left, "dry_run": args.dry_run}
-        print_json({**facts, "taken_meanwhile": tally.taken, "done_twice": tally.running})
-        return
-    say(f"{tally.stored:,} {'would be stored' if args.dry_run else 'stored'}" + _also(tally))
-    for id in tally.running[:LISTED]:
+def _print(_: CommandCall, found: ImportAnswer) -> None:
+    say(f"{found.stored:,} {'would be stored' if found.dry_run else 'stored'}" + _also(found))
+    for id in found.done_twice[:LISTED]:
         say(f"  job {id}: a worker of Celery's took its message meanwhile, and it ran here too")
-    for queue, why in tally.left[:LISTED]:
-        say(f"  left in {queue}: {why}")
-    if len(tally.left) > LISTED:
-        say(f"  and {len(tally.left) - LISTED:,} more; --json lists all")
+    for one in found.left[:LISTED]:
+        say(f"  left in {one.queue}: {one.why}")
+    if len(found.left) > LISTED:
+        say(f"  and {len(found.left) - LISTED:,} more; --json lists all")
 
 
-def _also(tally: ImportTally) -> str:
-    known = f", {tally.known:,} were there already" if tally.known else ""
-    known += f", {tally.taken:,} were taken by workers of Celery's meanwhile" if tally.taken else ""
-    return known + (f", {len(tally.left):,} cannot be read and stay" if tally.left else "")
+def _also(found: ImportAnswer) -> str:
+    known = f", {found.already_there:,} were there already" if found.already_there else ""
+    known += f", {found.taken_meanwhile:,} were taken by workers of Celery's meanwhile" if found.taken_meanwhile else ""
+    return known + (f", {len(found.left):,} cannot be read and stay" if found.left else "")
+
+
+def _read_url(args: argparse.Namespace) -> Words:
+    if len(args.names) != 1:
+        raise UsageError("from where? tarry import celery redis://host:6379/0")
+    return (), {"url": args.names[0]}
+
+
+SUBJECT = Subject(
+    (import_celery,),
+    {"celery": _print},
+    "take over the jobs that wait in Celery's broker",
+    """Moves the messages of a Redis that is Celery's broker into tarry: each is removed there once it is stored here,
+    and one that cannot be read stays and is listed. Stop Celery's workers first; of a message that one of them takes
+    meanwhile the job is taken back, unless it runs already. A second run stores nothing twice. Pickle is never read. Of
+    other brokers, such as RabbitMQ, nothing can be taken over.""",
+    names="URL",
+    words={"celery": _read_url},
+    worded=("url",),
+    # Else messages stay in the broker, or a job ran that Celery does, too.
+    is_done=lambda found: not (found.left or found.done_twice),
+)
+add = partial(add_methods, "import", SUBJECT)

@@ -2,33 +2,50 @@
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import FieldInfo
+from msgspec.structs import FieldInfo, replace
 
-from tarry.cli.audit import write_acts
-from tarry.cli.operate.background import ask, finish
+from tarry.app import App
+from tarry.cli.host_requests import await_outcome
+from tarry.cli.operate.background import NotConfirmed, ask, finish
 from tarry.cli.printing import print_json
 from tarry.client.acting import command_actor
-from tarry.client.audit.log import DONE, Act
+from tarry.client.audit.log import DONE, Act, ActLog
 from tarry.client.operations.operation import Operation, OperationRecord
 from tarry.errors import TarryError, UsageError
+from tarry.keeper.host_requests import HostRequest
+from tarry.model.job import Job
 from tarry.model.refusals import NotPossible
-from tarry.operate.access import AnonymousCaller
+from tarry.operate.access import AnonymousCaller, Scope
 from tarry.operate.call import MethodCall, audited
 from tarry.operate.field_docs import field_docs
-from tarry.operate.method import Method, convert_values, is_list
+from tarry.operate.method import Method, choices_of, convert_values, is_list
+from tarry.operate.method import method as make_method
 from tarry.operate.problem import RequestError
 from tarry.process.loading import CommandContext
+from tarry.store.base import Store
+from tarry.store.queries.hosts import Host
+from tarry.store.rules.flow_graph import ALL_LOOKED_AT
 from tarry.terminal import harmless, say
 
 CommandHandler = Callable[..., Any]
+Words = tuple[Sequence[str], Mapping[str, Any]]
+"""Names, and values of fields."""
 _MISUSE = (400, 422)
 """Statuses of errors that are those of a command called as it cannot be."""
+
+
+def command_method(
+    command: str, scope: Scope = Scope.ADMIN, check: CommandHandler | None = None
+) -> Callable[[CommandHandler], Method]:
+    """Makes a method of a function that only a command calls: for what is done to files of this host."""
+    return make_method("", scope, tag="", command=command, check=check)
 
 
 class Subject(Struct, frozen=True):
@@ -47,8 +64,16 @@ class Subject(Struct, frozen=True):
     show: Method | None = None
     """What tells how a thing is after a method that answers nothing."""
     needs_app: bool = False
+    warns: bool = True
+    """Whether it tells of shards that are away; for that it opens the store."""
     own: Mapping[str, Callable[[argparse.Namespace], int]] = {}
     """Actions that show more than one method answers."""
+    words: Mapping[str, Callable[[argparse.Namespace], Words]] = {}
+    """Actions whose words are not names alone: functions that give the names, and the values of fields."""
+    worded: Sequence[str] = ()
+    """The fields of these: they are no options."""
+    extra: Mapping[str, Sequence[str]] = {}
+    """Options that are no fields, each with the actions that take it."""
     is_done: Callable[[Any], bool] = lambda answer: True
     """Whether an answer says that it was done."""
 
@@ -60,21 +85,36 @@ class Subject(Struct, frozen=True):
 class CommandUser(AnonymousCaller):
     """The user of a command, who may do everything."""
 
-    name = command_actor().name
+    def __init__(self) -> None:
+        self.name = command_actor().name
 
 
 class CommandCall(MethodCall):
     """A command, while its method runs."""
 
-    __slots__ = ("look_of", "name", "setup", "yes")
+    __slots__ = ("look_of", "name", "setup", "timeout", "yes")
+    nodes_read = ALL_LOOKED_AT
 
-    def __init__(self, setup: CommandContext, method: Method, subject: Subject, name: str, yes: bool = False) -> None:
-        super().__init__(setup.app if subject.needs_app else setup.home, CommandUser(), method.scope, name)
-        self.setup, self.look_of, self.name, self.yes = setup, subject, name, yes
+    def __init__(
+        self, setup: CommandContext, args: argparse.Namespace, method: Method, subject: Subject, name: str
+    ) -> None:
+        super().__init__(CommandUser(), method.scope, name)
+        self.setup, self.look_of, self.name = setup, subject, name
+        self.yes, self.timeout = getattr(args, "yes", False), getattr(args, "timeout", None)
+
+    @property
+    def app(self) -> App:
+        """See `MethodCall`. Loaded at its first use."""
+        return self.setup.app if self.look_of.needs_app else self.setup.home
 
     def sync_tasks(self) -> None:
         """See `MethodCall`. While the store is away, the tasks of the app and the settings are known all the same."""
         self.setup.known_tasks()
+
+    def ask(self, host: Host, request: HostRequest, job: Job | None = None) -> HostRequest:
+        """Waits for the outcome; ResultTimeout."""
+        super().ask(host, request, job)
+        return await_outcome(self.client, host, request, self.timeout, job)
 
     def submit(self, operation: Operation) -> Operation:
         """Asks whether to do it, and waits for its end; NotConfirmed, TarryError."""
@@ -95,13 +135,16 @@ def add_methods(
 ) -> argparse.ArgumentParser:
     """Adds the command of a subject to the parser, and returns its parser."""
     parser = commands.add_parser(name, help=subject.help, description=subject.description or None)
-    methods = {method.command.partition(" ")[2]: method for method in subject.methods if method.command}
-    parser.add_argument("action", nargs="?", choices=tuple(dict.fromkeys((*subject.own, *methods))), default="list")
+    methods = {one.command.partition(" ")[2]: one for one in subject.methods if one.command.startswith(f"{name} ")}
+    actions = tuple(dict.fromkeys((*subject.own, *methods)))
+    usual: dict[str, Any] = {"nargs": "?", "default": "list"} if "list" in actions else {}
+    parser.add_argument("action", choices=actions, **usual)
     parser.add_argument("names", nargs="*", metavar="NAME", help=subject.names)
     derived = [method for action, method in methods.items() if action not in subject.own]
     for field, kind in {one.name: (one, kind) for method in derived for one, kind in _fields(method)}.values():
-        option = subject.option(field.name)
-        parser.add_argument(option, dest=_dest(option), help=partial(_describe, field, kind), **_shape(field))  # type: ignore[arg-type]
+        if field.name not in subject.worded:
+            option = subject.option(field.name)
+            parser.add_argument(option, dest=_dest(option), help=partial(_describe, field, kind), **_shape(field))  # type: ignore[arg-type]
     if any(method.answer is OperationRecord for method in methods.values()):
         parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(run=partial(run_method, name, subject), methods=methods)
@@ -114,17 +157,23 @@ def run_method(name: str, subject: Subject, args: argparse.Namespace) -> int:
     if args.action in subject.own:
         return subject.own[args.action](args)
     method: Method = args.methods[args.action]
-    has_names = "path" in method.parts
-    if args.names and not has_names:
-        raise UsageError(f"{args.action} takes no names; `tarry {name}` shows them all")
-    if has_names and not args.names:
+    has_names, read = "path" in method.parts, subject.words.get(args.action)
+    names, given = read(args) if read else (args.names, {})
+    if has_names and not names:
         raise UsageError(f"{args.action} which {name.removesuffix('s')}? tarry {name} {args.action} {subject.names}")
-    setup, yes = CommandContext.of(args), getattr(args, "yes", False)
-    calls = [CommandCall(setup, method, subject, one, yes) for one in args.names or [""]]
-    done = call_all(setup, method, calls, _options(method, subject, args))
+    if names and not has_names:
+        raise UsageError(f"{args.action} takes no names; `tarry {name}` shows them all")
+    setup = CommandContext.of(args)
+    calls = [CommandCall(setup, args, method, subject, one) for one in names or [""]]
+    try:
+        done = call_all(setup, method, calls, read_options(method, subject, args, given))
+    except NotConfirmed:
+        return 1
     answers = list(done.values())
     if method.answer is None and subject.show is not None:
         answers = [_shown(subject.show, call) for call in calls]
+    if subject.warns:
+        warn_of_missing(setup.client.store)
     if args.json:
         print_json([one for one in answers if one is not None] if has_names else answers[0])
     elif has_names:
@@ -132,6 +181,13 @@ def run_method(name: str, subject: Subject, args: argparse.Namespace) -> int:
     else:
         subject.printers[args.action](calls[0], answers[0])
     return 0 if len(done) == len(calls) and all(map(subject.is_done, answers)) else 1
+
+
+def warn_of_missing(store: Store) -> None:
+    """Tells on stderr of each shard that is away."""
+    for shard in getattr(store, "shards", ()):
+        if shard.away:
+            say(f"tarry: {shard.url} is away: {shard.away}; what follows is without it", file=sys.stderr)
 
 
 def call_all(
@@ -154,14 +210,18 @@ def call_all(
                 if getattr(error, "status", 409) != 409:
                     raise
                 say(f"tarry: {call.name}: {harmless(str(error))}", file=sys.stderr)
+    except (NotConfirmed, UsageError):
+        # It was never begun.
+        acts = [act for act in acts if act.outcome == DONE]
+        raise
     except RequestError as error:
         if error.status not in _MISUSE:
             raise TarryError(str(error)) from None
-        # It was never begun.
         acts = [act for act in acts if act.outcome == DONE]
         raise UsageError(str(error)) from None
     finally:
-        write_acts(setup, acts)
+        is_dry = getattr(options.get("body"), "dry_run", False)
+        write_acts(setup, [] if is_dry else acts)
     return answers
 
 
@@ -171,6 +231,17 @@ def _call(
     named = msgspec.structs.asdict(parts["path"]) if "path" in parts else {}
     with audited(method, call, named, command_actor(), record):
         return function(call, **parts)
+
+
+def write_acts(setup: CommandContext, acts: Sequence[Act]) -> None:
+    """Writes acts, which are now, to the store's log of acts. The command stays as it ended if that fails: then a line
+    on stderr says so."""
+    now = time.time_ns() // 1000
+    try:
+        if acts:
+            ActLog(setup.client.store).append([replace(act, at=now) for act in acts], now)
+    except (TarryError, OSError, ValueError) as error:
+        say(f"tarry: the log of acts of the store has no entry of this: {harmless(str(error))}", file=sys.stderr)
 
 
 def _shown(method: Method, call: CommandCall) -> Any:
@@ -188,26 +259,42 @@ def _path(method: Method, name: str) -> dict[str, Any]:
     return {"path": convert_values({field.name: name}, method.parts["path"], "path")}
 
 
-def _options(method: Method, subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
-    """The values of `query` and `body` that options gave; UsageError."""
-    taken = {field.name for field, _ in _fields(method)}
+def read_options(
+    method: Method, subject: Subject, args: argparse.Namespace, given: Mapping[str, Any] = {}
+) -> dict[str, Any]:
+    """The values of `query` and `body`, as options gave them; UsageError. given: what words gave, by field."""
+    for name, actions in subject.extra.items():
+        if args.action not in actions and getattr(args, name) not in (None, False):
+            raise UsageError(f"{args.action} takes no --{name}")
+    taken = {*subject.worded, *(field.name for field, _ in _fields(method))}
     for action, other in args.methods.items():
         for field, _ in _fields(other) if action not in subject.own else ():
             option = subject.option(field.name)
             if field.name not in taken and getattr(args, _dest(option)) is not None:
                 raise UsageError(f"{args.action} takes no {option}")
     return {
-        part: _values(method.parts[part], part, subject, args) for part in ("query", "body") if part in method.parts
+        part: _values(method.parts[part], part, subject, args, given)
+        for part in ("query", "body")
+        if part in method.parts
     }
 
 
-def _values(kind: type, part: str, subject: Subject, args: argparse.Namespace) -> Any:
-    given = {one.name: getattr(args, _dest(subject.option(one.name))) for one in msgspec.structs.fields(kind)}
+def _values(kind: Any, part: str, subject: Subject, args: argparse.Namespace, words: Mapping[str, Any]) -> Any:
+    if not _is_struct(kind):
+        return words
+    options = {one.name: getattr(args, _dest(subject.option(one.name)), None) for one in msgspec.structs.fields(kind)}
+    given = {name: value for name, value in {**options, **words}.items() if value is not None and name in options}
     try:
-        return convert_values({name: value for name, value in given.items() if value is not None}, kind, part)
+        return convert_values(given, kind, part)
     except RequestError as error:
         option = subject.option(error.field or "")
+        if error.field in options and error.field not in given:
+            raise UsageError(f"{args.action} needs {option}") from None
         raise UsageError(str(error).replace(f"{part}: {error.field}", option)) from None
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
 
 
 def _dest(option: str) -> str:
@@ -217,7 +304,8 @@ def _dest(option: str) -> str:
 def _fields(method: Method) -> Iterator[tuple[FieldInfo, type]]:
     """The fields of `query` and `body`, each with the Struct that has it."""
     for part in ("query", "body"):
-        if kind := method.parts.get(part):
+        kind: Any = method.parts.get(part)
+        if _is_struct(kind):
             yield from ((field, kind) for field in msgspec.structs.fields(kind))
 
 
@@ -225,8 +313,10 @@ def _shape(field: FieldInfo) -> dict[str, Any]:
     """How argparse reads the option of a field: as text, which the method then reads by its type."""
     if field.type is bool:
         return {"action": "store_const", "const": True}
-    number = {"metavar": "N"} if "int" in str(field.type) else {}
-    return {"action": "append"} if is_list(field.type) else number
+    found: dict[str, Any] = {"action": "append"} if is_list(field.type) else {}
+    if choices := choices_of(field.type):
+        return {**found, "choices": choices}
+    return {**found, "metavar": "N"} if "int" in str(field.type) else found
 
 
 def _describe(field: FieldInfo, kind: type) -> str:

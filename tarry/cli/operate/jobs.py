@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from tarry.cli.host_requests import TIMEOUT, kill_jobs
+from tarry.cli.host_requests import TIMEOUT, is_done, print_outcomes
 from tarry.cli.job_report import explain, show
 from tarry.cli.moment import parse_since
 from tarry.cli.operate.background import NotConfirmed
@@ -19,9 +19,11 @@ from tarry.client.client import Client
 from tarry.client.job_records import JobRecord, job_record
 from tarry.client.operations.operation import JobFilter, MoveTarget
 from tarry.errors import JobNotFound, UsageError
+from tarry.keeper.records import RequestRecord
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import RELATIVE, Job, State
 from tarry.model.quantity import quantity
+from tarry.operate.host_requests import METHODS as REQUEST_METHODS
 from tarry.operate.jobs import METHODS, CancelAnswer
 from tarry.operate.method import convert_values
 from tarry.operate.operations import NewOperation, start_operation
@@ -30,9 +32,9 @@ from tarry.store.rules import ids
 from tarry.store.rules.base import Query
 from tarry.terminal import say
 
-PrintedJob = JobRecord | CancelAnswer | None
+PrintedJob = JobRecord | CancelAnswer | RequestRecord | None
 LISTED = 50
-READING = ("list", "show", "why")
+READING, ASKING = ("list", "show", "why"), ("kill", "stack")
 NARROWING = "--queue --task --key --state --older --since"
 
 
@@ -46,8 +48,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--since", help='in their state since that time or later: "2h" (ago), "2026-11-22T03:00Z"')
     command.add_argument("--older", help='in their state for longer than this, such as "1h"')
     command.add_argument("--limit", type=int, help=f"list, show, why: at most so many ({LISTED})")
-    command.add_argument("--outcome", choices=("failed", "cancelled"), help="what becomes of a killed job (failed)")
-    command.add_argument("--timeout", type=float, help=f"kill: give up waiting after so many seconds ({TIMEOUT:g})")
+    command.add_argument(
+        "--timeout", type=float, help=f"kill, stack: give up waiting after so many seconds ({TIMEOUT:g})"
+    )
     command.add_argument("--yes", action="store_true", help="do not ask")
     command.set_defaults(run=run)
 
@@ -57,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     if args.key and args.action == "cancel":
         args.names = [ids.text(job.id) for job in _jobs_with_key(CommandContext.of(args).client, args)]
-    if args.names or args.action in SUBJECT.own:
+    if args.names or args.action in (*SUBJECT.own, *ASKING):
         return run_method("jobs", SUBJECT, args)
     return _change_matching(args)
 
@@ -66,9 +69,6 @@ def _run_own(args: argparse.Namespace) -> int:
     setup = CommandContext.of(args)
     if args.action == "list":
         return _list(setup, args)
-    if args.action == "kill":
-        # Ended one by one: all of them must exist before the first one is.
-        return kill_jobs(setup.client, _get_jobs(setup.client, _named(args)), args)
     report = show if args.action == "show" else explain
     return report(setup, _select(setup.client, args), args.json)
 
@@ -81,8 +81,6 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--key of which task? Keys are each task's own: add --task")
     if args.names and (narrowed or args.action == "list"):
         raise UsageError(f"give ids, or {NARROWING}, not both; `tarry jobs show ID` shows one job")
-    if args.action != "kill" and (args.outcome or args.timeout is not None):
-        raise UsageError(f"--outcome and --timeout are for `tarry jobs kill`, not for {args.action}")
     if args.limit is not None and (args.names or args.action not in READING):
         raise UsageError(
             "--limit is for `tarry jobs list`, and for show and why without ids; else all that match count"
@@ -194,7 +192,7 @@ def _change_matching(args: argparse.Namespace) -> int:
     if not _narrows(args):
         raise UsageError(f"{args.action} which jobs? Give ids, or narrow with {NARROWING}")
     setup = CommandContext.of(args)
-    call = CommandCall(setup, start_operation, SUBJECT, args.action, args.yes)
+    call = CommandCall(setup, args, start_operation, SUBJECT, args.action)
     try:
         (record,) = call_all(setup, start_operation, [call], {"body": _operation(setup.client, args)}).values()
     except NotConfirmed:
@@ -231,22 +229,27 @@ def _print_each(
 
 
 def _is_done(answer: PrintedJob) -> bool:
-    return not isinstance(answer, CancelAnswer) or answer.cancelled
+    return answer.cancelled if isinstance(answer, CancelAnswer) else is_done(answer)
 
 
 DONE = {"retry": "made ready", "cancel": "cancelled", "delete": "deleted", "move": "moved"}
 SUBJECT = Subject(
-    METHODS,
-    {action: partial(_print_each, done=done) for action, done in DONE.items()},
-    "list, show, explain, retry, cancel, delete, move or kill jobs",
+    (*METHODS, *REQUEST_METHODS),
+    {
+        **{action: partial(_print_each, done=done) for action, done in DONE.items()},
+        "kill": partial(print_outcomes, done="killed"),
+        "stack": print_outcomes,
+    },
+    "list, show, explain, retry, cancel, delete, move or kill jobs, or see where they are",
     """By id, or all that match --queue, --task, --key, --state, --older, --since. Changes of many ask first. why tells
     what holds a job back. Without ids, show and why are for the first that match. cancel says, of a job of an HTTP
     task, whether it was ever sent; with --task and --key it is for the job that holds the key. move gives waiting jobs
     another time, queue or priority. kill ends the present attempt of a running job, whatever its task does, on any
     host, and waits until its master has done so: the attempt counts as failed, and the job runs again if it has
-    attempts left; with --outcome cancelled it does not.""",
+    attempts left; with --outcome cancelled it does not. stack shows where a running job is.""",
     {"queue": "to-queue", "priority": "to-priority"},
     names="ID",
-    own=dict.fromkeys(("list", "show", "why", "kill"), _run_own),
+    own=dict.fromkeys(READING, _run_own),
+    extra={"timeout": ASKING},
     is_done=_is_done,
 )

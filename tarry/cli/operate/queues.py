@@ -1,30 +1,22 @@
 """`tarry queues`, in words."""
 
-import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from tarry.cli.operate.command import CommandCall, Subject, add_methods, print_done
-from tarry.cli.printing import format_ago, partial_answer, print_json, print_table
-from tarry.client.bounds import bounds_in_use
+from tarry.cli.printing import format_ago, print_table
 from tarry.client.operations.operation import OperationRecord
 from tarry.client.queue_records import (
     RATE_MINUTES,
     QueueBands,
     QueueDetail,
     QueueRecord,
-    declared_queues,
-    is_served,
-    queue_detail,
-    queue_records,
 )
-from tarry.errors import TarryError, UsageError
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import State
-from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import jobs_wait, quantity
-from tarry.operate.queues import METHODS
+from tarry.operate.queues import METHODS, QueueList
 from tarry.process.loading import CommandContext
 from tarry.push.health import EndpointHealth, endpoint_health
 from tarry.store.queries.due_horizon import DueHorizon, due_horizon
@@ -33,22 +25,7 @@ from tarry.store.rules.waiting import CappedCount
 from tarry.terminal import say
 
 
-def _refuse_unknown(setup: CommandContext, names: list[str]) -> None:
-    """TarryError for a queue that is unknown to the store, the app and the settings."""
-    known = known_queues(setup, partial_answer(setup.client.store.counts), partial_answer(setup.client.store.queues))
-    for name in names:
-        if name not in known:
-            meant = did_you_mean(name, known)
-            raise TarryError(f"no queue {name}{meant or ';'} --force takes it all the same")
-
-
-def known_queues(setup: CommandContext, counts: list[Tally], paused: Mapping[str, bool]) -> set[str]:
-    """All queues that have jobs, are or were paused, belong to a task, or are in the settings."""
-    declared = declared_queues(setup.config, setup.known_tasks().values())
-    return {tally.queue for tally in counts} | paused.keys() | declared
-
-
-def unknown_tasks(setup: CommandContext, counts: list[Tally]) -> dict[str, int]:
+def unknown_tasks(setup: CommandContext, counts: Sequence[Tally]) -> dict[str, int]:
     """How many unfinished jobs there are of each task that this app does not know; without an app, of each HTTP task
     that was removed."""
     known = setup.known_tasks()
@@ -60,7 +37,7 @@ def unknown_tasks(setup: CommandContext, counts: list[Tally]) -> dict[str, int]:
     return _count_unfinished(counts, (removed_with_jobs(setup.client.store) - known.keys()).__contains__)
 
 
-def _count_unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[str, int]:
+def _count_unfinished(counts: Sequence[Tally], of: Callable[[str], bool]) -> dict[str, int]:
     found: dict[str, int] = {}
     for tally in counts:
         if of(tally.task) and not tally.state.finished:
@@ -68,29 +45,12 @@ def _count_unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[st
     return found
 
 
-def _records(setup: CommandContext, counts: list[Tally], also: Iterable[str] = ()) -> list[QueueRecord]:
-    store = setup.client.store
-    paused, limits = partial_answer(store.queues), partial_answer(store.limits)
-    bounds = partial_answer(lambda: bounds_in_use(store))
-    return queue_records(counts, paused, limits, lambda name: is_served(setup.config, name), also, bounds)
-
-
-def _show(args: argparse.Namespace) -> int:
-    setup = CommandContext.of(args)
-    if not args.names:
-        raise UsageError("show which queue? tarry queues show NAME")
-    if not args.force:
-        _refuse_unknown(setup, args.names)
-    store, now = setup.client.store, setup.client.clock.now()
-    found = {one.queue: one for one in _records(setup, partial_answer(store.counts), args.names)}
-    shown = [queue_detail(found[name], store, now) for name in args.names]
-    comes = [partial_answer(lambda: due_horizon(store.waiting, now, [name])) for name in args.names]  # noqa: B023
-    if args.json:
-        print_json([{"queue": one, "horizon": due} for one, due in zip(shown, comes, strict=True)])
-        return 0
-    for one, due in zip(shown, comes, strict=True):
-        print_table(("queue", one.queue), [*_described(one, now), *_coming(due)])
-    return 0
+def _print_details(call: CommandCall, names: Sequence[str], found: Sequence[QueueDetail]) -> None:
+    store, now = call.client.store, call.client.clock.now()
+    for one in found:
+        print_table(
+            ("queue", one.queue), [*_described(one, now), *_coming(due_horizon(store.waiting, now, [one.queue]))]
+        )
 
 
 def _described(one: QueueDetail, now: int) -> Iterator[tuple[str, str]]:
@@ -123,24 +83,16 @@ def _capped(count: CappedCount) -> str:
     return f"{count.count:,}{' or more' if count.at_least else ''}"
 
 
-def _list(args: argparse.Namespace) -> int:
-    setup = CommandContext.of(args)
-    client = setup.client
-    counts = partial_answer(client.store.counts)
-    rows = _records(setup, counts)
-    unknown = unknown_tasks(setup, counts)
-    held = [one for one in endpoint_health(client.store, setup.home.http.endpoints, client.clock.now()) if one.problem]
-    if args.json:
-        print_json({"queues": rows, "unknown_tasks": unknown, "held_tasks": {one.task: one.problem for one in held}})
-        return 0
+def _print_list(call: CommandCall, found: QueueList) -> None:
+    client, counts = call.client, call.look().counts
     now = client.clock.now()
     heads = ("queue", *(state.value for state in State), "oldest ready", "")
-    print_table(heads, [_cells(row, now) for row in rows])
-    warn_of_unknown(setup, unknown)
+    print_table(heads, [_cells(row, now) for row in found.queues])
+    warn_of_unknown(call.setup, unknown_tasks(call.setup, counts))
+    held = [one for one in endpoint_health(client.store, call.app.http.endpoints, now) if one.problem]
     for one in held:
         if count := _count_unfinished(counts, one.task.__eq__).get(one.task):
             say(f"{jobs_wait(count)} for the task {one.task}, which is {_describe_held(one)}")
-    return 0
 
 
 def _describe_held(one: EndpointHealth) -> str:
@@ -185,6 +137,8 @@ def _print_purged(_: CommandCall, names: Sequence[str], found: Sequence[Operatio
 SUBJECT = Subject(
     METHODS,
     {
+        "list": _print_list,
+        "show": _print_details,
         "pause": print_done("paused"),
         "resume": print_done("resumed"),
         "bound": _print_bounds,
@@ -192,6 +146,5 @@ SUBJECT = Subject(
         "purge": _print_purged,
     },
     "list, show, pause, resume, bound or purge queues",
-    own={"list": _list, "show": _show},
 )
 add = partial(add_methods, "queues", SUBJECT)

@@ -103,15 +103,6 @@ def approval_of(store: Store, job: bytes) -> WaitingApproval | None:
     return None
 
 
-def waiting_approvals(store: Store, question: str | None = None) -> list[WaitingApproval]:
-    """The jobs that wait for a decision, by question and key: the first 100,000. question: only that one.
-    PartlyUnavailable: its answer is without those of a shard that is away."""
-    found = read_approvals(store, question)
-    if found.away is not None:
-        raise PartlyUnavailable(str(found.away), found.jobs, found.away.missing)
-    return found.jobs
-
-
 def _with_jobs(store: Store, found: list[SignalWait]) -> list[WaitingApproval]:
     jobs = reachable_part(partial(store.get, [one.job for one in found])) if found else []
     # Between the two reads a job may have been cancelled, or have gone on.

@@ -4,9 +4,9 @@ import re
 from urllib.parse import quote, urlencode
 
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.tasks import TaskQuery, list_tasks
 from tarry.errors import StoreError
 from tarry.model.flow.node_ids import is_root
+from tarry.operate.tasks import TaskQuery, list_tasks
 from tarry.store.rules import ids
 
 # As lists show them. A word of fewer letters may be one of these by chance; digits alone are rather a key.

@@ -13,22 +13,7 @@ from starlette.responses import HTMLResponse, Response
 from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.description.page import CONTENT_POLICY, docs_page
 from tarry.door.http.method import ApiCall, api_method
-from tarry.door.http.methods import (
-    audit,
-    claims,
-    connections,
-    endpoints,
-    events,
-    flows,
-    health,
-    history,
-    host_requests,
-    hosts,
-    puts,
-    results,
-    signals,
-    tasks,
-)
+from tarry.door.http.methods import claims, connections, events, health, puts, results, stores
 from tarry.operate import catalog
 from tarry.operate.method import JSON, Method
 
@@ -61,16 +46,9 @@ METHODS: tuple[Method, ...] = (
     *catalog.METHODS,
     *results.METHODS,
     *claims.METHODS,
-    *flows.METHODS,
-    *signals.METHODS,
-    *tasks.METHODS,
-    *endpoints.METHODS,
-    *hosts.METHODS,
-    *host_requests.METHODS,
+    *stores.METHODS,
     *connections.METHODS,
-    *audit.METHODS,
     *events.METHODS,
-    *history.METHODS,
     *health.METHODS,
     openapi,
     docs,

@@ -8,6 +8,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tarry.app import App
 from tarry.client.operations.operation import Operation
 from tarry.door.history_snapshot import OLDEST
 from tarry.door.identity.access import is_as_before
@@ -49,10 +50,15 @@ class ApiCall(MethodCall):
     __slots__ = ("is_page", "request", "service")
 
     def __init__(self, service: DoorService, caller: Caller, request: Request, scope: Scope | None) -> None:
-        super().__init__(service.app, caller, scope, request.scope["path"])
+        super().__init__(caller, scope, request.scope["path"])
         self.service, self.request = service, request
         self.is_page = False
         """Whether a page for a person is made of the answer: it has to come soon, and asks again by itself."""
+
+    @property
+    def app(self) -> App:
+        """See `MethodCall`."""
+        return self.service.app
 
     def check_again(self, queues: Iterable[str]) -> None:
         """After a wait: NotAuthenticated or NotAllowed if meanwhile the caller's token was revoked, or its rights."""
@@ -69,6 +75,10 @@ class ApiCall(MethodCall):
     def look(self, kept_for: float = KEPT_FOR) -> StoreOverview:
         """See `MethodCall`: one look serves all who ask within that time."""
         return self.service.look.read(kept_for, OLDEST if self.is_page else 0.0)
+
+    def flush_acts(self) -> None:
+        """See `MethodCall`."""
+        self.service.flush_acts()
 
     def submit(self, operation: Operation) -> Operation:
         """See `MethodCall`."""

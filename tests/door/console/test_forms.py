@@ -56,6 +56,25 @@ def test_an_act_is_done_told_once_and_audited(app: App, tokens: Tokens, caplog: 
     assert outcomes(caplog) == [("operator", "sign_in", "done"), ("operator", "pause_queue", "done")]
 
 
+def test_the_bound_of_a_queue_is_set_and_reset_on_its_page(app: App, tokens: Tokens) -> None:
+    said: list[str] = []
+
+    async def story(browser: Visitor) -> None:
+        await browser.sign_in("operator-token")
+        form = {"max_waiting": "3", "when_full": "drop_oldest", "next": "/queues/mail"}
+        for path, fields in (("/queues/mail/bound", form), ("/queues/mail/bound/delete", {"next": "/queues/mail"})):
+            done = await browser.act(path, fields, "/queues/mail")
+            assert done.status_code == 303, done.text
+            said.append(await browser.text("/queues/mail"))
+
+    visit(app, story, tokens)
+    assert "The bound of queue mail is set." in said[0]
+    assert ' value="3"' in said[0]
+    assert 'value="drop_oldest" selected' in said[0]
+    assert "The bound is what settings say." in said[1]
+    assert 'value="drop_oldest" selected' not in said[1]
+
+
 @pytest.mark.parametrize("origin", [None, "", "null", "http://evil.test", "http://tarry.test:7800", "https://tarry"])
 def test_a_form_of_another_site_changes_nothing(
     app: App, tokens: Tokens, caplog: pytest.LogCaptureFixture, origin: str | None

@@ -8,10 +8,10 @@ import pytest
 
 from tarry import App, fan_out
 from tarry.client.flows import records
-from tarry.door.http.methods import flows
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.keeper.hosts import HostEntry
 from tarry.model.flow.own_queues import own_queue
+from tarry.operate import flows
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.hosts import Host, PoolFigures
 from tarry.store.rules import flow_graph

@@ -76,7 +76,7 @@ def test_an_early_signal_is_kept(app: App) -> None:
     [
         ({"value": "x" * 70_000}, "signal: the value of signal 'paid' has 70,002 bytes; 65,536 can be kept"),
         ({"keep": "x"}, "signal: keep"),
-        ({"name": "approve:refund of 7"}, "name: approve: is for decisions: POST /v1/approvals/KEY"),
+        ({"name": "approve:refund of 7"}, "name: approve: is for decisions: POST /v1/approvals/{key}"),
         ({"key": ""}, "body: key:"),
         ({"key": "ä" * 300}, "signal: the key of a signal has 600 bytes; 500 are possible"),
     ],

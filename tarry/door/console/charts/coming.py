@@ -8,7 +8,7 @@ from tarry.client.queue_records import RATE_MINUTES, QueueRecord, seconds_to_dra
 from tarry.door.console.charts.drawing import Chart, Series, count_bars
 from tarry.door.console.charts.ranges import RANGES, read_span
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.history import HorizonQuery, get_horizon
+from tarry.operate.history import HorizonQuery, get_horizon
 from tarry.store.queries.history_reading import Figures
 from tarry.store.rules.partial_result import reachable_part
 from tarry.store.rules.waiting import CappedCount

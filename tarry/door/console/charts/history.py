@@ -15,8 +15,9 @@ from tarry.door.console.charts.drawing import (
     histogram,
 )
 from tarry.door.console.charts.ranges import RANGES, TODAY, RangeName, view_span
-from tarry.door.history_snapshot import OLDEST, is_wanted
+from tarry.door.history_snapshot import OLDEST
 from tarry.door.http.method import ApiCall
+from tarry.operate.history import is_wanted
 from tarry.store.queries.history_reading import Figures, HistoryPoint, HistoryView, totals_of
 
 _PERCENTILES = ("p50", "p95", "p99")

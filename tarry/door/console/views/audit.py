@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.audit import AuditQuery, list_acts
+from tarry.operate.audit import AuditQuery, list_acts
 
 _NAMED = ("job", "who", "act", "queue", "since", "until")
 

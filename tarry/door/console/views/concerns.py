@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct
 
 from tarry.client.queue_records import QueueRecord
-from tarry.door.http.methods.hosts import StoreRecord
+from tarry.door.http.methods.stores import StoreRecord
 from tarry.keeper.records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND

@@ -3,7 +3,7 @@
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.endpoints import (
+from tarry.operate.endpoints import (
     EndpointPath,
     close_endpoint,
     get_endpoint,

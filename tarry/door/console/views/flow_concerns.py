@@ -10,10 +10,10 @@ from tarry.client.flows.approvals import PAGE, read_approvals
 from tarry.client.queue_records import QueueRecord
 from tarry.door.console.views.concerns import Concern
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.flows import FlowsQuery, list_flows
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import State
-from tarry.store.rules.base import Tally
+from tarry.operate.flows import FlowsQuery, list_flows
+from tarry.store.base import Tally
 from tarry.store.rules.flows import FLOW_TASK
 
 _LATELY = DAY // SECOND

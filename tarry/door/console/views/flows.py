@@ -16,7 +16,8 @@ from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.console.views.arguments import masked_arguments, on_a_line
 from tarry.door.console.views.flow_graph import drawn_flow, label_of
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.flows import (
+from tarry.model.job import State
+from tarry.operate.flows import (
     FlowCancelAnswer,
     FlowPath,
     FlowsQuery,
@@ -27,8 +28,7 @@ from tarry.door.http.methods.flows import (
     retry_flow,
     show_flow,
 )
-from tarry.door.http.methods.signals import ApprovalsQuery, DecisionAnswer, decide_approval, list_approvals
-from tarry.model.job import State
+from tarry.operate.signals import ApprovalsQuery, DecisionAnswer, decide_approval, list_approvals
 from tarry.store.rules import ids
 from tarry.tasks.arguments.masking import without_secrets
 

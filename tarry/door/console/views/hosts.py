@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall, api_method
-from tarry.door.http.methods import host_requests
 from tarry.door.http.methods.connections import ConnectionQuery, end_connection, find_connections
-from tarry.door.http.methods.host_requests import dump_worker, kill_job, reload_host, scale_host, stop_host
-from tarry.door.http.methods.hosts import HostPath, ProcessRecord, list_all_hosts, list_workers, show_host
 from tarry.errors import JobNotFound, TooManyRequests
 from tarry.keeper.records import RequestRecord
+from tarry.operate import host_requests
 from tarry.operate.access import Scope
+from tarry.operate.host_requests import dump_worker, kill_job, reload_host, scale_host, stop_host
+from tarry.operate.hosts import HostPath, ProcessRecord, list_all_hosts, list_workers, show_host
 from tarry.operate.jobs import JobPath
 from tarry.tasks.lazy_asyncio import asyncio
 

@@ -8,13 +8,13 @@ from tarry.door.console.views.code import curl_call, python_call
 from tarry.door.console.views.job_course import WAITING, deliveries, moments, shown_attempts, state_steps
 from tarry.door.console.views.job_flow import place_of
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.host_requests import list_job_requests
 from tarry.keeper.host_requests import HostAct
 from tarry.keeper.records import RequestRecord
 from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.moving import NEVER
+from tarry.operate.host_requests import list_job_requests
 from tarry.operate.jobs import (
     CancelAnswer,
     JobAnswer,

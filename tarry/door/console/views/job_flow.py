@@ -8,9 +8,9 @@ from tarry import errors
 from tarry.client.flows.records import BoxRecord, FlowDetail
 from tarry.door.console.views.flow_graph import label_of, page_of
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.flows import FlowPath, NodesQuery, list_nodes, show_flow
 from tarry.model.flow.node_ids import index_of
 from tarry.model.job import State
+from tarry.operate.flows import FlowPath, NodesQuery, list_nodes, show_flow
 from tarry.operate.jobs import JobAnswer
 from tarry.store.rules import ids
 

@@ -12,14 +12,15 @@ from tarry.door.console.views.concern_groups import MOST_SHOWN, group_concerns
 from tarry.door.console.views.concerns import find_concerns
 from tarry.door.console.views.flow_concerns import flow_concerns, without_flows
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.hosts import host_records, list_stores
-from tarry.door.http.methods.tasks import TaskQuery, list_tasks
+from tarry.door.http.methods.stores import list_stores
 from tarry.keeper.records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
 from tarry.model.job import State
+from tarry.operate.hosts import host_records
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.queues import list_queues
+from tarry.operate.tasks import TaskQuery, list_tasks
 
 _STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DEAD)
 _SHOWN = 10

@@ -18,7 +18,16 @@ from tarry.model.job import State
 from tarry.model.limit import QUEUE
 from tarry.operate.jobs import JobsQuery, list_jobs
 from tarry.operate.limits import EVERY_QUEUE, list_limits
-from tarry.operate.queues import QueuePath, get_queue, list_queues, pause_queue, purge_queue, resume_queue
+from tarry.operate.queues import (
+    QueuePath,
+    get_queue,
+    list_queues,
+    pause_queue,
+    purge_queue,
+    reset_bound,
+    resume_queue,
+    set_bound,
+)
 from tarry.store.queries.hosts import PoolFigures, serving_pools
 from tarry.worker.external_queues import is_external
 
@@ -120,5 +129,7 @@ PAGES: tuple[ConsolePage, ...] = (queues_page, queue_page)
 ACTS = (
     ConsoleAct(pause_queue, "Queue {queue} is paused: none of its jobs starts."),
     ConsoleAct(resume_queue, "Queue {queue} is resumed."),
+    ConsoleAct(set_bound, "The bound of queue {queue} is set."),
+    ConsoleAct(reset_bound, "The bound is what settings say."),
     ConsoleAct(purge_queue, "The purge has begun.", lambda one: f"/operations/{one.id}"),
 )

@@ -7,7 +7,7 @@ from msgspec import Struct
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.hosts import list_stores
+from tarry.door.http.methods.stores import list_stores
 from tarry.errors import StoreError
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.store.rules.base import Tally

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from tarry.door.console.act import SETTING_FIELD, ConsoleAct, Form, FormPage
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.tasks import TaskChange, TaskPath, add_task, edit_task, get_task
 from tarry.errors import UnknownTask
 from tarry.operate.problem import RequestError
+from tarry.operate.tasks import TaskChange, TaskPath, add_task, edit_task, get_task
 from tarry.push.endpoint.edits import TaskChanged
 from tarry.push.endpoint.fields import FIELDS, METHODS
 from tarry.push.endpoint.hidden import HIDDEN, secrets_of

@@ -9,7 +9,11 @@ from tarry.door.console.charts.history import history_charts
 from tarry.door.console.charts.ranges import RANGES, TODAY, RangeName, read_span
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.tasks import (
+from tarry.model.job import State
+from tarry.model.limit import EACH, TASK
+from tarry.operate.jobs import JobsQuery, list_jobs
+from tarry.operate.limits import list_limits
+from tarry.operate.tasks import (
     SampleAnswer,
     TaskPath,
     TaskQuery,
@@ -18,10 +22,6 @@ from tarry.door.http.methods.tasks import (
     remove_task,
     try_task,
 )
-from tarry.model.job import State
-from tarry.model.limit import EACH, TASK
-from tarry.operate.jobs import JobsQuery, list_jobs
-from tarry.operate.limits import list_limits
 from tarry.store.queries.history_reading import Figures
 
 _NONE = Figures()

@@ -8,7 +8,6 @@ from msgspec import Meta, Struct
 
 from tarry import errors
 from tarry.door.http.method import ApiCall, api_method
-from tarry.door.http.methods.hosts import ANY_QUEUE
 from tarry.door.open_connections.records import (
     LISTED,
     MOST_LISTED,
@@ -21,7 +20,8 @@ from tarry.door.open_connections.records import (
 )
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
-from tarry.operate.method import Method
+from tarry.operate.limits import EVERY_QUEUE
+from tarry.operate.method import methods_of
 from tarry.tasks.arguments.options import Name
 from tarry.tasks.lazy_asyncio import asyncio
 
@@ -61,7 +61,7 @@ async def end_connection(call: ApiCall, path: ConnectionPath) -> ConnectionRecor
     was answered is still sent, for 5 s at most; what a request that is under way does in the store may be done all the
     same. The connection of this request itself ends after its answer. The client may connect anew: to keep it out,
     revoke its token. Takes a caller for all queues."""
-    call.check(ANY_QUEUE)
+    call.check(EVERY_QUEUE)
     connections = call.service.connections
     pid, number = split_id(path.connection)
     if pid == os.getpid():
@@ -76,9 +76,9 @@ async def end_connection(call: ApiCall, path: ConnectionPath) -> ConnectionRecor
 
 def find_connections(call: ApiCall, query: ConnectionQuery) -> ConnectionList:
     """Those that match. Blocks for a few seconds at most, for processes that do not answer."""
-    call.check(ANY_QUEUE)
+    call.check(EVERY_QUEUE)
     wanted = ConnectionFilter(query.door, query.address, query.caller, query.limit)
     return call.service.connections.find(wanted, socket.gethostname())
 
 
-METHODS: tuple[Method, ...] = (list_connections, end_connection)
+METHODS = methods_of(__name__)

@@ -16,7 +16,7 @@ from tarry.errors import JobNotFound
 from tarry.model.job import States
 from tarry.operate.access import Scope as CallerScope
 from tarry.operate.jobs import found_jobs
-from tarry.operate.method import Method
+from tarry.operate.method import methods_of
 from tarry.operate.problem import RequestError, checking
 from tarry.operate.queues import list_queue_records
 from tarry.store.rules import ids
@@ -116,4 +116,4 @@ def _queues(call: ApiCall) -> list[QueueRecord]:
     return [record for record in list_queue_records(call.app, look) if call.allows(record.queue)]
 
 
-METHODS: tuple[Method, ...] = (stream_events,)
+METHODS = methods_of(__name__)

@@ -5,7 +5,7 @@ from starlette.responses import PlainTextResponse, Response
 from tarry.door.http.method import ApiCall, api_method
 from tarry.metrics.scrape import Scrape
 from tarry.operate.access import Scope
-from tarry.operate.method import Method
+from tarry.operate.method import methods_of
 
 PLAIN = "text/plain"
 
@@ -44,4 +44,4 @@ def metrics(call: ApiCall) -> Response:
     return Response(text, media_type=media_type)
 
 
-METHODS: tuple[Method, ...] = (healthz, readyz, metrics)
+METHODS = methods_of(__name__)

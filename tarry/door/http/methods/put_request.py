@@ -15,7 +15,8 @@ from tarry.model.job import Job
 from tarry.model.quantity import Short, over_max_body
 from tarry.model.retry import Retry
 from tarry.operate.problem import RequestError
-from tarry.tasks.arguments.options import INTERNAL, NO_OPTIONS, UNFIT, Options
+from tarry.operate.tasks import check_outside
+from tarry.tasks.arguments.options import NO_OPTIONS, UNFIT, Options
 
 ShortName = Annotated[str, Meta(min_length=1, max_length=200)]
 MOST_DELAYS, MOST_KINDS = 1000, 100
@@ -144,13 +145,6 @@ def make_job(client: Client, request: PutRequest, name: str | None = None, names
         raise
     except (ValueError, TypeError) as error:
         raise RequestError(str(error), _named(error), 422) from None
-
-
-def check_outside(task: str) -> None:
-    """RequestError if this is the name of a task of tarry's own."""
-    if task.startswith(INTERNAL):
-        said = f"task: names that begin with {' or '.join(INTERNAL)} are for tarry's own tasks: choose another one"
-        raise RequestError(said, "task", 422)
 
 
 def _retry(written: "int | RetryRequest | None") -> Any:

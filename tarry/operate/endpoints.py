@@ -6,15 +6,15 @@ from msgspec import Struct
 
 from tarry.client.operations.operation import JobFilter, OperationRecord
 from tarry.client.queue_records import waiting_by
-from tarry.door.http.method import ApiCall, api_method
 from tarry.errors import ConfigError, TooManyOperations, UnknownTask
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
+from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
-from tarry.operate.method import Method
+from tarry.operate.method import method, methods_of
 from tarry.operate.operations import NewOperation, start_operation
 from tarry.operate.problem import checking
 from tarry.push.editing import HttpTaskEditor
@@ -53,53 +53,71 @@ class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Counts the jobs, and sends none."""
 
 
-@api_method("GET /v1/endpoints", Scope.READ)
-def list_endpoints(call: ApiCall) -> EndpointList:
+_ERRORS = (UnknownTask, ConfigError)
+
+
+def _exists(call: MethodCall, path: EndpointPath, body: object = None) -> None:
+    _known(call, path.task)
+
+
+@method("GET /v1/endpoints", Scope.READ, command="endpoints list")
+def list_endpoints(call: MethodCall) -> EndpointList:
     """Lists the endpoints of HTTP tasks, with their health: circuit, requests at once, last error."""
     return EndpointList([one for one in _records(call) if call.allows(one.queue)])
 
 
-@api_method("GET /v1/endpoints/{task}", Scope.READ, errors=(UnknownTask,))
-def get_endpoint(call: ApiCall, path: EndpointPath) -> EndpointDetail:
+@method("GET /v1/endpoints/{task}", Scope.READ, errors=(UnknownTask,), command="endpoints show", check=_exists)
+def get_endpoint(call: MethodCall, path: EndpointPath) -> EndpointDetail:
     """Shows an endpoint: its health, its answers by status, and its last exchanges."""
-    record, client = _known(call, path.task), call.service.client
+    record, client = _known(call, path.task), call.client
     return endpoint_detail(client.store, record, client.clock.now(), call.allows)
 
 
-@api_method("POST /v1/endpoints/{task}/pause", Scope.OPERATE, errors=(UnknownTask, ConfigError))
-def pause_endpoint(call: ApiCall, path: EndpointPath) -> EndpointRecord:
+@method("POST /v1/endpoints/{task}/pause", Scope.OPERATE, errors=_ERRORS, command="endpoints pause", check=_exists)
+def pause_endpoint(call: MethodCall, path: EndpointPath) -> EndpointRecord:
     """Pauses deliveries: jobs of the task wait. Requests under way go on."""
     return _set_enabled(call, path.task, False)
 
 
-@api_method("POST /v1/endpoints/{task}/resume", Scope.OPERATE, errors=(UnknownTask, ConfigError))
-def resume_endpoint(call: ApiCall, path: EndpointPath) -> EndpointRecord:
+@method("POST /v1/endpoints/{task}/resume", Scope.OPERATE, errors=_ERRORS, command="endpoints resume", check=_exists)
+def resume_endpoint(call: MethodCall, path: EndpointPath) -> EndpointRecord:
     """Resumes deliveries, and closes the circuit."""
     return _set_enabled(call, path.task, True)
 
 
-@api_method("POST /v1/endpoints/{task}/close", Scope.OPERATE, errors=(UnknownTask,))
-def close_endpoint(call: ApiCall, path: EndpointPath) -> EndpointRecord:
+@method(
+    "POST /v1/endpoints/{task}/close", Scope.OPERATE, errors=(UnknownTask,), command="endpoints close", check=_exists
+)
+def close_endpoint(call: MethodCall, path: EndpointPath) -> EndpointRecord:
     """Closes the circuit: the endpoint gets requests within a second, few at once at first."""
     _known(call, path.task)
-    close_circuit(call.service.client.store, path.task)
+    close_circuit(call.client.store, path.task)
     return _known(call, path.task)
 
 
-@api_method("POST /v1/endpoints/{task}/probe", Scope.OPERATE, errors=(UnknownTask,))
-def probe_endpoint(call: ApiCall, path: EndpointPath) -> EndpointRecord:
+@method(
+    "POST /v1/endpoints/{task}/probe", Scope.OPERATE, errors=(UnknownTask,), command="endpoints probe", check=_exists
+)
+def probe_endpoint(call: MethodCall, path: EndpointPath) -> EndpointRecord:
     """Ends the pause of an endpoint: if its circuit is open, one request is sent, whose outcome closes it or opens it
     again."""
     _known(call, path.task)
-    probe(call.service.client.store, path.task)
+    probe(call.client.store, path.task)
     return _known(call, path.task)
 
 
-@api_method("POST /v1/endpoints/{task}/replay", Scope.OPERATE, status=202, errors=(UnknownTask, TooManyOperations))
-def replay_endpoint(call: ApiCall, path: EndpointPath, body: ReplayRequest) -> OperationRecord:
+@method(
+    "POST /v1/endpoints/{task}/replay",
+    Scope.OPERATE,
+    status=202,
+    errors=(UnknownTask, TooManyOperations),
+    command="endpoints replay",
+    check=_exists,
+)
+def replay_endpoint(call: MethodCall, path: EndpointPath, body: ReplayRequest) -> OperationRecord:
     """Sends again what failed since a time, or all, as an operation in the background. Each job starts anew, with all
     its attempts."""
-    record, client = _known(call, path.task), call.service.client
+    record, client = _known(call, path.task), call.client
     with checking("since"):
         since = parse_moment(body.since, client.clock.now()) / SECOND
     states = (State.DEAD,) if body.which == "failed" else (State.DEAD, State.DONE)
@@ -110,36 +128,28 @@ def replay_endpoint(call: ApiCall, path: EndpointPath, body: ReplayRequest) -> O
     return started
 
 
-def _records(call: ApiCall) -> list[EndpointRecord]:
-    call.service.sync_tasks()
-    client = call.service.client
+def _records(call: MethodCall) -> list[EndpointRecord]:
+    call.sync_tasks()
+    client = call.client
     waiting = waiting_by((one for one in call.look().counts if call.allows(one.queue)), lambda tally: tally.task)
-    endpoints = call.service.app.http.endpoints
+    endpoints = call.app.http.endpoints
     return endpoint_records(client.store, endpoints, waiting, client.clock.now(), call.allows)
 
 
-def _known(call: ApiCall, name: str) -> EndpointRecord:
+def _known(call: MethodCall, name: str) -> EndpointRecord:
     records = {record.task: record for record in _records(call) if call.allows(record.queue)}
     if name not in records:
         near = did_you_mean(name, records)
-        raise UnknownTask(f"no HTTP task {name}{near or '; GET /v1/endpoints lists them'}")
+        raise UnknownTask(f"no HTTP task {name}{near or f'; {call.way_to(list_endpoints)} lists them'}")
     call.check(records[name].queue)
     return records[name]
 
 
-def _set_enabled(call: ApiCall, name: str, enabled: bool) -> EndpointRecord:
+def _set_enabled(call: MethodCall, name: str, enabled: bool) -> EndpointRecord:
     _known(call, name)
-    app = call.service.app
-    HttpTaskEditor(app.http, call.service.client.store, app.declare_limits).set_enabled(name, enabled)
+    app = call.app
+    HttpTaskEditor(app.http, call.client.store, app.declare_limits).set_enabled(name, enabled)
     return _known(call, name)
 
 
-METHODS: tuple[Method, ...] = (
-    list_endpoints,
-    get_endpoint,
-    pause_endpoint,
-    resume_endpoint,
-    close_endpoint,
-    probe_endpoint,
-    replay_endpoint,
-)
+METHODS = methods_of(__name__)

@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from tarry.door.history_snapshot import is_sample_of, is_wanted
-from tarry.door.http.method import ApiCall, api_method
 from tarry.operate.access import Scope
-from tarry.operate.method import Method
+from tarry.operate.call import MethodCall
+from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError
 from tarry.store.queries.due_horizon import DueHorizon, due_horizon
 from tarry.store.queries.history_reading import (
@@ -101,13 +100,13 @@ class HorizonQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Only this queue."""
 
 
-@api_method("GET /v1/history", Scope.READ, tag="history")
-def get_history(call: ApiCall, query: HistoryQuery) -> HistoryAnswer:
+@method("GET /v1/history", Scope.READ, tag="history")
+def get_history(call: MethodCall, query: HistoryQuery) -> HistoryAnswer:
     """Shows what was put, done, failed, dead, cancelled and expired, and how long jobs waited and ran.
 
     At most 1,500 points. Percentiles are exact to within an eighth."""
-    store = call.service.client.store
-    period = _period(query, call.service.client.clock.now())
+    store = call.client.store
+    period = _period(query, call.client.clock.now())
     found = view(
         store.history,
         period,
@@ -120,25 +119,25 @@ def get_history(call: ApiCall, query: HistoryQuery) -> HistoryAnswer:
     )
 
 
-@api_method("GET /v1/totals", Scope.READ, tag="history")
-def get_totals(call: ApiCall, query: WorkQuery) -> TotalsAnswer:
+@method("GET /v1/totals", Scope.READ, tag="history")
+def get_totals(call: MethodCall, query: WorkQuery) -> TotalsAnswer:
     """Shows what was put, done, failed and dead today and in all, by queue and task."""
-    history, day = call.service.client.store.history, Period.last(DAYS, 1, call.service.client.clock.now())
+    history, day = call.client.store.history, Period.last(DAYS, 1, call.client.clock.now())
     today, ever = view(history, day, _wanted(call, query)), totals(history, _wanted(call, query))
     return TotalsAnswer(day.start, PeriodTotals(today.total, today.tasks), PeriodTotals(ever.total, ever.tasks))
 
 
-@api_method("GET /v1/horizon", Scope.READ, tag="history")
-def get_horizon(call: ApiCall, query: HorizonQuery) -> DueHorizon:
+@method("GET /v1/horizon", Scope.READ, tag="history")
+def get_horizon(call: MethodCall, query: HorizonQuery) -> DueHorizon:
     """Counts the scheduled jobs that come due in the next 24 hours, by hour, and later.
 
     Counts up to 10,000 jobs an hour; of one queue it looks at up to 1,000 jobs an hour, of whatever queues. A count
     that stopped there has `at_least`."""
-    client = call.service.client
+    client = call.client
     return due_horizon(client.store.waiting, client.clock.now(), _queues(call, query.queue))
 
 
-def _queues(call: ApiCall, queue: str | None) -> Collection[str] | None:
+def _queues(call: MethodCall, queue: str | None) -> Collection[str] | None:
     """The queues that are meant, of those that the caller may see; None: all there are."""
     if queue is not None:
         call.check(queue)
@@ -146,7 +145,7 @@ def _queues(call: ApiCall, queue: str | None) -> Collection[str] | None:
     return None if call.allows("*") else {one.queue for one in call.look().counts if call.allows(one.queue)}
 
 
-def _wanted(call: ApiCall, query: HistoryQuery | WorkQuery) -> Callable[[str, str], bool]:
+def _wanted(call: MethodCall, query: HistoryQuery | WorkQuery) -> Callable[[str, str], bool]:
     return partial(is_wanted, query.queue, query.task, call.allows)
 
 
@@ -167,4 +166,15 @@ def _period(query: HistoryQuery, now: int) -> Period:
     return period
 
 
-METHODS: tuple[Method, ...] = (get_history, get_totals, get_horizon)
+def is_wanted(queue: str | None, task: str | None, allows: Callable[[str], bool], in_queue: str, of_task: str) -> bool:
+    """Whether what was counted of `in_queue` and `of_task` is of that queue and task, and may be seen; None: any."""
+    return queue in (None, in_queue) and task in (None, of_task) and allows(in_queue)
+
+
+def is_sample_of(queue: str | None, of: str, allows: Callable[[str], bool]) -> bool:
+    """Whether a sample is of that queue; None: of all that the caller may see. of: whose sample it is; an
+    empty name: that of all queues."""
+    return allows(of or "*") if queue is None else of == queue and allows(of)
+
+
+METHODS = methods_of(__name__)

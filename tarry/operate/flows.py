@@ -17,15 +17,15 @@ from tarry.client.flows.records import (
 )
 from tarry.client.flows.searching import FLOW_STATES, FlowSearch, fetch_flow, search_flows
 from tarry.client.job_records import most_attempts
-from tarry.door.http.method import ApiCall, api_method
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, index_of, is_node, is_root
 from tarry.model.flow_row import FlowRow
 from tarry.model.job import State, States
 from tarry.model.lifecycle import NotPossible
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
+from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
-from tarry.operate.method import Method
+from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, checking
 from tarry.store.rules import flow_operating, ids
 from tarry.store.rules.flow_graph import LOOKED_AT, read_graph
@@ -107,8 +107,8 @@ class FlowRetryAnswer(Struct, frozen=True):
     flow: FlowRecord
 
 
-@api_method("GET /v1/flows", Scope.READ)
-def list_flows(call: ApiCall, query: FlowsQuery) -> FlowPage:
+@method("GET /v1/flows", Scope.READ, command="flows list")
+def list_flows(call: MethodCall, query: FlowsQuery) -> FlowPage:
     """Lists flows, page by page, the newest first."""
     if query.state not in (None, *FLOW_STATES):
         said = f"state: a flow is {', '.join(FLOW_STATES)}, and not {query.state}"
@@ -118,37 +118,43 @@ def list_flows(call: ApiCall, query: FlowsQuery) -> FlowPage:
         with checking("cursor"):
             before = ids.parse(query.cursor)
     wanted = FlowSearch(query.state, query.name, query.key, query.limit, before, call.queues)
-    found, away = partial_result(partial(search_flows, call.service.client.store, wanted))
+    found, away = partial_result(partial(search_flows, call.client.store, wanted))
     seen = [_listed(call, row) for row in found.rows]
     following = None if found.next is None else ids.text(found.next)
     return FlowPage(seen, following, str(away) if away else None)
 
 
-@api_method("GET /v1/flows/{id}", Scope.READ, errors=(errors.JobNotFound,))
-def show_flow(call: ApiCall, path: FlowPath) -> FlowDetail:
+def _exists(call: MethodCall, path: FlowPath, body: object = None) -> None:
+    fetch_to_change(call, path)
+
+
+@method("GET /v1/flows/{id}", Scope.READ, errors=(errors.JobNotFound,), command="flows show")
+def show_flow(call: MethodCall, path: FlowPath) -> FlowDetail:
     """Shows a flow: its graph, as boxes of alike jobs, and its result.
 
     Of very wide flows some 10,000 jobs are read: a box says of how many of its jobs its facts are. A caller for some
     queues sees the flows that were made with one of them, and of these only the jobs in them."""
-    return flow_detail(call.service.client, fetch(call, path), call.allows)
+    return flow_detail(call.client, fetch(call, path), call.allows, call.nodes_read)
 
 
-@api_method("GET /v1/flows/{id}/nodes", Scope.READ, errors=(errors.JobNotFound,))
-def list_nodes(call: ApiCall, path: FlowPath, query: NodesQuery) -> NodePage:
+@method("GET /v1/flows/{id}/nodes", Scope.READ, errors=(errors.JobNotFound,))
+def list_nodes(call: MethodCall, path: FlowPath, query: NodesQuery) -> NodePage:
     """Lists the jobs of a flow, page by page, by index."""
-    row, service = fetch(call, path), call.service
-    page = service.client.store.flows.nodes(row.id, query.after, query.limit, tuple(query.state))
+    row, app = fetch(call, path), call.app
+    page = app.client.store.flows.nodes(row.id, query.after, query.limit, tuple(query.state))
     seen = [job for job in page if call.allows(job.queue)]
-    records = [node_record(call.shown(job), most_attempts(job, service.app.tasks, service.app.rules)) for job in seen]
+    records = [node_record(call.shown(job), most_attempts(job, app.tasks, app.rules)) for job in seen]
     return NodePage(records, index_of(page[-1].id) if len(page) == query.limit else None)
 
 
-@api_method("POST /v1/flows/{id}/cancel", Scope.OPERATE, errors=(errors.JobNotFound,))
-def cancel_flow(call: ApiCall, path: FlowPath, body: FlowCancelRequest) -> FlowCancelAnswer:
+@method(
+    "POST /v1/flows/{id}/cancel", Scope.OPERATE, errors=(errors.JobNotFound,), command="flows cancel", check=_exists
+)
+def cancel_flow(call: MethodCall, path: FlowPath, body: FlowCancelRequest) -> FlowCancelAnswer:
     """Cancels a flow: nothing of it starts any more, and what is ready or runs is cancelled.
 
     It has ended once all of that has. A caller for some queues may do this if all jobs of the flow are in them."""
-    row, client, detail = fetch_to_change(call, path), call.service.client, ""
+    row, client, detail = fetch_to_change(call, path), call.client, ""
     try:
         flow_operating.cancel_flow(client.store, row.id, client.clock.now(), body.reason)
     except NotPossible as error:
@@ -156,12 +162,18 @@ def cancel_flow(call: ApiCall, path: FlowPath, body: FlowCancelRequest) -> FlowC
     return FlowCancelAnswer(ids.text(row.id), not detail, detail, flow_record(fetch(call, path)))
 
 
-@api_method("POST /v1/flows/{id}/retry", Scope.OPERATE, errors=(errors.JobNotFound, NotPossible))
-def retry_flow(call: ApiCall, path: FlowPath) -> FlowRetryAnswer:
+@method(
+    "POST /v1/flows/{id}/retry",
+    Scope.OPERATE,
+    errors=(errors.JobNotFound, NotPossible),
+    command="flows retry",
+    check=_exists,
+)
+def retry_flow(call: MethodCall, path: FlowPath) -> FlowRetryAnswer:
     """Lets a flow that is dead or cancelled go on: its failed jobs run again, and then what waits for them.
 
     What is done stays done. A caller for some queues may do this if all jobs of the flow are in them."""
-    row, client = fetch_to_change(call, path), call.service.client
+    row, client = fetch_to_change(call, path), call.client
     try:
         count = flow_operating.retry_flow(client.store, row.id, client.clock.now())
     except NotPossible as error:
@@ -169,31 +181,31 @@ def retry_flow(call: ApiCall, path: FlowPath) -> FlowRetryAnswer:
     return FlowRetryAnswer(ids.text(row.id), count, flow_record(fetch(call, path)))
 
 
-def _listed(call: ApiCall, row: FlowRow) -> FlowRecord:
+def _listed(call: MethodCall, row: FlowRow) -> FlowRecord:
     """The record of a flow; without the error of a job whose queue is not looked up."""
     record = flow_record(row)
     return record if call.allows(EVERY_QUEUE) else without_error(record)
 
 
-def fetch(call: ApiCall, path: FlowPath) -> FlowRow:
+def fetch(call: MethodCall, path: FlowPath) -> FlowRow:
     """The flow with its root, if the caller may do this with its queue; JobNotFound."""
     with checking("id"):
         id = ids.parse(path.id)
     if is_node(id) and not is_root(id):
         raise errors.JobNotFound(f"{path.id} is a job of the flow {ids.text(flow_of(id))}")
-    row = fetch_flow(call.service.client.store, id)
+    row = fetch_flow(call.client.store, id)
     if row is None or row.root is None or not call.allows(row.root.queue):
         raise errors.JobNotFound(f"no flow {path.id}: it never existed, or its time of keeping is over")
     call.check(row.root.queue)
     return row
 
 
-def fetch_to_change(call: ApiCall, path: FlowPath) -> FlowRow:
+def fetch_to_change(call: MethodCall, path: FlowPath) -> FlowRow:
     """The same, if the caller may do this with all jobs of the flow."""
     row = fetch(call, path)
     if call.allows(EVERY_QUEUE):
         return row
-    graph = read_graph(call.service.client.store.flows, row, LOOKED_AT)
+    graph = read_graph(call.client.store.flows, row, LOOKED_AT)
     if not all(call.allows(box.queue) for box in graph.boxes):
         raise errors.NotAllowed("the flow has jobs in queues that this token is not for: this takes a token for them")
     if not graph.is_whole:
@@ -201,4 +213,4 @@ def fetch_to_change(call: ApiCall, path: FlowPath) -> FlowRow:
     return row
 
 
-METHODS: tuple[Method, ...] = (list_flows, show_flow, list_nodes, cancel_flow, retry_flow)
+METHODS = methods_of(__name__)

@@ -5,19 +5,18 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
-from tarry.door.http.method import ApiCall, api_method
-from tarry.door.http.methods.put_request import check_outside
 from tarry.errors import ConfigError, NotAllowed, Outdated, UnknownTask
 from tarry.model.job import DEFAULT_QUEUE
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
-from tarry.operate.method import Method
+from tarry.operate.call import MethodCall
+from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError
 from tarry.push.editing import HttpTaskEditor, TriedAnswer, read_answer
 from tarry.push.task_records import TaskRecord, task_records
-from tarry.store.rules.base import Tally
-from tarry.tasks.arguments.options import Name
+from tarry.store.base import Tally
+from tarry.tasks.arguments.options import INTERNAL, Name
 
 WrittenSettings = dict[str, Any]
 MOST_SAMPLE = 1_000_000
@@ -86,22 +85,22 @@ class SampleAnswer(Struct, frozen=True, forbid_unknown_fields=True):
     """Of a body alone; 200 if it is not said."""
 
 
-@api_method("GET /v1/tasks", Scope.READ)
-def list_tasks(call: ApiCall, query: TaskQuery) -> TaskList:
+@method("GET /v1/tasks", Scope.READ, command="tasks list")
+def list_tasks(call: MethodCall, query: TaskQuery) -> TaskList:
     """Lists the tasks: functions of the app, and HTTP tasks."""
     return TaskList([record for record in _records(call) if _matches(record, query) and call.allows(record.queue)])
 
 
-@api_method("GET /v1/tasks/{task}", Scope.READ, errors=(UnknownTask,))
-def get_task(call: ApiCall, path: TaskPath) -> TaskRecord:
+@method("GET /v1/tasks/{task}", Scope.READ, errors=(UnknownTask,), command="tasks show")
+def get_task(call: MethodCall, path: TaskPath) -> TaskRecord:
     """Shows a task."""
     record = _known(call, path.task)
     call.check(record.queue)
     return record
 
 
-@api_method("POST /v1/tasks", Scope.ADMIN, status=201, errors=(ConfigError, UnknownTask))
-def add_task(call: ApiCall, body: NewTask) -> TaskChange:
+@method("POST /v1/tasks", Scope.ADMIN, status=201, errors=(ConfigError, UnknownTask), command="tasks add")
+def add_task(call: MethodCall, body: NewTask) -> TaskChange:
     """Adds an HTTP task, which sends its jobs to a URL. Every worker has it within a second."""
     call.subject = body.task
     check_outside(body.task)
@@ -110,25 +109,25 @@ def add_task(call: ApiCall, body: NewTask) -> TaskChange:
     return TaskChange(_known(call, body.task), list(endpoint.warnings()))
 
 
-@api_method("PUT /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError, Outdated))
-def put_task(call: ApiCall, path: TaskPath, query: EditQuery, body: WrittenSettings) -> TaskChange:
+@method("PUT /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError, Outdated))
+def put_task(call: MethodCall, path: TaskPath, query: EditQuery, body: WrittenSettings) -> TaskChange:
     """Gives an HTTP task these settings in place of all that it has; adds it if there is none.
 
     A hidden value (`***`, or `?...` at the end of the URL) that is sent as it was shown stays."""
     check_outside(path.task)
-    editor, now = _editor(call), call.service.app.http.endpoints.get(path.task)
+    editor, now = _editor(call), call.app.http.endpoints.get(path.task)
     _check_change(call, path.task, _queue_of(body))
     if now is None and query.if_version is not None:
         raise Outdated(f"{path.task} is not there any more; without if_version it is added")
-    if now is None or call.service.app.http.is_configured(path.task):
+    if now is None or call.app.http.is_configured(path.task):
         endpoint = editor.add(path.task, body)
     else:
         endpoint = editor.replace(path.task, body, query.if_version)
     return TaskChange(_known(call, path.task), list(endpoint.warnings()))
 
 
-@api_method("PATCH /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError, UnknownTask, Outdated))
-def edit_task(call: ApiCall, path: TaskPath, query: EditQuery, body: WrittenSettings) -> TaskChange:
+@method("PATCH /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError, UnknownTask, Outdated), command="tasks edit")
+def edit_task(call: MethodCall, path: TaskPath, query: EditQuery, body: WrittenSettings) -> TaskChange:
     """Changes some settings of an HTTP task; null takes a setting out.
 
     A hidden value (`***`, or `?...` at the end of the URL) that is sent as it was shown stays. A task of
@@ -142,8 +141,8 @@ def edit_task(call: ApiCall, path: TaskPath, query: EditQuery, body: WrittenSett
     return TaskChange(_known(call, path.task), [] if endpoint is None else list(endpoint.warnings()))
 
 
-@api_method("DELETE /v1/tasks/{task}", Scope.ADMIN, status=200, errors=(ConfigError, UnknownTask))
-def remove_task(call: ApiCall, path: TaskPath) -> TaskRemoval:
+@method("DELETE /v1/tasks/{task}", Scope.ADMIN, status=200, errors=(ConfigError, UnknownTask), command="tasks remove")
+def remove_task(call: MethodCall, path: TaskPath) -> TaskRemoval:
     """Removes an HTTP task. Its jobs stay."""
     editor = _editor(call)
     _known(call, path.task)
@@ -153,18 +152,25 @@ def remove_task(call: ApiCall, path: TaskPath) -> TaskRemoval:
     return TaskRemoval(path.task, seen if call.queues else waiting)
 
 
-@api_method("POST /v1/tasks/{task}/try", Scope.READ, errors=(UnknownTask,))
-def try_task(call: ApiCall, path: TaskPath, body: SampleAnswer) -> TriedAnswer:
+@method("POST /v1/tasks/{task}/try", Scope.READ, errors=(UnknownTask,), command="tasks try")
+def try_task(call: MethodCall, path: TaskPath, body: SampleAnswer) -> TriedAnswer:
     """Says what the rule of an HTTP task makes of an answer. Nothing is sent."""
     call.check(_known(call, path.task).queue)
     return _editor(call).try_answer(path.task, read_answer(body.body.encode(), body.status))
 
 
-def _editor(call: ApiCall) -> HttpTaskEditor:
-    call.service.sync_tasks()
-    app = call.service.app
+def check_outside(task: str) -> None:
+    """RequestError if this is the name of a task of tarry's own."""
+    if task.startswith(INTERNAL):
+        said = f"task: names that begin with {' or '.join(INTERNAL)} are for tarry's own tasks: choose another one"
+        raise RequestError(said, "task", 422)
+
+
+def _editor(call: MethodCall) -> HttpTaskEditor:
+    call.sync_tasks()
+    app = call.app
     # `[push] secrets` are not for those who may use some queues only.
-    return HttpTaskEditor(app.http, call.service.client.store, app.declare_limits, may_write_places=not call.queues)
+    return HttpTaskEditor(app.http, call.client.store, app.declare_limits, may_write_places=not call.queues)
 
 
 def _queue_of(settings: WrittenSettings) -> str:
@@ -174,9 +180,9 @@ def _queue_of(settings: WrittenSettings) -> str:
     return queue if isinstance(queue, str) else DEFAULT_QUEUE
 
 
-def _check_change(call: ApiCall, name: str, queue: str | None) -> None:
+def _check_change(call: MethodCall, name: str, queue: str | None) -> None:
     """NotAllowed if the caller may not use the queue of the task as it is now, or as it is to be. None: it stays."""
-    task = call.service.app.tasks.get(name)
+    task = call.app.tasks.get(name)
     if task is not None and not call.allows(task.queue):
         raise NotAllowed(f"the name {name} is that of a task that this token may not change: choose another one")
     if task is not None:
@@ -188,24 +194,24 @@ def _check_change(call: ApiCall, name: str, queue: str | None) -> None:
         call.caller.check_task(name, None if task is None else queue)
 
 
-def _is_left(call: ApiCall, tally: Tally, task: str) -> bool:
+def _is_left(call: MethodCall, tally: Tally, task: str) -> bool:
     """Whether these jobs wait for the task, as far as the caller may see."""
     return tally.task == task and not tally.state.finished and call.allows(tally.queue)
 
 
-def _records(call: ApiCall) -> list[TaskRecord]:
-    call.service.sync_tasks()
-    app, store = call.service.app, call.service.client.store
+def _records(call: MethodCall) -> list[TaskRecord]:
+    call.sync_tasks()
+    app, store = call.app, call.client.store
     counts = [one for one in call.look(0).counts if call.allows(one.queue)]
     found = task_records(list(app.tasks.values()), app.retry, app.http, store, counts)
     return [one if call.caller.allows(Scope.ADMIN, one.queue) else replace(one, version=UNSET) for one in found]
 
 
-def _known(call: ApiCall, name: str) -> TaskRecord:
+def _known(call: MethodCall, name: str) -> TaskRecord:
     records = {record.task: record for record in _records(call) if call.allows(record.queue)}
     if name not in records:
         near = did_you_mean(name, records)
-        raise UnknownTask(f"no task {name}{near or '; GET /v1/tasks lists them'}")
+        raise UnknownTask(f"no task {name}{near or f'; {call.way_to(list_tasks)} lists them'}")
     return records[name]
 
 
@@ -215,4 +221,4 @@ def _matches(record: TaskRecord, query: TaskQuery) -> bool:
     return query.kind in (None, record.kind) and any(wanted in text.casefold() for text in texts)
 
 
-METHODS: tuple[Method, ...] = (list_tasks, get_task, add_task, put_task, edit_task, remove_task, try_task)
+METHODS = methods_of(__name__)

@@ -14,13 +14,13 @@ from tarry.client.flows.approvals import (
     find_approvals,
     read_approvals,
 )
-from tarry.door.http.method import ApiCall, api_method
 from tarry.model.flow.signal import MOST_ADDRESS, SignalWait
 from tarry.model.lifecycle import NotPossible
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
+from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
-from tarry.operate.method import Method
+from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, checking
 from tarry.tasks.durable.waiting import APPROVE, Approval
 
@@ -96,27 +96,26 @@ class DecisionAnswer(Struct, frozen=True):
     """How many jobs go on."""
 
 
-@api_method("POST /v1/signals", Scope.PUT)
-def send_signal(call: ApiCall, body: SignalRequest) -> SignalAnswer:
+@method("POST /v1/signals", Scope.PUT, command="flows signal")
+def send_signal(call: MethodCall, body: SignalRequest) -> SignalAnswer:
     """Sends a signal to the jobs that wait, or will wait, by `wait_for(name, key=key)`.
 
     A signal is not bound to a queue, so this takes a caller for all queues. Signals whose name begins with `approve:`
     are decisions, which have a method of their own."""
     call.check(EVERY_QUEUE)
+    call.subject = f"{body.name} {body.key}"
     if body.name.startswith(APPROVE):
-        said = f"name: {APPROVE} is for decisions: POST /v1/approvals/KEY keeps who made them"
+        said = f"name: {APPROVE} is for decisions: {call.way_to(decide_approval)} keeps who made them"
         raise RequestError(said, "name", 422)
     with checking("signal"):
-        return SignalAnswer(
-            call.service.app.signal(body.name, key=body.key, value=body.value, id=body.id, keep=body.keep)
-        )
+        return SignalAnswer(call.app.signal(body.name, key=body.key, value=body.value, id=body.id, keep=body.keep))
 
 
-@api_method("GET /v1/approvals", Scope.READ)
-def list_approvals(call: ApiCall, query: ApprovalsQuery) -> ApprovalList:
+@method("GET /v1/approvals", Scope.READ, command="flows approvals")
+def list_approvals(call: MethodCall, query: ApprovalsQuery) -> ApprovalList:
     """Lists the jobs that wait for a person's decision (`approve`)."""
     found = read_approvals(
-        call.service.client.store,
+        call.client.store,
         query.question,
         lambda one: call.allows(one.job.queue),
         query.limit,
@@ -145,12 +144,12 @@ def _read_cursor(cursor: str) -> SignalWait | None:
     return SignalWait(name, key, job, 0, 0)
 
 
-@api_method("POST /v1/approvals/{key}", Scope.OPERATE, errors=(errors.JobNotFound, NotPossible))
-def decide_approval(call: ApiCall, path: ApprovalPath, body: DecisionRequest) -> DecisionAnswer:
+@method("POST /v1/approvals/{key}", Scope.OPERATE, errors=(errors.JobNotFound, NotPossible), command="flows approve")
+def decide_approval(call: MethodCall, path: ApprovalPath, body: DecisionRequest) -> DecisionAnswer:
     """Decides what jobs wait for: they go on with `ok`, the note, and who decided.
 
     If two decide at once, the first counts, and the other one is told so (409)."""
-    client = call.service.client
+    client = call.client
     found = find_approvals(client.store, path.key, body.question, call.allows)
     for one in found:
         call.check(one.job.queue)
@@ -160,4 +159,4 @@ def decide_approval(call: ApiCall, path: ApprovalPath, body: DecisionRequest) ->
     return DecisionAnswer(path.key, found[0].question, body.ok, call.caller.name, woken)
 
 
-METHODS: tuple[Method, ...] = (send_signal, list_approvals, decide_approval)
+METHODS = methods_of(__name__)

@@ -6,14 +6,14 @@ from itertools import islice
 from msgspec import Struct
 
 from tarry import errors
-from tarry.door.http.method import ApiCall, api_method
-from tarry.door.store_health import StoreHealth
 from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests
 from tarry.keeper.records import HostRecord, RequestRecord, host_record, request_record
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.operate.access import Scope
-from tarry.operate.method import Method
+from tarry.operate.call import MethodCall
+from tarry.operate.limits import EVERY_QUEUE
+from tarry.operate.method import method, methods_of
 from tarry.store.queries.hosts import WorkerFigures, find_host, list_hosts
 from tarry.store.rules import ids
 from tarry.store.rules.partial_result import reachable_part
@@ -24,10 +24,6 @@ MOST_WORKERS = 64
 """Workers that are listed."""
 MOST_RUNNING = 100
 """Running jobs that are listed of a worker."""
-ANY_QUEUE = "*"
-"""A name that no queue has: only who may see all queues sees this one."""
-_AWAY_FOR = 1.0
-"""Seconds for which it is told that a store is away before it is asked again."""
 
 
 class HostList(Struct, frozen=True):
@@ -102,35 +98,6 @@ class HostAnswer(HostRecord, frozen=True):
     """What it was asked for through the store within the last hour, the newest first."""
 
 
-class FactRecord(Struct, frozen=True):
-    """What an operator should know of a store."""
-
-    name: str
-    value: str
-    advice: str
-    """What to change; empty: nothing."""
-
-
-class StoreRecord(Struct, frozen=True):
-    """A store, as it answered within the last seconds."""
-
-    url: str
-    """Without passwords."""
-    trouble: str
-    """Why it does not answer; empty: it does."""
-    latency: float | None
-    """Seconds that the smallest read took; null: it did not answer."""
-    draining: bool
-    """It gets no new jobs."""
-    facts: list[FactRecord]
-
-
-class StoreList(Struct, frozen=True):
-    """The stores; several if they are used as one."""
-
-    stores: list[StoreRecord]
-
-
 class WorkerList(Struct, frozen=True):
     """The workers that run jobs now."""
 
@@ -139,29 +106,29 @@ class WorkerList(Struct, frozen=True):
     """How many there are; 64 of them are listed."""
 
 
-@api_method("GET /v1/hosts", Scope.READ)
-def list_all_hosts(call: ApiCall) -> HostList:
+@method("GET /v1/hosts", Scope.READ, command="hosts list")
+def list_all_hosts(call: MethodCall) -> HostList:
     """Lists the masters on all hosts, with the figures of their pools.
 
     Takes a caller for all queues: they are for all of them."""
-    call.check(ANY_QUEUE)
+    call.check(EVERY_QUEUE)
     return HostList(host_records(call))
 
 
-@api_method("GET /v1/hosts/{host}", Scope.READ, errors=(errors.HostNotFound,))
-def show_host(call: ApiCall, path: HostPath) -> HostAnswer:
+@method("GET /v1/hosts/{host}", Scope.READ, errors=(errors.HostNotFound,), command="hosts show")
+def show_host(call: MethodCall, path: HostPath) -> HostAnswer:
     """Shows a master, each of its workers, and what it was asked for.
 
     Takes a caller for all queues: they are for all of them."""
-    call.check(ANY_QUEUE)
-    client = call.service.client
+    call.check(EVERY_QUEUE)
+    client = call.client
     host = find_host(client.store, path.host)
     # Who may not see all queues sees jobs of those only.
     asked = [id for worker in host.workers for id in worker.jobs]
     jobs = {ids.text(job.id): job for job in client.fetch([ids.parse(id) for id in asked]) if job is not None}
     seen = {id: running_record(job) for id, job in jobs.items() if call.allows(job.queue)}
     requests = HostRequests(client.store, host.instance).known(client.clock.now())
-    record = host_record(host, call.service.app.config.master.pid_file)
+    record = host_record(host, call.app.config.master.pid_file)
     return HostAnswer(
         **{name: getattr(record, name) for name in record.__struct_fields__},
         processes=[_process(worker, seen) for worker in host.workers],
@@ -169,46 +136,29 @@ def show_host(call: ApiCall, path: HostPath) -> HostAnswer:
     )
 
 
-@api_method("GET /v1/workers", Scope.READ, tag="hosts")
-def list_workers(call: ApiCall) -> WorkerList:
+@method("GET /v1/workers", Scope.READ, tag="hosts")
+def list_workers(call: MethodCall) -> WorkerList:
     """Lists the workers that run jobs now, and these jobs.
 
     Takes a caller for all queues: they are for all of them."""
-    call.check(ANY_QUEUE)
-    owners = sorted(reachable_part(call.service.client.store.owners))
+    call.check(EVERY_QUEUE)
+    owners = sorted(reachable_part(call.client.store.owners))
     return WorkerList([_worker(call, owner) for owner in islice(owners, MOST_WORKERS)], len(owners))
 
 
-@api_method("GET /v1/stores", Scope.READ, tag="hosts")
-def list_stores(call: ApiCall) -> StoreList:
-    """Lists the stores: whether each answers, how fast, and what an operator should know of it.
-
-    Takes a caller for all queues: they are for all of them."""
-    call.check(ANY_QUEUE)
-    found = call.service.health.read()
-    # That a store is back is seen sooner.
-    found = call.service.health.read(_AWAY_FOR) if any(one.trouble for one in found) else found
-    return StoreList([_store(one) for one in found])
-
-
-def host_records(call: ApiCall) -> list[HostRecord]:
+def host_records(call: MethodCall) -> list[HostRecord]:
     """All masters, whoever asks."""
-    pid_file = call.service.app.config.master.pid_file
-    return [host_record(host, pid_file) for host in list_hosts(call.service.client.store)]
+    pid_file = call.app.config.master.pid_file
+    return [host_record(host, pid_file) for host in list_hosts(call.client.store)]
 
 
-def _store(health: StoreHealth) -> StoreRecord:
-    facts = [FactRecord(one.name, one.value, one.advice) for one in health.facts]
-    return StoreRecord(health.url, health.trouble, health.latency, health.draining, facts)
-
-
-def sees_request(call: ApiCall, request: HostRequest) -> bool:
+def sees_request(call: MethodCall, request: HostRequest) -> bool:
     """Whether the caller may see a request: one about a job, only if it may see the job's queue."""
     if not request.job and request.act not in (HostAct.STACK, HostAct.KILL):
         return True
     # The stack of a whole worker shows jobs of any queue.
-    (job,) = call.service.client.fetch([ids.parse(request.job)]) if request.job else (None,)
-    return call.allows(ANY_QUEUE) if job is None else call.allows(job.queue)
+    (job,) = call.client.fetch([ids.parse(request.job)]) if request.job else (None,)
+    return call.allows(EVERY_QUEUE) if job is None else call.allows(job.queue)
 
 
 def running_record(job: Job) -> RunningRecord:
@@ -236,11 +186,11 @@ def _process(worker: WorkerFigures, seen: Mapping[str, RunningRecord]) -> Proces
     )
 
 
-def _worker(call: ApiCall, owner: str) -> WorkerRecord:
-    client = call.service.client
+def _worker(call: MethodCall, owner: str) -> WorkerRecord:
+    client = call.client
     jobs = reachable_part(lambda: client.store.reclaim(client.clock.now(), of=owner))
     shown = sorted((job for job in jobs if call.allows(job.queue)), key=lambda job: job.state_since)[:MOST_RUNNING]
     return WorkerRecord(owner, len(jobs), [running_record(job) for job in shown])
 
 
-METHODS: tuple[Method, ...] = (list_all_hosts, show_host, list_workers, list_stores)
+METHODS = methods_of(__name__)

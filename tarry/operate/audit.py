@@ -5,14 +5,15 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tarry.client.audit.log import Act, ActFilter, ActLog
-from tarry.door.http.method import ApiCall, api_method
 from tarry.model.duration import SECOND
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
+from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
-from tarry.operate.method import Method
+from tarry.operate.method import method, methods_of
 from tarry.operate.problem import checking
 from tarry.store.queries.job_search import parse_moment
+from tarry.store.rules import ids
 from tarry.store.rules.ids import IdText
 from tarry.tasks.arguments.options import Name
 
@@ -69,8 +70,8 @@ class ActList(Struct, frozen=True):
     """The cursor of the page before; null: there is none."""
 
 
-@api_method("GET /v1/audit", Scope.READ)
-def list_acts(call: ApiCall, query: AuditQuery) -> ActList:
+@method("GET /v1/audit", Scope.READ, command="audit list")
+def list_acts(call: MethodCall, query: AuditQuery) -> ActList:
     """Lists who did what: retries, cancels and deletions of jobs, what was done to queues, limits, schedules, tasks and
     tokens, sign-ins to the console; also what was refused.
 
@@ -79,8 +80,8 @@ def list_acts(call: ApiCall, query: AuditQuery) -> ActList:
     refused or failed, for 90 days at most. An act is in the log once its outcome is known, within a second; one whose
     server dies in that second is only in its log lines (`tarry.audit`).
     What was done to a job is also kept with the job, as long as that."""
-    call.service.flush_acts()
-    client = call.service.client
+    call.flush_acts()
+    client = call.client
     now = client.clock.now()
     with checking("cursor"):
         found = ActLog(client.store).read(_wanted(call, query, now), query.limit, query.cursor or "", now)
@@ -103,8 +104,11 @@ def act_record(act: Act) -> ActRecord:
     )
 
 
-def _wanted(call: ApiCall, query: AuditQuery, now: int) -> ActFilter:
-    since, until = 0, 0
+def _wanted(call: MethodCall, query: AuditQuery, now: int) -> ActFilter:
+    since, until, job = 0, 0, ""
+    if query.job is not None:
+        with checking("job"):
+            job = ids.text(ids.parse(query.job))
     if query.since is not None:
         with checking("since"):
             since = parse_moment(query.since, now)
@@ -113,9 +117,7 @@ def _wanted(call: ApiCall, query: AuditQuery, now: int) -> ActFilter:
             until = parse_moment(query.until, now)
     # Its own acts only as far as it may still see their queue: the token may have been narrowed since.
     queues = None if call.caller.allows(Scope.ADMIN, EVERY_QUEUE) else call.queues or (EVERY_QUEUE,)
-    return ActFilter(
-        query.job or "", query.who or "", query.act or "", query.queue or "", since, until, queues, call.caller.name
-    )
+    return ActFilter(job, query.who or "", query.act or "", query.queue or "", since, until, queues, call.caller.name)
 
 
-METHODS: tuple[Method, ...] = (list_acts,)
+METHODS = methods_of(__name__)

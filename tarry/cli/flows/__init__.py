@@ -1,1 +1,0 @@
-"""`tarry flows`: flows, and what waits for people."""
