@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tarry.client.tasks.fan_out import fan_out
     from tarry.client.tasks.task import Task
     from tarry.config.server import ConsoleMode
-    from tarry.door.http.application import HttpDoor
+    from tarry.door.serving.application import HttpDoor
     from tarry.errors import (
         AppError,
         ArgumentError,
@@ -142,9 +142,9 @@ def asgi(
     served, its lifespan ends its threads; where it is mounted, `close()` does.
     """
     # Here, and imported only when it is called: `from tarry import *` must not need the extra.
-    from tarry.door.http.application import create_application  # noqa: PLC0415
     from tarry.door.identity.passwords import open_access  # noqa: PLC0415
     from tarry.door.service import DoorService, DoorSettings  # noqa: PLC0415
+    from tarry.door.serving.application import create_application  # noqa: PLC0415
 
     access = open_access(tokens, passwords)
     settings = DoorSettings(console=console, needs_local_host=not access.needs_token, host_names=tuple(host_names))

@@ -56,7 +56,7 @@ LASTING = {
     "worker/shutdown.py:_watch": "_watch",
 }
 """Each such thread, and the function that sees to its errors."""
-TASKS = {"door/server.py": "_watch_certificate", "door/beanstalk/connection.py": "_maintain"}
+TASKS = {"door/serving/server.py": "_watch_certificate", "door/beanstalk/connection.py": "_maintain"}
 """Tasks of event loops that last."""
 OTHERS = {
     "alert/dispatcher.py:send": "one message",

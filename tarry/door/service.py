@@ -22,9 +22,9 @@ from tarry.door.claims import Claims
 from tarry.door.event_streams import EventStreams
 from tarry.door.history_snapshot import HistorySnapshot, StoreProbe
 from tarry.door.identity.access import DoorAccess, OpenAccess
+from tarry.door.identity.request_rate import AddressRates
 from tarry.door.open_connections.registry import OpenConnections
 from tarry.door.put_batcher import PutAnswers, PutBatcher
-from tarry.door.request_rate import AddressRates
 from tarry.door.store_health import read_health
 from tarry.errors import Busy, Draining, StoreError
 from tarry.metrics.host_families import HostFigures

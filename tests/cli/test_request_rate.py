@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from tarry.door import request_rate
-from tarry.door.request_rate import AddressRates
+from tarry.door.identity import request_rate
+from tarry.door.identity.request_rate import AddressRates
 from tarry.errors import RateExceeded
 from tests.cli.project import Project
 from tests.cli.serving import open_socket, read_all, serve

@@ -16,7 +16,7 @@ from docs_build.repository import Repository
 from tarry.cli.main import COMMAND_MODULES
 from tarry.config.config import Config
 from tarry.config.parser import forms
-from tarry.door.http.api import METHODS
+from tarry.door.serving.api import METHODS
 from tarry.model.job import State
 from tests.docs.pages import ROOT
 from tests.docs.site import build, build_whole, served

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from tarry.door.certificates import ServerCertificate
+from tarry.door.serving.certificates import ServerCertificate
 from tarry.errors import ConfigError
 from tests.push.certificates import Authority
 

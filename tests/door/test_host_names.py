@@ -12,8 +12,8 @@ from starlette.routing import Route
 import tarry
 from tarry import App
 from tarry.config.server import ServerConfig
-from tarry.door.http.application import HttpDoor, create_application
-from tarry.door.server import make_service
+from tarry.door.serving.application import HttpDoor, create_application
+from tarry.door.serving.server import make_service
 from tarry.metrics.listener import MetricsListener
 from tarry.model.values.listen_address import is_own_host
 from tests.door.http.calling import caller, run

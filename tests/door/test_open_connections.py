@@ -28,7 +28,7 @@ from tarry.door.open_connections.records import (
     merge_reports,
 )
 from tarry.door.open_connections.registry import OpenConnections
-from tarry.door.server import DoorServer, make_service
+from tarry.door.serving.server import DoorServer, make_service
 from tarry.model.job import State
 from tarry.model.values.listen_address import listen_address
 from tarry.store.rules.base import Query

@@ -13,9 +13,9 @@ import pytest
 from tarry import App, Cron, Retry
 from tarry.cli.main import main
 from tarry.client.tasks.task import Task
-from tarry.door.console.application import PAGES
-from tarry.door.http.api import METHODS
 from tarry.door.http.methods.events import METHODS as STREAMS
+from tarry.door.serving.api import METHODS
+from tarry.door.serving.console import PAGES
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit

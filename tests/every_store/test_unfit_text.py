@@ -10,8 +10,8 @@ import pytest
 from msgspec import inspect
 
 from tarry import App
-from tarry.door.http.api import METHODS
 from tarry.door.http.methods.events import METHODS as STREAMS
+from tarry.door.serving.api import METHODS
 from tarry.operate.method import Method
 from tarry.store.rules import ids
 from tests.door.http.calling import api, run

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from tarry.cli.main import COMMAND_MODULES
-from tarry.door.console.application import ACTS as CONSOLE_ACTS
-from tarry.door.http.api import METHODS
+from tarry.door.serving.api import METHODS
+from tarry.door.serving.console import ACTS as CONSOLE_ACTS
 from tarry.operate import catalog
 from tarry.operate.method import Method
 from tests.cli.commands import methods_of

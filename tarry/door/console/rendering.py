@@ -14,7 +14,7 @@ from tarry.client.job_records import JobRecord
 from tarry.door.console.assets import asset_path
 from tarry.door.console.charts.drawing import spark
 from tarry.door.console.charts.scale import Label, short_number, time_labels
-from tarry.door.console.times import ONLY_UTC, UNKNOWN, Zone
+from tarry.door.console.charts.times import ONLY_UTC, UNKNOWN, Zone
 from tarry.door.console.translation import Language
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import State

@@ -22,7 +22,7 @@ from msgspec import Struct
 from tarry.config.kinds import RATE
 from tarry.config.parser import Kind, SettingsSource, read_file, section
 from tarry.door.identity.entries import PASSWORD_ENTRY, EntryCaller, EntryFile, EntrySettings
-from tarry.door.request_rate import RequestRate
+from tarry.door.identity.request_rate import RequestRate
 from tarry.errors import ConfigError, NotAuthenticated
 from tarry.model.duration import SECOND
 from tarry.operate.access import Caller

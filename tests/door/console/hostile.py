@@ -12,8 +12,8 @@ from tarry import App, approve, current_job, step
 from tarry.client.audit.log import Act, ActLog
 from tarry.client.operations.operation import JobFilter, MoveTarget, Operation, OperationState
 from tarry.client.operations.registry import PREFIX as OPERATIONS
-from tarry.door.console.application import PAGES
 from tarry.door.identity.tokens import TokenAccess, digest
+from tarry.door.serving.console import PAGES
 from tarry.keeper import schedule_state
 from tarry.keeper.host_requests import HostAct, HostRequests, RequestState, new_request
 from tarry.keeper.schedule_runs import ScheduledRun

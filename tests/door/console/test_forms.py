@@ -8,8 +8,8 @@ import pytest
 
 from tarry import App
 from tarry.door.console.act import form_values, read_form
-from tarry.door.console.application import ACTS
 from tarry.door.console.session import COOKIE
+from tarry.door.serving.console import ACTS
 from tarry.model.job import State
 from tarry.operate.jobs import MoveRequest
 from tarry.operate.operations import NewOperation

@@ -12,10 +12,10 @@ import pytest
 from tarry import App
 from tarry.door.console import sign_in
 from tarry.door.console.session import COOKIE
-from tarry.door.http.application import create_application
 from tarry.door.identity.passwords import open_access
 from tarry.door.identity.sign_in_tries import FREE
 from tarry.door.service import DoorService
+from tarry.door.serving.application import create_application
 from tests.door.console.visiting import ORIGIN, Tokens, Visitor, outcomes
 from tests.door.http.calling import api, caller, run
 from tests.door.test_passwords import section

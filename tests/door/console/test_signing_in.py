@@ -9,11 +9,11 @@ import pytest
 from starlette.routing import Route
 
 from tarry import App
-from tarry.door.console.application import Console
 from tarry.door.console.assets import asset_path
 from tarry.door.console.session import COOKIE
 from tarry.door.identity.tokens import TokenAccess
 from tarry.door.service import DoorService
+from tarry.door.serving.console import Console
 from tests.door.console.visiting import ORIGIN, Tokens, Visitor, outcomes, visit
 from tests.door.http.calling import api, run
 

@@ -7,12 +7,12 @@ import pytest
 
 from tarry import App
 from tarry.config.config import Config
-from tarry.door.console.application import PAGES, Console
 from tarry.door.console.session import COOKIE, SECRET_CELL
 from tarry.door.console.sign_in import SECRET_KEPT, SignIn
-from tarry.door.http.application import create_application
 from tarry.door.identity.tokens import TokenAccess
 from tarry.door.service import DoorService, DoorSettings
+from tarry.door.serving.application import create_application
+from tarry.door.serving.console import PAGES, Console
 from tarry.keeper.hosts import HostEntry
 from tarry.operate.access import Scope
 from tarry.store.memory.store import MemoryStore

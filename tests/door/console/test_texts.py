@@ -12,10 +12,10 @@ from jinja2.ext import extract_from_ast
 from tarry.client.operations.operation import BulkAct, OperationState
 from tarry.door.console import rendering
 from tarry.door.console.act import ConsoleAct
-from tarry.door.console.application import ACTS
 from tarry.door.console.charts.drawing import WORDS
 from tarry.door.console.translation import LANGUAGES, Language, choose_language
 from tarry.door.http.problem import KINDS, REQUEST_STATUS, UNKNOWN
+from tarry.door.serving.console import ACTS
 from tarry.keeper.host_requests import HostAct, RequestState
 from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.job import State

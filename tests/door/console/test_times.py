@@ -8,8 +8,8 @@ import pytest
 
 from tarry import App
 from tarry.door.console.charts.scale import time_labels
+from tarry.door.console.charts.times import COOKIE, MOST_NAME, ONLY_UTC, zone_of
 from tarry.door.console.rendering import written_time
-from tarry.door.console.times import COOKIE, MOST_NAME, ONLY_UTC, zone_of
 from tests.door.console.hostile import access, addresses, fill, hostile_app
 from tests.door.console.visiting import Visitor, visit
 from tests.door.http.calling import api, run

@@ -9,9 +9,9 @@ import httpx
 import uvloop
 
 from tarry import App
-from tarry.door.http.application import create_application
 from tarry.door.identity.access import DoorAccess
 from tarry.door.service import DoorService, DoorSettings
+from tarry.door.serving.application import create_application
 
 T = TypeVar("T")
 

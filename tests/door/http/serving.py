@@ -10,9 +10,9 @@ import httpx
 import uvicorn
 
 from tarry import App
-from tarry.door.http.application import create_application
 from tarry.door.identity.access import DoorAccess
 from tarry.door.service import DoorService
+from tarry.door.serving.application import create_application
 
 LIMIT = 20.0
 

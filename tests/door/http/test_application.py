@@ -9,12 +9,12 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from tarry import App
-from tarry.door.http.api import METHODS
 from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.problem import KINDS
 from tarry.door.identity.access import OpenAccess
 from tarry.door.service import DoorSettings
+from tarry.door.serving.api import METHODS
 from tarry.errors import Busy, NotAllowed, NotAuthenticated, QueueFull, StoreAway
 from tarry.operate.access import Scope
 from tarry.operate.problem import RequestError

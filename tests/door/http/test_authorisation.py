@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from tarry import App
-from tarry.door.http.api import METHODS
 from tarry.door.identity.tokens import TokenAccess, digest
+from tarry.door.serving.api import METHODS
 from tarry.keeper.host_requests import MOST_OPEN, HostAct, HostRequest, HostRequests
 from tarry.keeper.hosts import HostEntry
 from tarry.model import lifecycle

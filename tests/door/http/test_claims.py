@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from tarry import App
-from tarry.door.http.application import create_application
 from tarry.door.identity import entries
 from tarry.door.identity.tokens import TokenAccess
 from tarry.door.service import DoorService
+from tarry.door.serving.application import create_application
 from tarry.model.job import Job, State
 from tarry.store.memory.store import MemoryStore
 from tests.door.console.visiting import Tokens

@@ -13,9 +13,9 @@ import pytest
 
 from tarry import operate
 from tarry.door.http import methods
-from tarry.door.http.api import METHODS
 from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.problem import KINDS
+from tarry.door.serving.api import METHODS
 from tarry.operate.method import Method
 from tarry.operate.problem import RequestError
 

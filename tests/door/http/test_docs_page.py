@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tarry.door.http.api import METHODS
 from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.description.page import docs_page
+from tarry.door.serving.api import METHODS
 from tarry.operate.method import Method
 
 

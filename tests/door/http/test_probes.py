@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.door.http.api import METHODS
-from tarry.door.http.application import create_application
 from tarry.door.identity.tokens import TokenAccess
 from tarry.door.service import DoorService, DoorSettings
+from tarry.door.serving.api import METHODS
+from tarry.door.serving.application import create_application
 from tests.door.console.visiting import Tokens
 from tests.door.http.calling import caller, run
 

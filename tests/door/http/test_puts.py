@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from tarry import App, StoreUnavailable
-from tarry.door.http.application import create_application
 from tarry.door.http.methods import puts
 from tarry.door.http.methods.put_request import PutRequest
 from tarry.door.service import DoorService
+from tarry.door.serving.application import create_application
 from tarry.errors import NotAllowed
 from tarry.model.job import Job
 from tarry.operate.access import Scope

@@ -16,9 +16,9 @@ from tarry import App, approve
 from tarry.client.audit.log import Act, ActLog
 from tarry.client.bounds import set_bound_by_hand
 from tarry.client.clock import FakeClock
-from tarry.door.console.application import ACTS, PAGES
-from tarry.door.http.api import METHODS
 from tarry.door.identity.tokens import TokenAccess, digest
+from tarry.door.serving.api import METHODS
+from tarry.door.serving.console import ACTS, PAGES
 from tarry.keeper.host_requests import HostAct, HostRequests, new_request
 from tarry.keeper.hosts import HostEntry
 from tarry.model.bound import Bound

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tarry import App
-from tarry.door.http.api import METHODS
+from tarry.door.serving.api import METHODS
 from tarry.keeper.hosts import HostEntry
 from tarry.operate.method import Method
 from tarry.store.memory.store import MemoryStore

@@ -5,7 +5,7 @@ from math import floor, log, log10
 
 from msgspec import Struct
 
-from tarry.door.console.times import ONLY_UTC, UNKNOWN, Zone
+from tarry.door.console.charts.times import ONLY_UTC, UNKNOWN, Zone
 from tarry.model.duration import SECOND, format_duration
 
 DURATIONS = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tarry.door.console.application import ACTS
+from tarry.door.serving.console import ACTS
 from tests.door.console.browser.done_acts import DOES
 from tests.door.console.browser.place import MakePerson, Person, Place, people
 from tests.servers.redis import RedisServer

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tarry.client.operations.operation import JobFilter, Operation
 from tarry.client.operations.registry import PREFIX
-from tarry.door.console.application import ACTS
+from tarry.door.serving.console import ACTS
 from tarry.model.duration import HOUR
 from tarry.push.endpoint import registry
 from tarry.push.endpoint.flow import FlowState

@@ -10,7 +10,7 @@ from axe_playwright_python.base import AXE_SCRIPT, AxeResults
 from msgspec.structs import replace
 from playwright.sync_api import Page, Response, ViewportSize, expect
 
-from tarry.door.console.application import PAGES as CONSOLE_PAGES
+from tarry.door.serving.console import PAGES as CONSOLE_PAGES
 from tarry.keeper import schedule_state
 from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.model.duration import SECOND

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tarry import App
-from tarry.door.console.application import PAGES
 from tarry.door.console.live import SHARE
+from tarry.door.serving.console import PAGES
 from tests.cli.project import until
 from tests.door.console.browser.conftest import CHROMIUM, OPTIONS
 from tests.door.console.large.filling import NEEDLE, QUEUES, RARE, task_name

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from tarry import errors
-from tarry.door.console import put_off, times, translation
+from tarry.door.console import put_off, translation
 from tarry.door.console.act import ConsoleAct, Form, form_values
 from tarry.door.console.answers import (
     FLASH,
@@ -27,6 +27,7 @@ from tarry.door.console.answers import (
     without_cookie,
 )
 from tarry.door.console.assets import serve_asset
+from tarry.door.console.charts import times
 from tarry.door.console.finding import find_page
 from tarry.door.console.live import LASTS, LookChanges, RefreshBudget
 from tarry.door.console.page import ConsolePage

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from tarry.config.server import ServerConfig
 from tarry.door.beanstalk.connection import BeanstalkListener, start_beanstalk
-from tarry.door.certificates import ServerCertificate
 from tarry.door.connections import Connections
 from tarry.door.identity.passwords import open_access
 from tarry.door.service import DoorService, DoorSettings
+from tarry.door.serving.certificates import ServerCertificate
 from tarry.door.socket_listener import LeftToOthers, SocketListener, nothing_to_others
 from tarry.errors import ConfigError
 from tarry.metrics.host_families import HostFigures
@@ -143,8 +143,8 @@ class DoorServer:
         )
 
     def _make_http(self) -> Any:
-        from tarry.door.http.application import create_application  # noqa: PLC0415 - only who serves HTTP has the extra
         from tarry.door.http.protocol import HttpConnections, HttpLimits  # noqa: PLC0415
+        from tarry.door.serving.application import create_application  # noqa: PLC0415 - only who serves HTTP has the extra
 
         limits = HttpLimits(self._config.read_timeout, self._config.keep_alive)
         application = create_application(self._service)

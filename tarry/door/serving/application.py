@@ -14,14 +14,14 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from tarry.door.console.answers import finish
-from tarry.door.console.application import Console
-from tarry.door.http.api import METHODS
 from tarry.door.http.method import ApiCall, route_of
 from tarry.door.http.problem import MEDIA_TYPE, problem_of, retry_after
 from tarry.door.http.reading import check_host, check_origin, media_type_of, read_body
 from tarry.door.http.request_log import audited
 from tarry.door.open_connections.activity import note_request
 from tarry.door.service import DoorService
+from tarry.door.serving.api import METHODS
+from tarry.door.serving.console import Console
 from tarry.errors import NotAuthenticated
 from tarry.operate.access import ANYONE, Caller
 from tarry.operate.method import Method
