@@ -11,7 +11,7 @@ from tests.test_layers import MADE_UP, PACKAGE, build, circles, folder_of
 
 BOUNDS = {
     "largest circle of imports": 1,
-    "largest circle of folders": 3,
+    "largest circle of folders": 1,
     "biggest folder, in modules": 20,
     "file, median": 140,
     "file, p95": 400,

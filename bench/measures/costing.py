@@ -22,8 +22,8 @@ from tarry.store.rules.base import Exchange, Want
 from tarry.worker.pump import Pump
 from tarry.worker.run.context import MAX_RESULT, AttemptContext, never_final
 from tarry.worker.run.loop import LoopRunner
+from tarry.worker.run.status_reporter import NullReporter
 from tarry.worker.run.threads import ThreadRunner
-from tarry.worker.status_reporter import NullReporter
 
 _ROUNDS = 7
 _BATCH = 200

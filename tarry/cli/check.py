@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tarry.alert.stores import shards_of
 from tarry.cli.operate.queues import unknown_tasks
 from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
-from tarry.cli.printing import partial_answer, print_json, print_table
+from tarry.cli.shared.printing import partial_answer, print_json, print_table
 from tarry.config.config import Pool
 from tarry.config.server import ServerConfig
 from tarry.errors import StoreError, TarryError

@@ -5,7 +5,7 @@ import socket
 import sys
 import time
 
-from tarry.cli.printing import format_clock, print_json, print_result, print_table
+from tarry.cli.shared.printing import format_clock, print_json, print_result, print_table
 from tarry.client.acting import command_actor
 from tarry.door.open_connections.records import (
     LISTED,

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import msgspec
 
-from tarry.cli.printing import print_json, progress_bar
+from tarry.cli.shared.printing import print_json, progress_bar
 from tarry.client.client import Client
 from tarry.errors import TarryError, UnknownTask, UsageError
 from tarry.model.job import Job

@@ -41,7 +41,7 @@ COMMAND_MODULES = {
     "tarry.cli.project.demo": ("demo",),
     "tarry.cli.migrate": ("migrate",),
     "tarry.cli.importing.command": ("import",),
-    "tarry.cli.push.replay": ("replay",),
+    "tarry.cli.replay": ("replay",),
     "tarry.cli.identity.tokens": ("tokens",),
     "tarry.cli.identity.passwords": ("passwords",),
     "tarry.cli.operate.audit": ("audit",),
@@ -141,7 +141,7 @@ def _run(args: argparse.Namespace) -> int:
 def _in_zone(args: argparse.Namespace) -> int:
     if not args.utc:
         return int(args.run(args))
-    from tarry.cli.printing import in_utc  # noqa: PLC0415 - many commands print no time
+    from tarry.cli.shared.printing import in_utc  # noqa: PLC0415 - many commands print no time
 
     with in_utc():
         return int(args.run(args))

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tarry.cli.printing import confirm, print_json
+from tarry.cli.shared.printing import confirm, print_json
 from tarry.process.loading import CommandContext
 from tarry.store import migrating
 from tarry.store.shards.shard import public_url

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from tarry.cli.printing import format_clock, print_json, print_table
+from tarry.cli.shared.printing import format_clock, print_json, print_table
 from tarry.errors import ConfigError, UsageError
 from tarry.model.duration import SECOND, microseconds
 from tarry.process.loading import CommandContext

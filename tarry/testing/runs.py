@@ -24,9 +24,9 @@ from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.own_loop import OtherThreadLoop, OwnLoop
 from tarry.tasks.running import Batch, Running
 from tarry.testing.recording import TEST_QUEUE
+from tarry.worker.inline import InlineWorker
 from tarry.worker.run import attempt, report
 from tarry.worker.run.context import AttemptContext
-from tarry.worker.run.inline import InlineWorker
 
 DeathMoment = Literal["start", "end"]
 _numbers = itertools.count(1)

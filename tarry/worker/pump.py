@@ -26,8 +26,8 @@ from tarry.worker.deadlines import Deadlines
 from tarry.worker.exchanger import Exchanger, RulesFor
 from tarry.worker.run import hook_calls
 from tarry.worker.run.base import OutcomeQueue, Runner
+from tarry.worker.run.status_reporter import NullReporter, StatusReporter
 from tarry.worker.run.undo import find_internal
-from tarry.worker.status_reporter import NullReporter, StatusReporter
 
 # A wake-up may be lost.
 LOOK_ANYWAY = 1.0

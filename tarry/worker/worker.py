@@ -36,9 +36,9 @@ from tarry.worker.pump import Pump
 from tarry.worker.pump_loop import PumpLoop
 from tarry.worker.run.context import KILL_AFTER, AttemptContext
 from tarry.worker.run.loop import LoopRunner
+from tarry.worker.run.status_reporter import NullReporter, StatusReporter
 from tarry.worker.run.threads import ThreadRunner
 from tarry.worker.shutdown import ShutdownLimit, describe_unsettled
-from tarry.worker.status_reporter import NullReporter, StatusReporter
 
 log = logging.getLogger("tarry.worker")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import tarry.cli
-from tarry.cli import printing
 from tarry.cli.main import COMMAND_MODULES, main
+from tarry.cli.shared import printing
 from tests.cli.project import Project
 
 APP = """

@@ -18,8 +18,8 @@ from tarry.tasks.running import Running
 from tarry.tasks.shield import shielded
 from tarry.worker.run.base import OutcomeQueue
 from tarry.worker.run.context import KILL_AFTER, AttemptContext
+from tarry.worker.run.status_reporter import NullReporter
 from tarry.worker.run.threads import INSIDE, ThreadRunner
-from tarry.worker.status_reporter import NullReporter
 from tests.every_store.throwing import Thrower, assert_all_interrupted, assert_nothing_is_held, busy_task
 from tests.seeds import seeded_random
 from tests.worker.bench import until, wait_for

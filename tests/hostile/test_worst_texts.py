@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tarry.alert.mail import parse_server
-from tarry.cli.moment import parse_since
+from tarry.cli.shared.moment import parse_since
 from tarry.client.audit.log import _parse_cursor
 from tarry.door.beanstalk.parser import CommandParser, read_line
 from tarry.model.duration import microseconds

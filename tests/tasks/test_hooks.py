@@ -21,7 +21,7 @@ from tarry.store.memory.store import MemoryStore
 from tarry.store.rules import ids
 from tarry.store.rules.base import BANDS, Want
 from tarry.worker.run import hook_calls
-from tarry.worker.status_reporter import NullReporter
+from tarry.worker.run.status_reporter import NullReporter
 from tests.worker.bench import LIMIT, Bench, ThreadWorker, finished, until, wait_for
 
 kinds = pytest.mark.parametrize("kind", ["sync", "async"])

@@ -13,7 +13,7 @@ from tarry.store.conformance.cases.jobs import NOW, put
 from tarry.store.flaky import FlakyStore
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules.base import Backlog
-from tarry.worker.status_reporter import NullReporter
+from tarry.worker.run.status_reporter import NullReporter
 from tarry.worker.worker import WorkerSettings
 from tests.worker.bench import Bench, ThreadWorker, until, wait_for
 

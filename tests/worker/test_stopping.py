@@ -13,7 +13,7 @@ import pytest
 from tarry import current_job
 from tarry.model.killing import TIMEOUT
 from tarry.store.memory.store import MemoryStore
-from tarry.worker.status_reporter import NullReporter
+from tarry.worker.run.status_reporter import NullReporter
 from tarry.worker.worker import ControlChannel, Worker, WorkerSettings, resident_bytes
 from tests.worker.bench import LIMIT, Bench, ThreadWorker, until, wait_for
 

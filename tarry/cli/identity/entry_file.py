@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from tarry import files
 from tarry.cli.operate.command import CommandCall
-from tarry.cli.printing import print_table
+from tarry.cli.shared.printing import print_table
 from tarry.config.parser import as_toml
 from tarry.door.identity.entries import EntrySettings
 from tarry.errors import TarryError

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from tarry.app import App
-from tarry.cli.printing import confirm, progress_bar
+from tarry.cli.shared.printing import confirm, progress_bar
 from tarry.client.client import Client
 from tarry.client.operations.operation import Operation, count_jobs
 from tarry.client.operations.runner import OperationRunner

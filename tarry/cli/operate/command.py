@@ -12,9 +12,9 @@ from msgspec import Struct
 from msgspec.structs import FieldInfo, replace
 
 from tarry.app import App
-from tarry.cli.host_requests import await_outcome
 from tarry.cli.operate.background import NotConfirmed, ask, finish
-from tarry.cli.printing import print_json
+from tarry.cli.shared.host_requests import await_outcome
+from tarry.cli.shared.printing import print_json
 from tarry.client.acting import command_actor
 from tarry.client.audit.log import DONE, Act, ActLog
 from tarry.client.operations.operation import Operation, OperationRecord

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from tarry.cli.operate.command import CommandCall, Subject, add_methods
-from tarry.cli.printing import print_table
+from tarry.cli.shared.printing import print_table
 from tarry.client.operations.operation import OperationRecord
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.quantity import quantity

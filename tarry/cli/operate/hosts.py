@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tarry.cli.host_requests import TIMEOUT, is_done, print_outcomes
 from tarry.cli.operate.command import CommandCall, Subject, Words, add_methods, warn_of_missing
-from tarry.cli.printing import format_ago, format_clock, print_json, print_table
+from tarry.cli.shared.host_requests import TIMEOUT, is_done, print_outcomes
+from tarry.cli.shared.printing import format_ago, format_clock, print_json, print_table
 from tarry.errors import UsageError
 from tarry.keeper.records import host_record, is_own
 from tarry.model.duration import format_duration

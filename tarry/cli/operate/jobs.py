@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from tarry.cli.host_requests import TIMEOUT, is_done, print_outcomes
-from tarry.cli.job_report import explain, show
-from tarry.cli.moment import parse_since
+from tarry.cli.operate.attempts import Attempts
 from tarry.cli.operate.background import NotConfirmed
 from tarry.cli.operate.command import CommandCall, Subject, add_methods, call_all, run_method
-from tarry.cli.printing import format_ago, partial_answer, print_json, print_result, print_table
-from tarry.cli.push.attempts import Attempts
+from tarry.cli.operate.job_report import explain, show
+from tarry.cli.shared.host_requests import TIMEOUT, is_done, print_outcomes
+from tarry.cli.shared.moment import parse_since
+from tarry.cli.shared.printing import format_ago, partial_answer, print_json, print_result, print_table
 from tarry.client.bulk import find_pages
 from tarry.client.client import Client
 from tarry.client.job_records import JobRecord, job_record

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from tarry.cli.operate.command import CommandCall, Subject, add_methods
-from tarry.cli.printing import format_clock, print_table
+from tarry.cli.shared.printing import format_clock, print_table
 from tarry.client.operations.operation import OperationRecord
 from tarry.model.duration import SECOND
 from tarry.operate.operations import METHODS, OperationList, describe_filter

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from tarry.cli.operate.command import CommandCall, Subject, add_methods, print_done
-from tarry.cli.printing import format_ago, print_table
+from tarry.cli.shared.printing import format_ago, print_table
 from tarry.client.operations.operation import OperationRecord
 from tarry.client.queue_records import (
     RATE_MINUTES,

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from tarry.cli.operate.command import CommandCall, Subject, Words, add_methods
 from tarry.cli.operate.queues import unknown_tasks, warn_of_unknown
-from tarry.cli.printing import print_table
+from tarry.cli.shared.printing import print_table
 from tarry.errors import UsageError
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.quantity import jobs_wait

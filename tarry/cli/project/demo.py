@@ -9,7 +9,7 @@ from types import FrameType
 
 import msgspec
 
-from tarry.cli.printing import print_json
+from tarry.cli.shared.printing import print_json
 from tarry.demo.account import Account
 from tarry.demo.run import EMPTY, WORKERS, Demo
 from tarry.errors import TarryError

@@ -6,7 +6,7 @@ from enum import IntEnum
 from msgspec import Struct
 
 from tarry.cli.check import check_facts
-from tarry.cli.printing import print_json
+from tarry.cli.shared.printing import print_json
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
 from tarry.store.rules.base import Diagnostic

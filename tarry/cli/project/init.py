@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tarry.cli.printing import print_json
 from tarry.cli.project import django_project
+from tarry.cli.shared.printing import print_json
 from tarry.config.config import template
 from tarry.errors import TarryError
 from tarry.terminal import say

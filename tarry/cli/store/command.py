@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tarry.alert.stores import shards_of
 from tarry.cli.operate.command import CommandCall, Subject, add_methods, command_method
-from tarry.cli.printing import print_table
+from tarry.cli.shared.printing import print_table
 from tarry.errors import UsageError
 from tarry.model.quantity import Short
 from tarry.store.opening import sqlite_files

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from tarry.cli.printing import format_clock, print_json, print_table
+from tarry.cli.shared.printing import format_clock, print_json, print_table
 from tarry.cli.top import facts
 from tarry.cli.top.facts import HistoryFigures, HostRow, JobCounts, QueueRow, Snapshot
 from tarry.cli.top.sources import CountSource, HistorySource, MasterSource, SnapshotSource, StoreAccess

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.cli.printing import format_moment, zone_at
+from tarry.cli.shared.printing import format_moment, zone_at
 from tarry.cli.top.layout import GAP, fit_columns
 from tarry.cli.top.tables import Table
 from tarry.cli.top.text import fit, make_printable

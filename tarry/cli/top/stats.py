@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from tarry.cli.printing import format_moment, partial_answer, print_json, print_table, zone_at
+from tarry.cli.shared.printing import format_moment, partial_answer, print_json, print_table, zone_at
 from tarry.cli.top.text import sparkline
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND, format_duration

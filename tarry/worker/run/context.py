@@ -11,7 +11,7 @@ from tarry.model.job import Job
 from tarry.model.killing import TIMEOUT
 from tarry.model.outcome import Outcome
 from tarry.tasks.running import Running
-from tarry.worker.status_reporter import NullReporter, StatusReporter
+from tarry.worker.run.status_reporter import NullReporter, StatusReporter
 
 KILL_AFTER = 0.5
 """Seconds from the exception in a task, or its cancellation, until the task counts as stuck."""

@@ -2,8 +2,8 @@
 
 from msgspec.structs import asdict
 
-from tarry.cli.printing import format_ago, format_clock, print_json
-from tarry.cli.push.attempts import Attempts, print_acts, print_attempts
+from tarry.cli.operate.attempts import Attempts, print_acts, print_attempts
+from tarry.cli.shared.printing import format_ago, format_clock, print_json
 from tarry.client.job_records import job_detail, job_record
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, is_node

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
-from tarry.cli.moment import parse_since
-from tarry.cli.printing import format_ago, print_json, print_table, progress_bar
+from tarry.cli.shared.moment import parse_since
+from tarry.cli.shared.printing import format_ago, print_json, print_table, progress_bar
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
 from tarry.store.rules import ids

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tarry.cli.printing import format_clock
+from tarry.cli.shared.printing import format_clock
 from tarry.client.job_records import most_attempts
 from tarry.model.attempts import Attempt, acts_of, attempts_of
 from tarry.model.duration import format_duration

@@ -1,1 +1,0 @@
-"""The commands about HTTP tasks and their deliveries."""

@@ -1,0 +1,1 @@
+"""What several commands need: what they print, the times they take, and how they wait for a master."""
