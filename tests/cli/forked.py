@@ -53,14 +53,22 @@ class ModuleProcess(subprocess.Popen[Any]):
     """A Popen of `python -m MODULE WORDS`."""
 
     def __init__(
-        self, module: str, words: Sequence[str], *, cwd: Path = ROOT, env: dict[str, str] | None = None, **rest: Any
+        self,
+        module: str,
+        words: Sequence[str],
+        *,
+        cwd: Path = ROOT,
+        env: dict[str, str] | None = None,
+        is_real: bool = False,
+        **rest: Any,
     ) -> None:
         self._order = _Order(module, list(words), str(cwd), env or dict(os.environ))
+        self._is_real = is_real or _read_at_start(self._order.environ) != _read_at_start(dict(os.environ))
         self._answers: IO[bytes] | None = None
         super().__init__([sys.executable, "-m", module, *words], cwd=cwd, env=env, **rest)
 
     def _execute_child(self, *all: Any) -> None:
-        if _read_at_start(self._order.environ) != _read_at_start(dict(os.environ)):
+        if self._is_real:
             super()._execute_child(*all)  # type: ignore[misc]
             return
         pipes = all[10:16]
@@ -221,10 +229,13 @@ def _become(order: _Order) -> None:
     sys.path[0] = order.directory
     sys.argv[:] = ["", *order.words]
     sys.orig_argv[:] = [sys.executable, "-m", order.module, *order.words]
+    pid = os.getpid()
     try:
         runpy.run_module(order.module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        _end(end.code)
+        # What it has forked ends as always: it may have connections of its parent, which are not for it to close.
+        if os.getpid() == pid:
+            _end(end.code)
         raise
 
 

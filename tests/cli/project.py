@@ -94,6 +94,8 @@ class Project:
         self.pid_file = directory / "run" / "tarry.pid"
         self.database = directory / "tarry.db"
         self.log_file = directory / "log"
+        self.is_real = False
+        """Whether masters are started and not forked: only the real one can write its title."""
         self._masters: list[subprocess.Popen[bytes]] = []
         self.write("app.py", app)
         self.settings(settings)
@@ -155,6 +157,7 @@ class Project:
             words = ("start", *words)
             master = TarryProcess(
                 [*map(str, words)],
+                is_real=self.is_real,
                 cwd=self.directory,
                 env=self.environ,
                 stdin=subprocess.DEVNULL,

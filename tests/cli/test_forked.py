@@ -29,6 +29,11 @@ def test_it_says_and_answers_the_same(project: Project, words: tuple[str, ...]) 
     assert project.tarry(*words, MINE="yes") == (real.returncode, real.stdout, real.stderr)
 
 
+def test_it_closes_its_database(project: Project) -> None:
+    project.enqueue("app.add", "1")
+    assert [file.name for file in project.directory.glob("tarry.db*") if file.suffix != ".lock"] == ["tarry.db"]
+
+
 def test_variables_that_python_reads_at_its_start_count(project: Project) -> None:
     project.write("app.py", "import sys\nprint(sys.flags.optimize)\nfrom tarry import App\napp = App()\n")
     assert project.said("check").startswith("0\n")

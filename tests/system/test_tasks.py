@@ -121,6 +121,7 @@ def title(pid: int) -> str:
 
 def test_the_titles_of_processes_say_what_each_is(scene: Scene) -> None:
     pytest.importorskip("setproctitle")
+    scene.is_real = True
     master = scene.serve()
     (worker,), (keeper,) = scene.pids(), scene.pids("keeper")
     assert (title(master.pid), title(keeper)) == ("tarry: master tarry.toml", "tarry: keeper")
@@ -135,6 +136,7 @@ def test_the_titles_of_processes_say_what_each_is(scene: Scene) -> None:
 
 def test_without_the_extra_all_works_and_titles_stay(scene: Scene) -> None:
     scene.write("setproctitle.py", "raise ImportError")
+    scene.is_real = True
     master = scene.serve()
     assert "tarry start" in title(master.pid)
     (job,) = scene.put("app.add", 1, 1)
