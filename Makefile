@@ -89,7 +89,7 @@ test-deep: servers
 # The console of a store with a million jobs, on SQLite and on Redis: the time of each page, the drain beside it, the
 # first paint. It prints a table.
 console-soak: servers
-	$(BIN)/pytest -m soak --timeout 900 --capture=no tests/door/console/large
+	$(BIN)/pytest -m soak --timeout 900 --capture=no tests/server/console/large
 
 # Sentinels and clusters of servers that die and move their slots under load. Flows whose process is killed at every call
 # of the store: alone by `pytest -m chaos tests/system/test_flow_crash.py`.
@@ -132,7 +132,7 @@ docs: setup
 
 # The pictures of docs/images, by Chromium, of a real master.
 screenshots: servers
-	$(BIN)/python -m tests.door.console.browser.screenshots
+	$(BIN)/python -m tests.server.console.browser.screenshots
 
 # Writes the locked set again from pyproject.toml, with the hashes of all its files, in an environment of its own. What
 # is in it stays as it is where it may: remove a line, or the file, to have newer versions.

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from tarry.door.http.description.openapi import openapi_document
-from tarry.door.serving.api import METHODS
+from tarry.server.http.description.openapi import openapi_document
+from tarry.server.serving.api import METHODS
 
 _TOP = """\
 # The HTTP API

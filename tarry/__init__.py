@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tarry.client.tasks.fan_out import fan_out
     from tarry.client.tasks.task import Task
     from tarry.config.server import ConsoleMode
-    from tarry.door.serving.application import HttpDoor
     from tarry.errors import (
         AppError,
         ArgumentError,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from tarry.model.schedules.schedule import Cron
     from tarry.model.verdict import Cancel, Fail, Snooze
     from tarry.remote.client import RemoteClient as Client
+    from tarry.server.serving.application import HttpDoor
     from tarry.tasks.call import Call, Then
     from tarry.tasks.durable.step import astep, step
     from tarry.tasks.durable.waiting import Approval, approve, sleep, wait_for
@@ -142,9 +142,9 @@ def asgi(
     served, its lifespan ends its threads; where it is mounted, `close()` does.
     """
     # Here, and imported only when it is called: `from tarry import *` must not need the extra.
-    from tarry.door.identity.passwords import open_access  # noqa: PLC0415
-    from tarry.door.service import DoorService, DoorSettings  # noqa: PLC0415
-    from tarry.door.serving.application import create_application  # noqa: PLC0415
+    from tarry.server.identity.passwords import open_access  # noqa: PLC0415
+    from tarry.server.service import DoorService, DoorSettings  # noqa: PLC0415
+    from tarry.server.serving.application import create_application  # noqa: PLC0415
 
     access = open_access(tokens, passwords)
     settings = DoorSettings(console=console, needs_local_host=not access.needs_token, host_names=tuple(host_names))

@@ -39,8 +39,8 @@ LASTING = {
     "client/waiting.py:_watch": "_watch",
     "cli/top/live.py:_run": "_run",
     "cli/top/dashboard.py:_run": "_poll",
-    "door/claim_loop.py:_run": "_turn",
-    "door/service.py:_keep_fresh": "_keep_fresh",
+    "server/claim_loop.py:_run": "_turn",
+    "server/service.py:_keep_fresh": "_keep_fresh",
     "embedded/service.py:_run_keeper": "_run_keeper",
     "keeper/death_hooks.py:_run": "_run",
     "metrics/listener.py:_accept": "_accept",
@@ -56,7 +56,7 @@ LASTING = {
     "worker/shutdown.py:_watch": "_watch",
 }
 """Each such thread, and the function that sees to its errors."""
-TASKS = {"door/serving/server.py": "_watch_certificate", "door/beanstalk/connection.py": "_maintain"}
+TASKS = {"server/serving/server.py": "_watch_certificate", "server/beanstalk/connection.py": "_maintain"}
 """Tasks of event loops that last."""
 OTHERS = {
     "alert/dispatcher.py:send": "one message",

@@ -17,7 +17,7 @@ ROOT = "tarry"
 """The layer of tarry/__init__.py."""
 
 _BELOW = "errors files forks terminal tracebacks model config store tasks client"
-_ALL = f"{_BELOW} worker keeper embedded push app metrics operate alert door remote runtime"
+_ALL = f"{_BELOW} worker keeper embedded push app metrics operate alert server remote runtime"
 
 ROOMS: Mapping[str, tuple[str, str]] = {
     "errors": ("what may go wrong, by name", ""),
@@ -45,9 +45,9 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         f"{_BELOW} keeper push app metrics",
     ),
     "alert": ("messages to people when something is wrong", f"{_BELOW} worker keeper push"),
-    "door": (
+    "server": (
         "ways in for other programs",
-        f"files {_BELOW} worker keeper embedded push app metrics operate server_settings",
+        f"files {_BELOW} worker keeper embedded push app metrics operate",
     ),
     "remote": ("a client of the HTTP API", "errors model config store tasks operate"),
     "instrument": ("what observers add to an app", f"{_BELOW} worker app metrics"),
@@ -212,7 +212,7 @@ MADE_UP = {
     "store/base.py": "from tarry.model.job import Job\nfrom . import sqlite\nfrom ..errors import X\nimport apsw\n",
     "store/sqlite.py": "",
     "runtime/master.py": "import signal\nfrom tarry.errors import MasterError\n",
-    "door/http.py": "import tarry.app\n",
+    "server/http.py": "import tarry.app\n",
     "push/deliver.py": "",
     "app.py": "from tarry.store import base\n",
     "worker/pump.py": "from tarry import errors\n",
@@ -261,9 +261,9 @@ def test_a_package_that_keeps_to_the_arrows_is_found_innocent(tmp_path: Path) ->
         ("worker/pump.py", "from tarry import app", 1, "worker may not import tarry.app"),
         ("worker/pump.py", "from tarry import App", 1, "worker may not import tarry"),
         ("app.py", "import tarry.runtime.master", 1, "app may not import tarry.runtime.master"),
-        ("push/deliver.py", "from tarry.door.http import h", 1, "push may not import tarry.door.http"),
-        ("door/http.py", "import tarry.runtime.master", 1, "door may not import tarry.runtime.master"),
-        ("door/http.py", "import tarry.alert.monitor", 1, "door may not import tarry.alert.monitor"),
+        ("push/deliver.py", "from tarry.server.http import h", 1, "push may not import tarry.server.http"),
+        ("server/http.py", "import tarry.runtime.master", 1, "server may not import tarry.runtime.master"),
+        ("server/http.py", "import tarry.alert.monitor", 1, "server may not import tarry.alert.monitor"),
         ("runtime/master.py", "import tarry.store.base", 1, "runtime may not import tarry.store.base"),
         ("runtime/master.py", "import tarry.worker.pump", 1, "runtime may not import tarry.worker.pump"),
         ("runtime/master.py", "from tarry.app import App", 1, "runtime may not import tarry.app"),
@@ -271,7 +271,7 @@ def test_a_package_that_keeps_to_the_arrows_is_found_innocent(tmp_path: Path) ->
         ("testing.py", "from tarry.cli.main import main", 1, "testing may not import tarry.cli.main"),
         ("__init__.py", "from .cli import main", 1, "tarry may not import tarry.cli.main"),
         ("app.py", "import importlib\nimportlib.import_module('tarry.cli')", 2, "app may not import tarry.cli"),
-        ("app.py", "__import__('tarry.door')", 1, "app may not import tarry.door"),
+        ("app.py", "__import__('tarry.server')", 1, "app may not import tarry.server"),
         ("stray.py", "", 0, "stray may not import "),
     ],
 )

@@ -7,7 +7,12 @@ import time
 
 from tarry.cli.shared.printing import format_clock, print_json, print_result, print_table
 from tarry.client.acting import command_actor
-from tarry.door.open_connections.records import (
+from tarry.errors import UsageError
+from tarry.model.duration import SECOND
+from tarry.process.connection_sockets import HostConnections
+from tarry.process.loading import CommandContext
+from tarry.runtime.report import format_span
+from tarry.server.open_connections.records import (
     LISTED,
     MOST_LISTED,
     ConnectionFilter,
@@ -17,11 +22,6 @@ from tarry.door.open_connections.records import (
     describe_connection,
     merge_reports,
 )
-from tarry.errors import UsageError
-from tarry.model.duration import SECOND
-from tarry.process.connection_sockets import HostConnections
-from tarry.process.loading import CommandContext
-from tarry.runtime.report import format_span
 from tarry.terminal import say
 
 

@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from tarry import files
 from tarry.client.acting import Actor
-from tarry.door.open_connections.records import (
+from tarry.errors import Busy, ConnectionNotFound, MasterError
+from tarry.server.open_connections.records import (
     ConnectionFilter,
     ConnectionRecord,
     ConnectionReport,
@@ -25,11 +26,10 @@ from tarry.door.open_connections.records import (
     describe_connection,
     split_id,
 )
-from tarry.errors import Busy, ConnectionNotFound, MasterError
 from tarry.tasks.lazy_asyncio import asyncio
 
 if TYPE_CHECKING:
-    from tarry.door.service import DoorService
+    from tarry.server.service import DoorService
 
 log = logging.getLogger("tarry.server")
 
@@ -114,7 +114,7 @@ class ConnectionSocket:
     def _end(self, question: EndQuestion) -> ConnectionRecord:
         record = self._service.connections.end(question.number)
         if question.actor is not None:
-            from tarry.door.http.request_log import write_command  # noqa: PLC0415 - of the extra
+            from tarry.server.http.request_log import write_command  # noqa: PLC0415 - of the extra
 
             write_command(self._service, question.actor, "end_connection", describe_connection(record))
         return record

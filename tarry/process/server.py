@@ -19,7 +19,7 @@ from tarry.tasks.lazy_asyncio import asyncio
 from tarry.worker.worker import resident_bytes
 
 if TYPE_CHECKING:
-    from tarry.door.service import DoorService
+    from tarry.server.service import DoorService
 
 log = logging.getLogger("tarry.server")
 
@@ -32,7 +32,7 @@ _CLOSE_WITHIN = 10.0
 def check_server(app: App, config: ServerConfig) -> None:
     """ConfigError or TarryError if no server could serve with these settings. Opens no store."""
     with _needing_the_extra():
-        from tarry.door.serving.server import DoorServer, make_service  # noqa: PLC0415 - only who has a server has the extra
+        from tarry.server.serving.server import DoorServer, make_service  # noqa: PLC0415 - only who has a server has the extra
 
         service = make_service(app, config)
         DoorServer(service, config)
@@ -43,7 +43,7 @@ def run_server(child: ChildContext, app: App, config: ServerConfig) -> int:
     """Serves until the master asks for the end, or is gone. Returns the exit status."""
     try:
         with _needing_the_extra():
-            from tarry.door.serving.server import make_service  # noqa: PLC0415
+            from tarry.server.serving.server import make_service  # noqa: PLC0415
 
             service = make_service(app, config, HostReader(app.config).read)
             thread = ServerThread(service, config, ParentBoard(app.config).count_servers)
@@ -64,7 +64,7 @@ class ServerThread:
     """The event loop with the doors, in a thread: signals and the master's pipe stay with the main thread."""
 
     def __init__(self, service: "DoorService", config: ServerConfig, count_ready: Callable[[], int]) -> None:
-        from tarry.door.serving.server import DoorServer  # noqa: PLC0415
+        from tarry.server.serving.server import DoorServer  # noqa: PLC0415
 
         self._server, self._service, self._config = DoorServer(service, config, count_ready), service, config
         self._thread: threading.Thread | None = None

@@ -20,11 +20,11 @@ from tarry.alert.alarms import AlarmStorage
 from tarry.alert.monitor import Monitor, MonitoredApp
 from tarry.alert.settings import AlertSettings
 from tarry.config.config import Config
-from tarry.door.claim_loop import ClaimLoop
-from tarry.door.takers import ClaimTicket
 from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import HostEntry
 from tarry.model.lifecycle import DEFAULT
+from tarry.server.claim_loop import ClaimLoop
+from tarry.server.takers import ClaimTicket
 from tarry.store.queries.hosts import Host
 from tarry.worker.worker import Worker, WorkerSettings
 

@@ -12,8 +12,6 @@ import msgspec
 import pytest
 
 from tarry import App
-from tarry.door.open_connections.records import ConnectionFilter
-from tarry.door.service import DoorService
 from tarry.errors import ConnectionNotFound
 from tarry.process.connection_sockets import (
     ConnectionSocket,
@@ -21,6 +19,8 @@ from tarry.process.connection_sockets import (
     remove_stale_sockets,
     socket_pids,
 )
+from tarry.server.open_connections.records import ConnectionFilter
+from tarry.server.service import DoorService
 from tests.cli.project import Project, until
 from tests.cli.serving import open_socket, serve
 from tests.servers.server import free_port

@@ -8,7 +8,7 @@ from typing import Any
 from tarry import App
 from tests.cli.project import Project, until
 from tests.docs.pages import text_of
-from tests.door.http.calling import page, request
+from tests.server.http.calling import page, request
 
 APP = """
 from tarry import App, Retry, current_job

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tarry.cli.identity.passwords import _password
-from tarry.door.identity.passwords import PasswordAccess
 from tarry.errors import NotAuthenticated, TarryError
 from tarry.operate.access import Scope
+from tarry.server.identity.passwords import PasswordAccess
 from tests.cli.project import Project
 
 SETTINGS = '[server]\npasswords = "run/passwords.toml"\n'

@@ -4,9 +4,9 @@ import contextlib
 
 import pytest
 
-from tarry.door.identity import request_rate
-from tarry.door.identity.request_rate import AddressRates
 from tarry.errors import RateExceeded
+from tarry.server.identity import request_rate
+from tarry.server.identity.request_rate import AddressRates
 from tests.cli.project import Project
 from tests.cli.serving import open_socket, read_all, serve
 

@@ -27,7 +27,7 @@ BOUNDS = {"processes": 1, "max_connections": HELD, "max_connections_per_address"
 def storm(port: int, sent: bytes, seconds: float = 45.0, held: int = HELD) -> Iterator[dict[str, int]]:
     """STORM connections, of which so many are to stay open; those that do are held as long as the block. What each was
     told."""
-    command = [sys.executable, "-m", "tests.door.storm", str(port), str(STORM), str(held), str(seconds), sent.hex()]
+    command = [sys.executable, "-m", "tests.server.storm", str(port), str(STORM), str(held), str(seconds), sent.hex()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         told: dict[str, int] = json.loads(process.stdout.readline())

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.door.identity.tokens import TokenAccess
 from tarry.errors import NotAuthenticated
 from tarry.operate.access import Scope
+from tarry.server.identity.tokens import TokenAccess
 from tests.cli.project import Project
 
 SETTINGS = '[server]\ntokens = "run/tokens.toml"\n'

@@ -11,9 +11,9 @@ import pytest
 from tarry.client.audit.log import Act
 from tarry.client.audit.writer import ActWriter
 from tarry.client.group_commit import CommitBounds, CommitTicket, GroupCommit
-from tarry.door.put_batcher import PutBatcher
 from tarry.errors import Busy, Draining, StoreAway, StoreUnavailable
 from tarry.model.job import Job
+from tarry.server.put_batcher import PutBatcher
 from tarry.store.rules import ids
 from tarry.tasks.arguments.options import NO_OPTIONS
 from tests.worker.bench import LIMIT, until, wait_for

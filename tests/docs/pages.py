@@ -11,9 +11,9 @@ PAGES = sorted(
 )
 
 HELD_ELSEWHERE = {
-    "docs/doors.md": {"python": "test_doors_page.py, tests/door/test_asgi.py", "sh": "test_doors_page.py"},
+    "docs/doors.md": {"python": "test_doors_page.py, tests/server/test_asgi.py", "sh": "test_doors_page.py"},
     "docs/push.md": {"sh": "test_push_page.py: its commands run against its settings"},
-    "docs/beanstalk.md": {"python": "tests/door/beanstalk/test_clients.py: against a server of its own"},
+    "docs/beanstalk.md": {"python": "tests/server/beanstalk/test_clients.py: against a server of its own"},
 }
 """The languages of a page that the runner leaves alone, with what runs them. A new page needs no line here."""
 

@@ -100,7 +100,7 @@ def test_its_program_works(place: Project, language: str) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]} here")
     port = _serve(place)
-    # The others run in tests of their own, here and in tests/door/test_asgi.py.
+    # The others run in tests of their own, here and in tests/server/test_asgi.py.
     (program,) = [block for block in blocks(language) if "def test_" not in block and "django" not in block]
     (place.directory / file).write_text(program.replace(ADDRESS, f"127.0.0.1:{port}"))
     # Go compiles its library anew where it has no cache.

@@ -16,13 +16,13 @@ from docs_build.repository import Repository
 from tarry.cli.main import COMMAND_MODULES
 from tarry.config.config import Config
 from tarry.config.parser import forms
-from tarry.door.serving.api import METHODS
 from tarry.model.job import State
+from tarry.server.serving.api import METHODS
 from tests.docs.pages import ROOT
 from tests.docs.site import build, build_whole, served
-from tests.door.console.browser.conftest import browser  # noqa: F401 - one Chromium for a module
 from tests.lifecycle_page import Way
 from tests.once import made_once
+from tests.server.console.browser.conftest import browser  # noqa: F401 - one Chromium for a module
 
 pytestmark = pytest.mark.timeout(400)
 LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("use", "href")}

@@ -13,18 +13,18 @@ import pytest
 from tarry import App, Cron, Retry
 from tarry.cli.main import main
 from tarry.client.tasks.task import Task
-from tarry.door.http.methods.events import METHODS as STREAMS
-from tarry.door.serving.api import METHODS
-from tarry.door.serving.console import PAGES
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit
+from tarry.server.http.methods.events import METHODS as STREAMS
+from tarry.server.serving.api import METHODS
+from tarry.server.serving.console import PAGES
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Want
 from tarry.store.shards.sharded import ShardedStore
-from tests.door.http.calling import api, run
 from tests.every_store.garbage import BYTES, garbage, insert_each, spoiled
+from tests.server.http.calling import api, run
 
 CELLS = (
     "limit:queue:q", "limit:", "limit:each:eat", "cron:tick", "cron:\n", "task:hook", "task:", "flow:hook", "gone:hook",

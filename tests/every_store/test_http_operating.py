@@ -7,8 +7,8 @@ import pytest
 
 from tarry import App
 from tarry.metrics import store_overview
-from tests.door.http.calling import api, run
-from tests.door.http.test_operating import ended
+from tests.server.http.calling import api, run
+from tests.server.http.test_operating import ended
 
 HOOK = "https://shop.example/hook"
 

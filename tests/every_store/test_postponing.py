@@ -13,8 +13,8 @@ from tarry.model.duration import HOUR
 from tarry.model.job import Job
 from tarry.store.conformance.cases.jobs import side_by_side
 from tarry.store.rules.base import Query, Store
-from tests.door.http.calling import api
 from tests.seeds import seeded_random
+from tests.server.http.calling import api
 
 SLACK = HOUR // 2
 """How much time may pass between two calls."""

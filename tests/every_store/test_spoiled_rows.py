@@ -14,8 +14,8 @@ from tarry.store.mysql.store import MysqlStore
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.redis.store import RedisStore
 from tarry.store.sqlite.store import SqliteStore
-from tests.door.http.calling import api, run
 from tests.every_store.test_garbage import paths
+from tests.server.http.calling import api, run
 
 Write = Callable[[str, str, Any], None]
 """Sets a column of a table, in all its rows, to a value; nothing is changed if the type does not allow it."""

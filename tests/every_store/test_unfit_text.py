@@ -10,11 +10,11 @@ import pytest
 from msgspec import inspect
 
 from tarry import App
-from tarry.door.http.methods.events import METHODS as STREAMS
-from tarry.door.serving.api import METHODS
 from tarry.operate.method import Method
+from tarry.server.http.methods.events import METHODS as STREAMS
+from tarry.server.serving.api import METHODS
 from tarry.store.rules import ids
-from tests.door.http.calling import api, run
+from tests.server.http.calling import api, run
 
 NUL = "a\0b"
 

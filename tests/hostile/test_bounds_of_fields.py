@@ -8,8 +8,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct
 
-from tarry.door.http.methods.puts import MOST_JOBS
-from tarry.door.serving.api import METHODS
+from tarry.server.http.methods.puts import MOST_JOBS
+from tarry.server.serving.api import METHODS
 
 
 def _unbounded(kind: Any, where: str, bound: int | None, seen: set[Any]) -> Iterator[str]:

@@ -8,7 +8,6 @@ import pytest
 from tarry.alert.mail import parse_server
 from tarry.cli.shared.moment import parse_since
 from tarry.client.audit.log import _parse_cursor
-from tarry.door.beanstalk.parser import CommandParser, read_line
 from tarry.model.duration import microseconds
 from tarry.model.limit import rate
 from tarry.model.nearest import nearest
@@ -28,6 +27,7 @@ from tarry.push.endpoint.written import read_written
 from tarry.push.http.target import check_headers, parse_target
 from tarry.push.rule.cel import MOST_TEXT, RetryCondition
 from tarry.push.rule.php_rules import parse_number
+from tarry.server.beanstalk.parser import CommandParser, read_line
 from tarry.store.mysql.link.address import parse as parse_mysql
 from tarry.store.postgres.link.url import parse_url as parse_postgres
 from tarry.store.queries.job_search import parse_moment

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from tarry.cli.main import COMMAND_MODULES
-from tarry.door.serving.api import METHODS
-from tarry.door.serving.console import ACTS as CONSOLE_ACTS
 from tarry.operate import catalog
 from tarry.operate.method import Method
+from tarry.server.serving.api import METHODS
+from tarry.server.serving.console import ACTS as CONSOLE_ACTS
 from tests.cli.commands import methods_of
 
 DOORS = ("command", "console", "remote")

@@ -27,7 +27,7 @@ except ConfigError as error:
     [
         ("uvicorn", r"\[server\] needs its extra: pip install 'tarry\[server\]' \(.*uvicorn.*\)"),
         # As if a newer tarry was installed, whose files do not fit what runs.
-        ("tarry.door.serving.server", r"another tarry is installed than the one that runs: tarry upgrade \(.*\)"),
+        ("tarry.server.serving.server", r"another tarry is installed than the one that runs: tarry upgrade \(.*\)"),
     ],
 )
 def test_what_is_missing_is_named(missing: str, said: str) -> None:

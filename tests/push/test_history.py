@@ -8,9 +8,9 @@ from tarry import State
 from tarry.model.history.counting import KINDS
 from tarry.store.rules.history.sums import DAYS, Sums, decode
 from tarry.tasks.running import CurrentJob
-from tests.door.http.calling import api
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import answer, end_before_answer
+from tests.server.http.calling import api
 from tests.worker.bench import finished
 
 

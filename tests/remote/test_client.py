@@ -31,7 +31,7 @@ from tarry.model.bound import Bound
 from tarry.model.overrides import retry_of
 from tarry.store.rules.base import Want
 from tarry.tasks.progress import Progress
-from tests.door.test_asgi import served
+from tests.server.test_asgi import served
 from tests.worker.bench import LIMIT
 
 

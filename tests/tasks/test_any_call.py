@@ -15,7 +15,7 @@ from tarry.compat.celery.attempt import make_function
 from tarry.errors import ArgumentError
 from tarry.store.memory.store import MemoryStore
 from tarry.tasks.arguments.codec import Codec
-from tests.door.http.calling import request
+from tests.server.http.calling import request
 
 # Names that mean something to tarry, to its way to write a call, or to Python.
 NAMES = [

@@ -11,12 +11,12 @@ from tarry import files
 from tarry.cli.operate.command import CommandCall
 from tarry.cli.shared.printing import print_table
 from tarry.config.parser import as_toml
-from tarry.door.identity.entries import EntrySettings
 from tarry.errors import TarryError
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.problem import RequestError
+from tarry.server.identity.entries import EntrySettings
 
 ReadEntries = Callable[[Path], Mapping[str, EntrySettings]]
 

@@ -10,9 +10,9 @@ from msgspec import Struct
 from tarry.cli.identity.entry_file import EntryFileEditor, EntryName, EntryPath, EntryRecord, NewRights, print_entries
 from tarry.cli.operate.command import CommandCall, Subject, add_methods, command_method, print_done
 from tarry.config.parser import as_toml
-from tarry.door.identity.passwords import LEAST, MOST, hash_password, read_passwords
 from tarry.errors import TarryError, UsageError
 from tarry.operate.access import Scope
+from tarry.server.identity.passwords import LEAST, MOST, hash_password, read_passwords
 
 
 class NewPassword(NewRights, frozen=True):

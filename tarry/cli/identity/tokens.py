@@ -8,11 +8,11 @@ from msgspec import Struct
 from tarry.cli.identity.entry_file import EntryFileEditor, EntryName, EntryPath, EntryRecord, NewRights, print_entries
 from tarry.cli.operate.command import CommandCall, Subject, add_methods, command_method, print_done
 from tarry.config.parser import as_toml
-from tarry.door.identity.tokens import digest, new_token, read_tokens
 from tarry.model.limit import rate
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.problem import checking
+from tarry.server.identity.tokens import digest, new_token, read_tokens
 from tarry.terminal import say
 
 

@@ -1,0 +1,101 @@
+"""One job: what has happened to it (`job_course`), why it waits, and its call as code."""
+
+from tarry.client.flows.approvals import ApprovalRecord, approval_of, approval_record
+from tarry.keeper.host_requests import HostAct
+from tarry.keeper.records import RequestRecord
+from tarry.keeper.waiting_reasons import SENTENCES
+from tarry.model.duration import SECOND
+from tarry.model.job import State
+from tarry.model.moving import NEVER
+from tarry.operate.host_requests import list_job_requests
+from tarry.operate.jobs import (
+    CancelAnswer,
+    JobAnswer,
+    JobPath,
+    cancel_job,
+    delete_job,
+    explain_job,
+    move_job,
+    retry_job,
+    show_job,
+)
+from tarry.server.console.act import ConsoleAct
+from tarry.server.console.page import ConsolePage, PageData, console_page
+from tarry.server.console.views.arguments import named_arguments, on_a_line
+from tarry.server.console.views.code import curl_call, python_call
+from tarry.server.console.views.job_course import WAITING, deliveries, moments, shown_attempts, state_steps
+from tarry.server.console.views.job_flow import place_of
+from tarry.server.http.method import ApiCall
+from tarry.store.rules import ids
+from tarry.tasks.arguments.masking import without_secrets
+
+MOST_STEPS = 100
+"""Durable steps of a job that its page lists: the last ones."""
+
+
+@console_page("/jobs/{id}", "job.html")
+def job_page(call: ApiCall, path: JobPath) -> PageData:
+    """One job."""
+    job = show_job.handler(call, path)
+    task = call.service.app.tasks.get(job.task)
+    is_http = task is not None and task.runner is not None
+    raw = named_arguments(call, job.task, job.args)
+    arguments = without_secrets(raw)
+    attempts = shown_attempts(job, deliveries(job) if is_http else [])
+    place = place_of(call, job)
+    return {
+        "job": job,
+        "place": place,
+        "steps_taken": [(one, on_a_line(one.value)) for one in job.steps[-MOST_STEPS:]],
+        "asking": _asked_of(call, job),
+        "is_endless": job.state is State.SCHEDULED and job.due >= NEVER / SECOND,
+        # It changes with its flow only.
+        "is_bound": job.state is State.BLOCKED or job.flow == job.id,
+        "is_waiting": job.state in WAITING,
+        "is_http": is_http,
+        "reasons": explain_job.handler(call, path).reasons if job.state in WAITING else [],
+        "sentences": SENTENCES,
+        "steps": [] if job.flow == job.id else state_steps(job),
+        "moments": list(moments(job, attempts)),
+        "attempts": attempts,
+        "has_exchanges": any(one.delivery for one in attempts),
+        "asked": asked_stacks(call, path) if job.state is State.RUNNING else [],
+        "arguments": arguments,
+        "has_secrets": arguments != raw,
+        "curl": curl_call(job, arguments, is_http, _place(call), call.service.access.needs_token),
+        "python": python_call(job, arguments, is_http),
+    }
+
+
+def _asked_of(call: ApiCall, job: JobAnswer) -> ApprovalRecord | None:
+    """The decision that it waits for; None: for none."""
+    # Only a job that waits for a time or a signal may wait for one.
+    if job.state is not State.SCHEDULED:
+        return None
+    found = approval_of(call.service.client.store, ids.parse(job.id))
+    return None if found is None else approval_record(found)
+
+
+def asked_stacks(call: ApiCall, path: JobPath) -> list[RequestRecord]:
+    """The requests for the stack of its present attempt, the newest first."""
+    return [one for one in list_job_requests.handler(call, path).requests if one.act is HostAct.STACK]
+
+
+def _place(call: ApiCall) -> str:
+    """The address below which the API is, as the reader's browser has it."""
+    return str(call.request.base_url).rstrip("/")
+
+
+def _cancelled(answer: CancelAnswer) -> str:
+    if answer.detail:
+        return "{detail}"
+    return "The job is cancelled." if answer.cancelled else "The job had ended already."
+
+
+PAGES: tuple[ConsolePage, ...] = (job_page,)
+ACTS = (
+    ConsoleAct(retry_job, "The job is ready."),
+    ConsoleAct(cancel_job, _cancelled),
+    ConsoleAct(move_job, "The job is moved."),
+    ConsoleAct(delete_job, "The job is deleted.", lambda _: "/jobs"),
+)

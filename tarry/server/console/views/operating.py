@@ -1,0 +1,69 @@
+"""What operators look after: schedules, limits, operations."""
+
+import msgspec
+
+from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
+from tarry.operate.limits import list_limits, reset_limit, set_limit
+from tarry.operate.operations import OperationPath, get_operation, list_operations, start_operation, stop_operation
+from tarry.operate.schedules import (
+    SchedulePath,
+    get_schedule,
+    list_schedules,
+    pause_schedule,
+    resume_schedule,
+    run_schedule,
+)
+from tarry.server.console.act import ConsoleAct
+from tarry.server.console.page import ConsolePage, PageData, console_page
+from tarry.server.http.method import ApiCall
+
+
+@console_page("/schedules", "schedules.html")
+def schedules_page(call: ApiCall) -> PageData:
+    """The schedules."""
+    return {"schedules": list_schedules.handler(call).schedules}
+
+
+@console_page("/schedules/{schedule}", "schedule.html")
+def schedule_page(call: ApiCall, path: SchedulePath) -> PageData:
+    """One of them, with what became of its last ticks."""
+    return {"schedule": get_schedule.handler(call, path)}
+
+
+@console_page("/limits", "limits.html")
+def limits_page(call: ApiCall) -> PageData:
+    """The limits, how far each is used, and which jobs hold those that are reached."""
+    limits = list_limits.handler(call).limits
+    reached = [one.limit for one in limits if one.running is not None and one.at_once and one.running >= one.at_once]
+    # Who holds it is read only where that matters: it takes a query for each worker.
+    client = call.service.client
+    jobs = list(running_jobs(StoreReader(client.store), client.clock.now())) if reached else []
+    seen = [job for job in jobs if call.allows(job.queue)]
+    return {"limits": limits, "holders": {name: limit_holders(seen, name) for name in reached}}
+
+
+@console_page("/operations", "operations.html")
+def operations_page(call: ApiCall) -> PageData:
+    """Changes of many jobs."""
+    return {"operations": list_operations.handler(call).operations}
+
+
+@console_page("/operations/{id}", "operation.html")
+def operation_page(call: ApiCall, path: OperationPath) -> PageData:
+    """One of them."""
+    operation = get_operation.handler(call, path)
+    # What was only counted can be done next, to the same jobs.
+    filter_json, target_json = (msgspec.json.encode(one or {}).decode() for one in (operation.filter, operation.target))
+    return {"operation": operation, "filter_json": filter_json, "target_json": target_json}
+
+
+PAGES: tuple[ConsolePage, ...] = (schedules_page, schedule_page, limits_page, operations_page, operation_page)
+ACTS = (
+    ConsoleAct(run_schedule, "The job is enqueued.", lambda run: f"/jobs/{run.id}"),
+    ConsoleAct(pause_schedule, "Schedule {name} is paused."),
+    ConsoleAct(resume_schedule, "Schedule {name} is resumed."),
+    ConsoleAct(set_limit, "Limit {limit} is set."),
+    ConsoleAct(reset_limit, "The limit is what code and settings say."),
+    ConsoleAct(start_operation, "The operation has begun.", lambda one: f"/operations/{one.id}"),
+    ConsoleAct(stop_operation, "The operation ends after its present page of jobs."),
+)

@@ -1,0 +1,76 @@
+"""The first page: how much there is, and what needs attention."""
+
+import time
+from collections.abc import Sequence
+
+from tarry.keeper.records import HostRecord
+from tarry.keeper.waiting_facts import StoreReader
+from tarry.model.duration import SECOND
+from tarry.model.job import State
+from tarry.operate.hosts import host_records
+from tarry.operate.limits import EVERY_QUEUE
+from tarry.operate.queues import list_queues
+from tarry.operate.tasks import TaskQuery, list_tasks
+from tarry.server.console.charts.coming import coming_chart, drain_times
+from tarry.server.console.charts.history import history_charts
+from tarry.server.console.charts.ranges import RangeQuery
+from tarry.server.console.page import ConsolePage, PageData, console_page
+from tarry.server.console.put_off import COOKIE, DAYS, read_put_off
+from tarry.server.console.views.concern_groups import MOST_SHOWN, group_concerns
+from tarry.server.console.views.concerns import find_concerns
+from tarry.server.console.views.flow_concerns import flow_concerns, without_flows
+from tarry.server.http.method import ApiCall
+from tarry.server.http.methods.stores import list_stores
+
+_STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DEAD)
+_SHOWN = 10
+"""Queues that are listed."""
+
+
+@console_page("/", "overview.html")
+def overview_page(call: ApiCall, query: RangeQuery) -> PageData:
+    """How much there is, and what needs attention."""
+    queues = list_queues.handler(call).queues
+    # Hosts and stores are for all queues: who may not see those sees none of them.
+    sees_all = call.allows(EVERY_QUEUE)
+    hosts = host_records(call)
+    client = call.service.client
+    now, reader = client.clock.now(), StoreReader(client.store)
+    next_due = reader.ask(client.store.next_due) if sees_all else None
+    fullest = sorted(queues, key=lambda queue: (-queue.ready, queue.queue))[:_SHOWN]
+    return {
+        "history": history_charts(call, query.range),
+        "totals": {state.value: sum(getattr(queue, state.value) for queue in queues) for state in _STATES},
+        "counted": call.look().now / SECOND,
+        "next_due": None if next_due is None else next_due / SECOND,
+        "coming": coming_chart(call),
+        "queues": fullest,
+        "drains": drain_times(call, fullest),
+        "queue_count": len(queues),
+        "hosts": hosts if sees_all else [],
+        "shows_hosts": sees_all,
+        **_attention(call, hosts, sees_all, now, reader),
+    }
+
+
+def _attention(call: ApiCall, hosts: Sequence[HostRecord], sees_all: bool, now: int, reader: StoreReader) -> PageData:
+    """What needs attention, without what the reader has put off."""
+    counts = call.look().counts
+    groups = group_concerns(
+        find_concerns(
+            [without_flows(queue, counts) for queue in list_queues.handler(call).queues],
+            hosts,
+            list_tasks.handler(call, TaskQuery()).tasks,
+            list_stores.handler(call).stores if sees_all else [],
+            now,
+            reader,
+            list(flow_concerns(call, now / SECOND)),
+            shows_hosts=sees_all,
+        )
+    )
+    until = read_put_off(call.request.cookies.get(COOKIE), time.time())
+    shown = [one for one in groups if not one.is_put_off(until)]
+    return {"concerns": shown, "most_members": MOST_SHOWN, "put_off": len(groups) - len(shown), "days": DAYS}
+
+
+PAGES: tuple[ConsolePage, ...] = (overview_page,)

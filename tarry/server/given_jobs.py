@@ -1,0 +1,50 @@
+"""What programs get of the jobs that were claimed for them: those that may start, with all of their arguments."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from tarry.client.flows.map_part import MAP_TASK
+from tarry.errors import ArgumentError
+from tarry.model.flow.wiring import UNDO_TASK, split
+from tarry.model.job import Job
+from tarry.model.outcome import Expired, Outcome, Unknown
+from tarry.server.claim_requests import ChangeRequest, end_unstarted
+from tarry.store.rules.base import Store
+from tarry.worker.exchanger import RulesFor
+from tarry.worker.run.inputs import NodeInputs
+from tarry.worker.run.report import outcome_of_argument_error
+
+
+class GivenJobs:
+    """Chooses and completes them. Its methods read the store, so they may block."""
+
+    def __init__(self, store: Store, rules: RulesFor) -> None:
+        self._inputs, self._rules = NodeInputs(store), rules
+
+    def choose(self, claimed: Sequence[Job], now: int) -> tuple[list[Job], list[ChangeRequest]]:
+        """The jobs to give, and what becomes of the others. now: microseconds since the epoch."""
+        given: list[Job] = []
+        others: list[ChangeRequest] = []
+        for job in claimed:
+            made = Expired() if 0 < job.expires <= now else self.complete(job)
+            if isinstance(made, Job):
+                given.append(made)
+            else:
+                others.append(end_unstarted(job, made, self._rules))
+        return given, others
+
+    def complete(self, job: Job) -> Job | Outcome:
+        """The job, that of a flow with the results that it takes among its arguments; or how its attempt ends, if these
+        cannot be had."""
+        envelope, _ = split(job.id, job.body)
+        if not envelope:
+            return job
+        if job.task == UNDO_TASK or job.task.startswith(MAP_TASK):
+            # Only a worker of tarry knows what to do.
+            return Unknown()
+        try:
+            # In its envelope, which says what the end of the job does to the flow.
+            return replace(job, body=envelope + self._inputs.arguments(job))
+        except ArgumentError as error:
+            return outcome_of_argument_error(error)

@@ -1,0 +1,79 @@
+"""The list of jobs in the console: links by state with counts, filters, pages."""
+
+import re
+from html import unescape
+
+import pytest
+
+from tarry import App
+from tarry.store.memory.store import MemoryStore
+from tests.server.http.calling import page
+
+
+@pytest.fixture
+def app() -> App:
+    app = App(MemoryStore(), closures=True)
+
+    @app.task(name="mail", queue="mails")
+    def mail(to: str) -> None: ...
+
+    for number in range(3):
+        mail.enqueue(f"ann{number}")
+    mail.using(delay=60, queue="later").enqueue("bob")
+    return app
+
+
+def counts(text: str) -> dict[str, int]:
+    return {name: int(count) for name, count in re.findall(r"<span>(\w+)</span> <b>(\d+)</b>", text)}
+
+
+def test_states_are_counted_within_the_queue_and_the_task(app: App) -> None:
+    assert counts(page(app, "/jobs")) == {
+        "scheduled": 1,
+        "ready": 3,
+        "running": 0,
+        "done": 0,
+        "dead": 0,
+        "cancelled": 0,
+        "blocked": 0,
+    }
+    assert counts(page(app, "/jobs?queue=later"))["ready"] == 0
+    assert counts(page(app, "/jobs?task=other"))["ready"] == 0
+    # The links keep the other filters.
+    assert "/jobs?queue=later&amp;state=ready" in page(app, "/jobs?queue=later") or (
+        "/jobs?state=ready&amp;queue=later" in page(app, "/jobs?queue=later")
+    )
+
+
+def test_a_search_tells_how_many_jobs_it_looked_at(app: App) -> None:
+    text = page(app, "/jobs?text=ann1&state=ready")
+    assert "Looked at 3 jobs." in text
+    assert "mails" in text
+    assert "No job matches." in page(app, "/jobs?text=carol")
+
+
+def test_pages_keep_the_filters(app: App) -> None:
+    text = page(app, "/jobs?queue=mails&limit=2")
+    found = re.search(r'href="([^"]*cursor=[^"]*)" rel="next"', text)
+    assert found is not None
+    following = page(app, found[1].replace("&amp;", "&"))
+    assert 'rel="next"' not in following
+    assert "First page" in following
+
+
+def test_no_operation_is_offered_that_would_change_more_than_what_is_shown(app: App) -> None:
+    for filter in ("text=ann", "created_since=1h", "created_until=1h"):
+        name, value = filter.split("=")
+        shown = page(app, f"/jobs?queue=mails&{filter}")
+        assert f'type="hidden" name="filter.{name}" value="{value}"' in shown
+    assert "Change all that match" not in page(app, "/jobs?queue=mails&id=deadbeef")
+
+
+def test_a_page_has_a_hundred_jobs_at_most_whatever_is_asked(app: App) -> None:
+    app.named("mail").using(queue="long").enqueue_many([(f"person{number}@example.org",) for number in range(120)])
+    text = page(app, "/jobs?queue=long&limit=1000")
+    assert len(set(re.findall(r'href="/jobs/([0-9a-f-]{36})"', text))) == 100
+    (following,) = re.findall(r'href="([^"]+)" rel="next"', text)
+    rest = page(app, unescape(following))
+    assert "queue=long" in following
+    assert len(set(re.findall(r'href="/jobs/([0-9a-f-]{36})"', rest))) == 20
