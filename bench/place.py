@@ -18,7 +18,7 @@ from tarry.model import lifecycle
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow_row import FlowChange, Phase
 from tarry.model.flow_rules import cancel_flow
-from tarry.push.endpoint.registry import FLOW_CELL
+from tarry.push.endpoint.endpoint_cells import FLOW_CELL
 from tarry.runtime import control
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.flow_operating import ACTIVE, cancel_nodes

@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tarry.app import App
-    from tarry.client.flows.handle import FlowHandle as Flow
+    from tarry.client.flows.flow_handle import FlowHandle as Flow
     from tarry.client.flows.node import Node
     from tarry.client.follow import Event
     from tarry.client.handle import Handle as Job
     from tarry.client.tasks.fan_out import fan_out
     from tarry.client.tasks.task import Task
-    from tarry.config.server import ConsoleMode
+    from tarry.config.server_settings import ConsoleMode
     from tarry.errors import (
         AppError,
         ArgumentError,
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from tarry.model.schedules.calendar import Calendar
     from tarry.model.schedules.schedule import Cron
     from tarry.model.verdict import Cancel, Fail, Snooze
-    from tarry.remote.client import RemoteClient as Client
+    from tarry.remote.remote_client import RemoteClient as Client
     from tarry.server.serving.application import HttpDoor
     from tarry.tasks.call import Call, Then
+    from tarry.tasks.durable.durable_waits import Approval, approve, sleep, wait_for
     from tarry.tasks.durable.step import astep, step
-    from tarry.tasks.durable.waiting import Approval, approve, sleep, wait_for
     from tarry.tasks.interrupts import CalledBack, Interrupted, TimeLimit
     from tarry.tasks.new_job import NewJob
     from tarry.tasks.output import Output
@@ -155,16 +155,16 @@ _HOMES = {
     "tarry.app": ("App",),
     "tarry.tasks.call": ("Call", "Then"),
     "tarry.client.tasks.fan_out": ("fan_out",),
-    "tarry.client.flows.handle": ("FlowHandle",),
+    "tarry.client.flows.flow_handle": ("FlowHandle",),
     "tarry.client.flows.node": ("Node",),
-    "tarry.remote.client": ("RemoteClient",),
+    "tarry.remote.remote_client": ("RemoteClient",),
     "tarry.client.follow": ("Event",),
     "tarry.client.handle": ("Handle",),
     "tarry.tasks.new_job": ("NewJob",),
     "tarry.tasks.output": ("Output",),
     "tarry.tasks.progress": ("Progress",),
     "tarry.tasks.durable.step": ("astep", "step"),
-    "tarry.tasks.durable.waiting": ("Approval", "approve", "sleep", "wait_for"),
+    "tarry.tasks.durable.durable_waits": ("Approval", "approve", "sleep", "wait_for"),
     "tarry.tasks.interrupts": ("CalledBack", "Interrupted", "TimeLimit"),
     "tarry.tasks.running": ("CurrentJob", "current_job", "current_jobs"),
     "tarry.client.tasks.task": ("Task",),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from tarry.client.bounds import declare_bounds
 from tarry.client.client import Client
 from tarry.client.clock import Clock
+from tarry.client.flows.flow_signals import SignalSender
 from tarry.client.flows.maker import FlowMaker
-from tarry.client.flows.signals import SignalSender
 from tarry.client.handle import Handle
 from tarry.client.operations.collection import JobFinder
 from tarry.client.tasks.batch_task import task_class

@@ -37,7 +37,7 @@ LASTING = {
     "client/group_commit.py:_run": "_run",
     "client/operations/runner.py:_run": "_attempt",
     "client/waiting.py:_watch": "_watch",
-    "cli/top/live.py:_run": "_run",
+    "cli/top/live_screen.py:_run": "_run",
     "cli/top/dashboard.py:_run": "_poll",
     "server/claim_loop.py:_run": "_turn",
     "server/service.py:_keep_fresh": "_keep_fresh",
@@ -56,7 +56,7 @@ LASTING = {
     "worker/shutdown.py:_watch": "_watch",
 }
 """Each such thread, and the function that sees to its errors."""
-TASKS = {"server/serving/server.py": "_watch_certificate", "server/beanstalk/connection.py": "_maintain"}
+TASKS = {"server/serving/server.py": "_watch_certificate", "server/beanstalk/beanstalk_connection.py": "_maintain"}
 """Tasks of event loops that last."""
 OTHERS = {
     "alert/dispatcher.py:send": "one message",
@@ -65,7 +65,7 @@ OTHERS = {
     "metrics/store_figures.py:_run": "one look",
     "metrics/store_overview.py:call": "one look",
     "process/remote_control.py:_scale": "one request",
-    "process/server.py:_run": "if it ends, so does its process",
+    "process/server_process.py:_run": "if it ends, so does its process",
     "push/http/daemon_thread.py:work": "one call",
     "runtime/role.py:_flush_streams": "one call",
     "store/shards/shard.py:_connect": "one call",

@@ -18,9 +18,9 @@ from bench.measures.draining import end_rate, most_memory, wait_for
 from bench.place import Bench
 from bench.waiting import until
 from tarry import App
-from tarry.push.http.guard import AddressGuard
+from tarry.push.http.address_guard import AddressGuard
+from tarry.push.http.http_sender import HttpRequest, Sender, SendLimits
 from tarry.push.http.response import HttpResponse
-from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 
 _JOBS, _BYTES = 30_000, 64
 _AT_ONCE = 50

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from tarry.alert.alarms import DROPPED_AFTER, Alarms, Notice
-from tarry.alert.errors import SendError
-from tarry.alert.message import Message, build_message
+from tarry.alert.alert_errors import SendError
+from tarry.alert.alert_message import Message, build_message
 from tarry.errors import ConfigError
 from tarry.model.duration import MINUTE, SECOND
 from tarry.push.endpoint.recipient import Recipient

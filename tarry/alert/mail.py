@@ -16,9 +16,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
+from tarry.alert.alert_errors import SendError
+from tarry.alert.alert_message import Message
 from tarry.alert.condition import clean_line
-from tarry.alert.errors import SendError
-from tarry.alert.message import Message
 from tarry.errors import ConfigError
 
 STEP, TOTAL = 15.0, 60.0

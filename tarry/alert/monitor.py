@@ -16,18 +16,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.alert.alarms import Alarms, AlarmStorage
+from tarry.alert.alert_settings import AlertSettings
 from tarry.alert.condition import Condition
 from tarry.alert.deaths import Deaths
 from tarry.alert.dispatcher import Dispatcher, Send
-from tarry.alert.settings import AlertSettings
 from tarry.alert.storage import CellStorage
 from tarry.alert.stores import StoreChecks, shards_of, unavailable_condition
 from tarry.alert.work import WorkChecks
 from tarry.client.clock import Clock
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND
+from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.recipient import Recipient
-from tarry.push.endpoint.settings import Endpoint
 from tarry.store.rules import owner
 from tarry.store.rules.base import Store
 from tarry.store.shards.identity import StoreMemory

@@ -4,12 +4,12 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from tarry.alert.errors import SendError
-from tarry.alert.message import Message
+from tarry.alert.alert_errors import SendError
+from tarry.alert.alert_message import Message
 from tarry.push.endpoint.secret import Secret
+from tarry.push.http.address_guard import AddressGuard
 from tarry.push.http.failure import Failure
-from tarry.push.http.guard import AddressGuard
-from tarry.push.http.sender import HttpRequest, Sender, SendLimits
+from tarry.push.http.http_sender import HttpRequest, Sender, SendLimits
 from tarry.push.http.sign import Signer
 
 LIMITS = SendLimits(total=20.0, connect=5.0)

@@ -11,9 +11,9 @@ from tarry.model.duration import MINUTE, SECOND, format_duration
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job, State
 from tarry.model.limit import TASK
-from tarry.push.endpoint import registry
+from tarry.push.endpoint import endpoint_cells
+from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.flow import FlowState as Flow
-from tarry.push.endpoint.settings import Endpoint
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.partial_result import reachable_part
@@ -40,7 +40,7 @@ class WorkChecks:
     def check(self, now: int, complete: bool) -> list[Condition]:
         """What is wrong. complete: all shards are available. now: microseconds since the epoch. StoreError."""
         self._deaths.refresh(now, complete)
-        flows = {name: state for name, (state, _) in registry.read_flows(self._store).items()}
+        flows = {name: state for name, (state, _) in endpoint_cells.read_flows(self._store).items()}
         return [
             *(self._dead_conditions(now) if self._alerts.dead else ()),
             *self._endpoint_conditions(flows),
@@ -67,7 +67,7 @@ class WorkChecks:
             )
 
     def _endpoint_conditions(self, flows: Mapping[str, Flow]) -> Iterator[Condition]:
-        gone = registry.disabled_reasons(self._store)
+        gone = endpoint_cells.disabled_reasons(self._store)
         for name, endpoint in self._endpoints().items():
             named, flow = shlex.quote(name), flows.get(name)
             if endpoint.enabled and flow is not None and flow.opened:
@@ -114,7 +114,7 @@ class WorkChecks:
         return {name.removeprefix(TASK) for name, (limit, _) in limits.items() if limit.most == 0}
 
     def _removed_conditions(self) -> Iterator[Condition]:
-        for task in sorted(registry.removed_with_jobs(self._store) - self._endpoints().keys()):
+        for task in sorted(endpoint_cells.removed_with_jobs(self._store) - self._endpoints().keys()):
             waiting = self._find(Query((State.READY, State.SCHEDULED), task=task, limit=COUNTED))
             if waiting:
                 yield Condition(

@@ -15,7 +15,7 @@ from tarry.cli.operate.queues import unknown_tasks
 from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
 from tarry.cli.shared.printing import partial_answer, print_json, print_table
 from tarry.config.config import Pool
-from tarry.config.server import ServerConfig
+from tarry.config.server_settings import ServerConfig
 from tarry.errors import StoreError, TarryError
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import SECOND, format_duration
@@ -25,7 +25,7 @@ from tarry.model.slept import FREE_CALLS, idle_calls
 from tarry.model.values.listen_address import ListenAddress
 from tarry.process.loading import CommandContext
 from tarry.process.metrics import check_metrics
-from tarry.process.server import check_server
+from tarry.process.server_process import check_server
 from tarry.store.opening import sqlite_files
 from tarry.store.queries.hosts import list_hosts
 from tarry.store.rules.base import Diagnostic, Query, Store

@@ -11,8 +11,8 @@ from tarry.errors import UsageError
 from tarry.model.duration import SECOND
 from tarry.process.connection_sockets import HostConnections
 from tarry.process.loading import CommandContext
-from tarry.runtime.report import format_span
-from tarry.server.open_connections.records import (
+from tarry.runtime.master_report import format_span
+from tarry.server.open_connections.connection_records import (
     LISTED,
     MOST_LISTED,
     ConnectionFilter,

@@ -17,8 +17,7 @@ from tarry.model.duration import SECOND, microseconds
 from tarry.process.loading import CommandContext
 from tarry.runtime import control
 from tarry.runtime.board.reader import SERVER, Board, ChildStatus
-from tarry.runtime.pidfile import holder
-from tarry.runtime.report import (
+from tarry.runtime.master_report import (
     connections,
     format_span,
     listening_lines,
@@ -26,6 +25,7 @@ from tarry.runtime.report import (
     problem_lines,
     scaling_lines,
 )
+from tarry.runtime.pidfile import holder
 from tarry.terminal import say
 
 NOT_RUNNING = 3

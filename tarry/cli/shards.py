@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.cli.operate.command import CommandCall, Subject, add_methods, command_method
+from tarry.cli.operate.method_command import CommandCall, Subject, add_methods, command_method
 from tarry.cli.shared.printing import print_json, print_table
 from tarry.errors import StoreError, TarryError
 from tarry.model.job import State

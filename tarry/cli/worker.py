@@ -10,7 +10,7 @@ from tarry.errors import ConfigError
 from tarry.process.loading import CommandContext
 from tarry.runtime.logs import handlers
 from tarry.runtime.logs.formatting import set_job_facts
-from tarry.runtime.signals import Signals
+from tarry.runtime.signal_queue import Signals
 from tarry.tasks import log_facts
 from tarry.worker.worker import ControlChannel
 

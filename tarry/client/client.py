@@ -15,7 +15,7 @@ from tarry.client.handle import Handle, require_handle
 from tarry.client.insert_many import PendingJobs
 from tarry.client.inserter import Inserter, own_error
 from tarry.client.job_factory import JobFactory, encode_call
-from tarry.client.live import BroadcastTarget, Per, find_targets
+from tarry.client.live_workers import BroadcastTarget, Per, find_targets
 from tarry.client.transaction import TransactionalInserter
 from tarry.client.waiting import Waiter, Waiting
 from tarry.errors import ResultTimeout, StoreError, StoreUnavailable

@@ -17,7 +17,7 @@ from tarry.model.overrides import retry_of
 from tarry.model.retry import Retry
 from tarry.store.rules import ids
 from tarry.tasks.arguments.json_depth import is_too_deep
-from tarry.tasks.durable.records import JobStepRecord, step_records
+from tarry.tasks.durable.step_records import JobStepRecord, step_records
 from tarry.tasks.output import Output
 from tarry.tasks.progress import Progress, decode_output, decode_progress
 

@@ -61,7 +61,7 @@ from tarry.config.kinds import (
     parse_table,
 )
 from tarry.config.parser import Kind, SettingsSource, find_file, line_of, override, read_file, section
-from tarry.config.server import (
+from tarry.config.server_settings import (
     ADDRESSES,
     HOST_NAMES,
     SOME_TIME,
@@ -344,7 +344,7 @@ class Push(Struct, frozen=True):
 
 
 class Alerts(Struct, frozen=True):
-    """[alerts]: who gets messages, and at which limits. `tarry.alert.settings` reads the sealed settings.
+    """[alerts]: who gets messages, and at which limits. `tarry.alert.alert_settings` reads the sealed settings.
 
     Durations in microseconds. 0 in `oldest`, `latency` or `dead` turns that alert off.
     """
@@ -386,7 +386,7 @@ class Config(Struct, frozen=True):
     queues: dict[str, Queue] = {}
     calendars: dict[str, CalendarConfig] = {}
     tasks: Annotated[dict[str, Any], TASKS] = {}
-    """HTTP tasks by name, as written: `tarry.push.endpoint.settings` reads them."""
+    """HTTP tasks by name, as written: `tarry.push.endpoint.endpoint_settings` reads them."""
     push: Push = Push()
     alerts: Alerts = Alerts()
     server: ServerConfig = ServerConfig()

@@ -23,7 +23,7 @@ from tarry.model.checks.texts import text_of
 from tarry.model.retry import qualified_name
 from tarry.tasks.new_job import NewJob
 from tarry.tasks.running import CurrentJob
-from tarry.worker.run import report
+from tarry.worker.run import attempt_report
 
 FLUSH = 2_000
 """Milliseconds at the end of a process to send the last spans, and then the last metrics."""
@@ -136,7 +136,7 @@ class Tracing:
                 try:
                     yield span
                 except BaseException as error:
-                    _record_failure(span, report.failure_error(job.running, None, error))
+                    _record_failure(span, attempt_report.failure_error(job.running, None, error))
                     raise
         finally:
             context.detach(token)
@@ -158,7 +158,7 @@ def _set_id(span: Span, handle: Handle[Any]) -> Handle[Any]:
 
 
 def _record_value(span: Span, job: CurrentJob, value: Any) -> Any:
-    _record_failure(span, report.failure_error(job.running, value, None))
+    _record_failure(span, attempt_report.failure_error(job.running, value, None))
     return value
 
 

@@ -21,7 +21,7 @@ from tarry.model.retry import qualified_name
 from tarry.store.rules.base import Tally
 from tarry.tasks.new_job import NewJob
 from tarry.tasks.running import CurrentJob
-from tarry.worker.run import report
+from tarry.worker.run import attempt_report
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 60.0, 300.0, 1800.0)
 """Those of the conventions, and longer ones: jobs may take an hour."""
@@ -66,9 +66,9 @@ class MessagingMeters:
         try:
             value = call_next(job)
         except BaseException as error:
-            self._ran(job, began, report.failure_error(job.running, None, error))
+            self._ran(job, began, attempt_report.failure_error(job.running, None, error))
             raise
-        self._ran(job, began, report.failure_error(job.running, value, None))
+        self._ran(job, began, attempt_report.failure_error(job.running, value, None))
         return value
 
     async def _asend(self, job: NewJob, call_next: Callable[[NewJob], Any]) -> Any:
@@ -80,9 +80,9 @@ class MessagingMeters:
         try:
             value = await call_next(job)
         except BaseException as error:
-            self._ran(job, began, report.failure_error(job.running, None, error))
+            self._ran(job, began, attempt_report.failure_error(job.running, None, error))
             raise
-        self._ran(job, began, report.failure_error(job.running, value, None))
+        self._ran(job, began, attempt_report.failure_error(job.running, value, None))
         return value
 
     @contextmanager

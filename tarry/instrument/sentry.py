@@ -25,8 +25,8 @@ from tarry.instrument import add_headers, register_once
 from tarry.model.verdict import Verdict
 from tarry.tasks.new_job import NewJob
 from tarry.tasks.running import CurrentJob
-from tarry.worker.events import failures
-from tarry.worker.run import report
+from tarry.worker.run import attempt_report
+from tarry.worker.worker_log import failures
 
 FLUSH = 2.0
 """Seconds at the end of a process to send the last events."""
@@ -108,7 +108,7 @@ def _run_span(job: CurrentJob) -> Iterator[Span]:
             try:
                 yield span
             except BaseException as error:
-                if report.failure_error(job.running, None, error) is not None:
+                if attempt_report.failure_error(job.running, None, error) is not None:
                     raise
                 # Raised again outside: the transaction counts every exception as a failure.
                 raised = error
@@ -167,5 +167,5 @@ def _set_id(span: Span, handle: Handle[Any]) -> Handle[Any]:
 
 
 def _set_status(span: Span, job: CurrentJob, value: Any) -> Any:
-    span.set_status("ok" if report.failure_error(job.running, value, None) is None else "internal_error")
+    span.set_status("ok" if attempt_report.failure_error(job.running, value, None) is None else "internal_error")
     return value

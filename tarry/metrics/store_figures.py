@@ -13,7 +13,7 @@ from tarry.app import App
 from tarry.errors import StoreError
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import schedules_of
-from tarry.keeper.records import ScheduleRecord, schedule_records
+from tarry.keeper.keeper_records import ScheduleRecord, schedule_records
 from tarry.keeper.schedule_runs import LEFT_OUT, REFUSED
 from tarry.metrics.store_overview import CachedOverview, CachedRead, StoreOverview, read_totals
 from tarry.store.rules.base import Store
@@ -164,7 +164,7 @@ def _circuits(store: Store, app: App) -> dict[str, Circuit]:
     endpoints: Mapping[str, Any] = app.http.endpoints
     if not endpoints:
         return {}
-    from tarry.push.endpoint.registry import read_flows  # noqa: PLC0415
+    from tarry.push.endpoint.endpoint_cells import read_flows  # noqa: PLC0415
     from tarry.push.health import CLOSED, circuit  # noqa: PLC0415 - most apps have no HTTP tasks
 
     flows = read_flows(store)

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tarry import errors
-from tarry.client.flows.records import (
+from tarry.client.flows.flow_records import (
     FlowDetail,
     FlowRecord,
     NodeRecord,

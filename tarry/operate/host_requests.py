@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tarry import errors
 from tarry.keeper.host_requests import MOST_SCALED, HostAct, HostRequests, new_request, why_none
-from tarry.keeper.records import RequestRecord, request_record
+from tarry.keeper.keeper_records import RequestRecord, request_record
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
 from tarry.operate.access import Scope

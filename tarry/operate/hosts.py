@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tarry import errors
 from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests
-from tarry.keeper.records import HostRecord, RequestRecord, host_record, request_record
+from tarry.keeper.keeper_records import HostRecord, RequestRecord, host_record, request_record
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.operate.access import Scope

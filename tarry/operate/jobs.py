@@ -25,8 +25,8 @@ from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, checking
-from tarry.push.delivery.record import AttemptRecord, records_of
-from tarry.push.waiting import why_waiting
+from tarry.push.delivery.delivery_record import AttemptRecord, records_of
+from tarry.push.endpoint_reasons import why_waiting
 from tarry.store.queries.job_search import JobSearch, id_of_moment, id_range, parse_moment, search_jobs
 from tarry.store.queries.newest_jobs import newest_jobs
 from tarry.store.rules import ids

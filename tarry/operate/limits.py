@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from tarry.keeper.keeper_records import LimitRecord, limit_record
 from tarry.keeper.limits import check_name, effective_limits, reset, set_by_hand
-from tarry.keeper.records import LimitRecord, limit_record
 from tarry.model.limit import QUEUE, parse_limit
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tarry.client.operations import registry
+from tarry.client.operations import operation_cells
 from tarry.client.operations.operation import BulkAct, JobFilter, MoveTarget, Operation, OperationRecord
 from tarry.errors import OperationNotFound, TooManyOperations
 from tarry.operate.access import Scope
@@ -43,7 +43,7 @@ class OperationList(Struct, frozen=True):
 @method("GET /v1/operations", Scope.READ, command="operations list")
 def list_operations(call: MethodCall) -> OperationList:
     """Lists the operations that are under way, and those that ended in the last week."""
-    found = (operation for operation, _ in reversed(registry.read_all(call.client.store)))
+    found = (operation for operation, _ in reversed(operation_cells.read_all(call.client.store)))
     return OperationList([OperationRecord.of(one) for one in found if call.allows(_queue(one))])
 
 
@@ -77,13 +77,13 @@ def stop_operation(call: MethodCall, path: OperationPath) -> OperationRecord:
     """Stops an operation after its present page of jobs. What it has changed stays changed."""
     _known(call, path.id)
     client = call.client
-    return OperationRecord.of(registry.stop(client.store, path.id, client.clock.now()))
+    return OperationRecord.of(operation_cells.stop(client.store, path.id, client.clock.now()))
 
 
 def _known(call: MethodCall, id: str) -> Operation:
-    operation, _ = registry.read(call.client.store, id)
+    operation, _ = operation_cells.read(call.client.store, id)
     if not call.allows(_queue(operation)):
-        raise registry.not_found(id)
+        raise operation_cells.not_found(id)
     call.check(_queue(operation))
     return operation
 

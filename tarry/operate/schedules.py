@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
-from tarry.keeper.records import ScheduleDetail, ScheduleRecord, schedule_detail, schedule_records
+from tarry.keeper.keeper_records import ScheduleDetail, ScheduleRecord, schedule_detail, schedule_records
 from tarry.model.nearest import did_you_mean
 from tarry.model.schedules.schedule import Schedule
 from tarry.operate.access import Scope

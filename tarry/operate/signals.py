@@ -22,7 +22,7 @@ from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, checking
-from tarry.tasks.durable.waiting import APPROVE, Approval
+from tarry.tasks.durable.durable_waits import APPROVE, Approval
 
 _ID, MOST_CURSOR = 16, 8 * MOST_ADDRESS + 100
 """Bytes of the id of a job; characters of a cursor."""

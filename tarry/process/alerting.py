@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from tarry.alert.alert_sender import AlertSender
+from tarry.alert.alert_settings import AlertSettings
 from tarry.alert.monitor import Monitor, MonitoredApp
-from tarry.alert.sender import AlertSender
-from tarry.alert.settings import AlertSettings
 from tarry.alert.storage import FileStorage
 from tarry.app import App
 from tarry.config.config import Keep

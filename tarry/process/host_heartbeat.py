@@ -16,7 +16,7 @@ from tarry.process.parent_board import ParentBoard
 from tarry.runtime.board.layout import GONE, QUITTING, READY, STOPPING
 from tarry.runtime.board.master_status import PoolStatus
 from tarry.runtime.board.reader import Board, ChildStatus
-from tarry.runtime.report import longest_running
+from tarry.runtime.master_report import longest_running
 from tarry.store.queries.hosts import Host, PoolFigures, WorkerFigures
 from tarry.store.rules import owner
 from tarry.store.rules.base import Store

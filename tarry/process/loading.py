@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tarry.app import App
     from tarry.client.client import Client
     from tarry.client.tasks.task import Task
-    from tarry.push.http.guard import AddressGuard
+    from tarry.push.http.address_guard import AddressGuard
 
 
 _AN_APP = re.compile(r"(\w{1,100}) ?(?:: ?[\w.]{1,100} ?)?= ?(?:tarry\.)?App\(")
@@ -123,7 +123,7 @@ class CommandContext:
     @property
     def guard(self) -> "AddressGuard":
         """What HTTP tasks may reach."""
-        from tarry.push.http.guard import AddressGuard  # noqa: PLC0415
+        from tarry.push.http.address_guard import AddressGuard  # noqa: PLC0415
 
         return AddressGuard(self.config.push.allow)
 

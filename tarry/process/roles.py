@@ -27,7 +27,7 @@ from tarry.process.loading import open_app
 from tarry.process.metrics import KeeperMetrics, check_metrics
 from tarry.process.parent_board import ParentBoard
 from tarry.process.remote_control import RemoteControl
-from tarry.process.server import check_server, run_server
+from tarry.process.server_process import check_server, run_server
 from tarry.process.title import Title
 from tarry.process.unresponsive import UnresponsiveWorkers
 from tarry.runtime.autoscaler import Range
@@ -125,7 +125,7 @@ def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext)
 def _check_alerts(config: Config) -> None:
     # Wrong settings must fail the start, not the first alert.
     if config.alerts != Alerts():
-        from tarry.alert.settings import AlertSettings  # noqa: PLC0415 - most have no such section
+        from tarry.alert.alert_settings import AlertSettings  # noqa: PLC0415 - most have no such section
 
         AlertSettings.of(config)
 

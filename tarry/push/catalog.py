@@ -15,10 +15,10 @@ from tarry.embedded import mixin
 from tarry.errors import ConfigError
 from tarry.push.certificates import load_certificates
 from tarry.push.delivery.cancel import REPORT_TIMEOUT, CancelResult, cancel, parse_id
-from tarry.push.delivery.task import DeliveryPort, HttpTask
-from tarry.push.endpoint.registry import OFF, TASK_CELL, check_endpoint, decode_settings, read_cells
-from tarry.push.endpoint.settings import Endpoint, EndpointError
-from tarry.push.http.guard import AddressGuard
+from tarry.push.delivery.http_task import DeliveryPort, HttpTask
+from tarry.push.endpoint.endpoint_cells import OFF, TASK_CELL, check_endpoint, decode_settings, read_cells
+from tarry.push.endpoint.endpoint_settings import Endpoint, EndpointError
+from tarry.push.http.address_guard import AddressGuard
 from tarry.store.rules.base import Store
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tarry.client.clock import Clock
     from tarry.model.job import Job
     from tarry.push.delivery.coordinator import DeliveryCoordinator
-    from tarry.push.delivery.record import AttemptRecord
+    from tarry.push.delivery.delivery_record import AttemptRecord
     from tarry.push.journal.logs import Logs
 
 log = logging.getLogger("tarry.push")

@@ -10,8 +10,8 @@ from tarry.model.duration import SECOND
 
 if TYPE_CHECKING:
     from tarry.push.catalog import HttpTaskCatalog
-    from tarry.push.endpoint.settings import Endpoint
-    from tarry.push.http.guard import AddressGuard
+    from tarry.push.endpoint.endpoint_settings import Endpoint
+    from tarry.push.http.address_guard import AddressGuard
     from tarry.push.http.response import HttpResponse
     from tarry.store.rules.base import Store
 
@@ -49,31 +49,31 @@ class HttpTaskEditor:
 
     @property
     def _guard(self) -> "AddressGuard":
-        from tarry.push.http.guard import AddressGuard  # noqa: PLC0415 - brings what checks addresses
+        from tarry.push.http.address_guard import AddressGuard  # noqa: PLC0415 - brings what checks addresses
 
         return AddressGuard(self._catalog.config().push.allow)
 
     def add(self, name: str, settings: dict[str, Any]) -> "Endpoint":
         """Registers a task; ConfigError if the name is taken or a setting is wrong."""
-        from tarry.push.endpoint import registry  # noqa: PLC0415 - brings what checks URLs and rules
-        from tarry.push.endpoint.settings import EndpointError  # noqa: PLC0415 - as above
+        from tarry.push.endpoint import endpoint_cells  # noqa: PLC0415 - brings what checks URLs and rules
+        from tarry.push.endpoint.endpoint_settings import EndpointError  # noqa: PLC0415 - as above
 
         self._catalog.load()
         if self._catalog.is_configured(name):
             raise EndpointError(f"{name} stands in {self._place(name)} already: edit it there", "task")
         if name in self._catalog.tasks and name not in self._catalog.endpoints:
             raise EndpointError(f"{name} is a function of the app; give the HTTP task another name", "task")
-        return registry.add(self._store, name, settings, self._guard, self._secret_places, self._may_write_places)
+        return endpoint_cells.add(self._store, name, settings, self._guard, self._secret_places, self._may_write_places)
 
     def edit(self, name: str, changes: Mapping[str, Any], seen: str | None = None) -> "Endpoint | None":
         """Changes some settings; None takes one out, and a hidden value that is sent as it is shown stays. Returns the
         endpoint, None for a task of the configuration, of which only `enabled` can be changed. seen: the version that
         the editor saw. ConfigError if a setting is wrong; TaskChanged."""
-        from tarry.push.endpoint import registry  # noqa: PLC0415 - as above
+        from tarry.push.endpoint import endpoint_cells  # noqa: PLC0415 - as above
 
         self._catalog.load()
         if not self._catalog.is_configured(name):
-            return registry.edit(
+            return endpoint_cells.edit(
                 self._store, name, changes, self._guard, self._secret_places, seen, self._may_write_places
             )
         if changes.keys() != {"enabled"} or not isinstance(changes["enabled"], bool):
@@ -84,7 +84,7 @@ class HttpTaskEditor:
     def set_enabled(self, name: str, enabled: bool) -> None:
         """Pauses or resumes deliveries: the jobs of a task that is disabled wait. UnknownTask; ConfigError for a task
         that the settings file disables."""
-        from tarry.push.endpoint import registry  # noqa: PLC0415 - as above
+        from tarry.push.endpoint import endpoint_cells  # noqa: PLC0415 - as above
 
         task = self._catalog.find(name)
         if task is None:
@@ -93,27 +93,27 @@ class HttpTaskEditor:
         # The store can disable a task of the settings file, but not enable one that the file disables.
         if is_configured and self._catalog.is_disabled_by_file(name):
             raise self._must_edit_file(name)
-        registry.set_enabled(self._store, name, enabled, is_configured)
+        endpoint_cells.set_enabled(self._store, name, enabled, is_configured)
 
     def _must_edit_file(self, name: str) -> ConfigError:
         return ConfigError(f"{name} stands in {self._place(name)}: edit it there, and `tarry reload`")
 
     def replace(self, name: str, settings: Mapping[str, Any], seen: str | None = None) -> "Endpoint":
         """Gives a registered task these settings, and no other. The rest is as for `edit`."""
-        from tarry.push.endpoint import registry  # noqa: PLC0415 - as above
+        from tarry.push.endpoint import endpoint_cells  # noqa: PLC0415 - as above
 
-        return registry.replace(
+        return endpoint_cells.replace(
             self._store, name, settings, self._guard, self._secret_places, seen, self._may_write_places
         )
 
     def remove(self, name: str) -> int:
         """Removes a task; returns how many unfinished jobs it leaves. ConfigError."""
-        from tarry.push.endpoint import registry  # noqa: PLC0415 - as above
+        from tarry.push.endpoint import endpoint_cells  # noqa: PLC0415 - as above
 
         self._catalog.load()
         if self._catalog.is_configured(name):
             raise ConfigError(f"{name} stands in {self._place(name)}: take it out there")
-        waiting = registry.remove(self._store, name)
+        waiting = endpoint_cells.remove(self._store, name)
         function = self._catalog.tasks.get(name)
         if function is not None and function.runner is None:
             # From now on the jobs are the function's, with its limits.
@@ -122,7 +122,7 @@ class HttpTaskEditor:
 
     def try_answer(self, name: str, answer: "HttpResponse") -> TriedAnswer:
         """What the task makes of this answer to a first attempt; UnknownTask."""
-        from tarry.push.delivery.verdict import judge  # noqa: PLC0415 - as above
+        from tarry.push.delivery.delivery_verdict import judge  # noqa: PLC0415 - as above
 
         task = self._catalog.find(name)
         if task is None:

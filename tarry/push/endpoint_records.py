@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
-from tarry.push.delivery.record import AttemptOutcome, AttemptRecord, format_time, records_of
-from tarry.push.endpoint.registry import FLOW_CELL, decode_flow, disabled_reasons, forget_flow
+from tarry.push.delivery.delivery_record import AttemptOutcome, AttemptRecord, format_time, records_of
+from tarry.push.endpoint.endpoint_cells import FLOW_CELL, decode_flow, disabled_reasons, forget_flow
 from tarry.push.health import EndpointHealth, endpoint_health
 from tarry.store.queries.history_reading import Period, view
 from tarry.store.queries.job_search import id_of_moment
@@ -22,7 +22,7 @@ from tarry.store.rules.cell import change_cell
 from tarry.store.rules.history.sums import HOURS, MINUTES
 
 if TYPE_CHECKING:
-    from tarry.push.endpoint.settings import Endpoint
+    from tarry.push.endpoint.endpoint_settings import Endpoint
 
 MOST_EXCHANGES = 20
 """Exchanges that are shown of an endpoint."""

@@ -8,8 +8,8 @@ from msgspec import Struct
 from tarry.model.duration import SECOND, format_duration
 
 if TYPE_CHECKING:
+    from tarry.push.endpoint.endpoint_settings import Endpoint
     from tarry.push.endpoint.flow import FlowState
-    from tarry.push.endpoint.settings import Endpoint
     from tarry.store.rules.base import Store
 
 CLOSED = "closed"
@@ -63,7 +63,7 @@ def endpoint_health(store: "Store", endpoints: "Mapping[str, Endpoint]", now: in
     if not endpoints:
         return []
     from tarry.model.limit import TASK  # noqa: PLC0415 - most apps have no HTTP tasks
-    from tarry.push.endpoint.registry import read_flows  # noqa: PLC0415
+    from tarry.push.endpoint.endpoint_cells import read_flows  # noqa: PLC0415
     from tarry.store.rules.partial_result import reachable_part  # noqa: PLC0415
 
     levels, states = reachable_part(store.limits), read_flows(store)

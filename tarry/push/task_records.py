@@ -15,8 +15,8 @@ from tarry.store.rules.base import Store, Tally
 
 if TYPE_CHECKING:
     from tarry.push.catalog import HttpTaskCatalog
+    from tarry.push.endpoint.endpoint_settings import Endpoint
     from tarry.push.endpoint.flow import FlowState
-    from tarry.push.endpoint.settings import Endpoint
 
 
 class TaskRecord(Struct, frozen=True):
@@ -57,10 +57,10 @@ def task_records(
     tasks: "Iterable[Task[Any, Any]]", retry: Retry, catalog: "HttpTaskCatalog", store: Store, counts: Sequence[Tally]
 ) -> list[TaskRecord]:
     """The records of the tasks, by name. retry: of tasks that have no rule of their own. StoreError."""
-    from tarry.push.endpoint import registry  # noqa: PLC0415 - the app may have no HTTP tasks
+    from tarry.push.endpoint import endpoint_cells  # noqa: PLC0415 - the app may have no HTTP tasks
 
     endpoints = catalog.endpoints
-    flows = registry.read_flows(store) if endpoints else {}
+    flows = endpoint_cells.read_flows(store) if endpoints else {}
     waiting = waiting_by(counts, lambda tally: tally.task)
     found = []
     for task in sorted(tasks, key=lambda task: task.name):

@@ -19,7 +19,7 @@ from tarry.runtime.board.slot import BoardSlot
 from tarry.runtime.pipe import MessagePipe, PipeMessage
 from tarry.runtime.process_end import AGE, HANG, JOBS, LATE, MEMORY, OVER_MEMORY, OVERDUE, ProcessEnd, read_end
 from tarry.runtime.role import KEEPER, Inherit, Role, run_child
-from tarry.runtime.signals import block_signals
+from tarry.runtime.signal_queue import block_signals
 from tarry.runtime.stack_dump import StackDump
 
 log = logging.getLogger("tarry.master")

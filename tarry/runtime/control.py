@@ -17,8 +17,8 @@ from tarry.runtime import upgrades
 from tarry.runtime.board.layout import QUITTING, STOPPING
 from tarry.runtime.board.reader import Board, read
 from tarry.runtime.board.scoreboard import DRAFT, board_path
+from tarry.runtime.master_report import waiting_lines
 from tarry.runtime.pidfile import holder
-from tarry.runtime.report import waiting_lines
 from tarry.runtime.scaling import write_request
 
 Tell = Callable[[str], None]

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from tarry import files, forks
 from tarry.errors import MasterError
-from tarry.runtime.signals import unblock_signals
+from tarry.runtime.signal_queue import unblock_signals
 
 _SERVING = b"serving:"
 # Python ignores these from its start: their default action would kill the process.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tarry.errors import MasterError
 from tarry.runtime.board.layout import QUITTING, READY, RESTING, SERVING, STARTING, STOPPING
 from tarry.runtime.board.reader import Board, ChildStatus, read
-from tarry.runtime.report import problem_lines, waiting_lines
+from tarry.runtime.master_report import problem_lines, waiting_lines
 
 _IDLE_STATES = (SERVING, RESTING)
 _WORDS = {SERVING: "READY=1\nMAINPID={pid}", STOPPING: "STOPPING=1", QUITTING: "STOPPING=1"}

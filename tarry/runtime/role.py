@@ -21,7 +21,7 @@ from tarry.runtime.board.reader import process_name
 from tarry.runtime.board.slot import BoardSlot
 from tarry.runtime.logs import handlers
 from tarry.runtime.pipe import MessagePipe, PipeMessage
-from tarry.runtime.signals import Signals, unblock_signals
+from tarry.runtime.signal_queue import Signals, unblock_signals
 from tarry.runtime.sockets.listeners import Addresses, Sockets
 
 KEEPER, CANARY, WATCHER = "keeper", "canary", "watcher"

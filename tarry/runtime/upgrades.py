@@ -29,7 +29,7 @@ from tarry import files
 from tarry.runtime.board.layout import SERVING
 from tarry.runtime.board.master_status import MasterStatus
 from tarry.runtime.board.scoreboard import DRAFT
-from tarry.runtime.signals import block_signals
+from tarry.runtime.signal_queue import block_signals
 from tarry.runtime.sockets.listeners import Listeners
 
 # Seconds for a new master that is not wanted to end by itself, and the same if it is to end now: longer than its

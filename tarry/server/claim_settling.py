@@ -25,7 +25,7 @@ from tarry.store.rules import ids, kept_places
 from tarry.store.rules.base import Exchange, Store
 from tarry.store.rules.partial_result import partial_result
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.worker.events import EventLog
+from tarry.worker.worker_log import EventLog
 
 _TRIES = 5
 

@@ -12,8 +12,8 @@ from tarry.model.outcome import Expired, Outcome, Unknown
 from tarry.server.claim_requests import ChangeRequest, end_unstarted
 from tarry.store.rules.base import Store
 from tarry.worker.exchanger import RulesFor
+from tarry.worker.run.attempt_report import outcome_of_argument_error
 from tarry.worker.run.inputs import NodeInputs
-from tarry.worker.run.report import outcome_of_argument_error
 
 
 class GivenJobs:

@@ -17,7 +17,7 @@ from tarry.client.audit.log import Act
 from tarry.client.audit.writer import ActWriter
 from tarry.client.client import Client
 from tarry.client.operations.runner import OperationRunner
-from tarry.config.server import ConsoleMode
+from tarry.config.server_settings import ConsoleMode
 from tarry.errors import Busy, Draining, StoreError
 from tarry.metrics.host_families import HostFigures
 from tarry.metrics.process_figures import RequestFigures
@@ -29,7 +29,7 @@ from tarry.server.event_streams import EventStreams
 from tarry.server.history_snapshot import HistorySnapshot, StoreProbe
 from tarry.server.identity.access import DoorAccess, OpenAccess
 from tarry.server.identity.request_rate import AddressRates
-from tarry.server.open_connections.registry import OpenConnections
+from tarry.server.open_connections.connection_registry import OpenConnections
 from tarry.server.put_batcher import PutAnswers, PutBatcher
 from tarry.server.store_health import read_health
 from tarry.store.rules import owner

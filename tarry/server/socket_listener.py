@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable
 from socket import AF_INET, AF_INET6, socket
 
-from tarry.server.connections import Connections
+from tarry.server.connection_limits import Connections
 from tarry.tasks.lazy_asyncio import asyncio
 
 log = logging.getLogger("tarry.server")

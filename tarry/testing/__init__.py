@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tarry.testing.endpoints import Reply as Reply
-    from tarry.testing.endpoints import Sent as Sent
     from tarry.testing.enqueued import Enqueued as Enqueued
+    from tarry.testing.fake_endpoints import Reply as Reply
+    from tarry.testing.fake_endpoints import Sent as Sent
     from tarry.testing.kit import Jobs as Jobs
 
 __all__ = ["Enqueued", "Jobs", "Reply", "Sent", "jobs"]
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
         return Enqueued
     if name in ("Reply", "Sent"):
-        from tarry.testing import endpoints  # noqa: PLC0415
+        from tarry.testing import fake_endpoints  # noqa: PLC0415
 
-        return getattr(endpoints, name)
+        return getattr(fake_endpoints, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

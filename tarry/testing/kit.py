@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tarry.app import App
 from tarry.client.flows.block import Flow
-from tarry.client.flows.handle import FlowHandle
+from tarry.client.flows.flow_handle import FlowHandle
 from tarry.client.tasks.task import Task
 from tarry.errors import JobNotFound
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.flow.node_ids import index_of
 from tarry.model.flow_row import Phase
 from tarry.testing.enqueued import Enqueued, Expected, to_datetime
-from tarry.testing.runs import DeathMoment
+from tarry.testing.job_runs import DeathMoment
 
 if TYPE_CHECKING:
-    from tarry.testing.endpoints import EndpointAnswers, Sent
+    from tarry.testing.fake_endpoints import EndpointAnswers, Sent
 import gc
 import time
 import weakref
@@ -35,12 +35,12 @@ from tarry.embedded import mixin
 from tarry.embedded.mixin import Backend, EmbeddedMixin
 from tarry.embedded.service import queue_weights
 from tarry.store.rules.base import Store
+from tarry.testing.job_runs import KitRunner
 from tarry.testing.recording import DirectClient, RecordingStore
-from tarry.testing.runs import KitRunner
 from tarry.worker.claim_plan import Queues
 
 if TYPE_CHECKING:
-    from tarry.testing.endpoints import EndpointAnswers
+    from tarry.testing.fake_endpoints import EndpointAnswers
 
 
 class KitBackend(Backend):
@@ -96,13 +96,13 @@ class KitBackend(Backend):
     @cached_property
     def answers(self) -> "EndpointAnswers":
         """What endpoints answer."""
-        from tarry.testing.endpoints import EndpointAnswers  # noqa: PLC0415 - most tests have no HTTP tasks
+        from tarry.testing.fake_endpoints import EndpointAnswers  # noqa: PLC0415 - most tests have no HTTP tasks
 
         return EndpointAnswers()
 
     def find_port(self, catalog: Any) -> Any:
         """What answers the requests of these HTTP tasks."""
-        from tarry.testing.endpoints import FakeDelivery  # noqa: PLC0415 - as above
+        from tarry.testing.fake_endpoints import FakeDelivery  # noqa: PLC0415 - as above
 
         if catalog not in self._ports:
             self._ports[catalog] = FakeDelivery(catalog, self.time, self.answers)

@@ -14,7 +14,7 @@ from tarry.client.clock import FakeClock
 from tarry.client.follow import Follow
 from tarry.client.group_commit import GroupCommit
 from tarry.client.handle import Handle
-from tarry.client.live import BroadcastTarget, Per
+from tarry.client.live_workers import BroadcastTarget, Per
 from tarry.errors import QueueFull, ResultTimeout
 from tarry.model.bound import Bound
 from tarry.model.change import Change

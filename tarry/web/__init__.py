@@ -9,7 +9,7 @@ from typing import Any
 
 from tarry.app import App
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.web.events import EventStream, JobEvents
+from tarry.web.progress_events import EventStream, JobEvents
 
 __all__ = ["EventStream", "JobEvents", "lifespan"]
 

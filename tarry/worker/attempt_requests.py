@@ -12,7 +12,7 @@ from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import Batch, Running
 from tarry.worker.pump import Pump
 from tarry.worker.run import stacks
-from tarry.worker.run.base import Runner
+from tarry.worker.run.runner import Runner
 
 MOST_STACKS = 20
 """Coroutines that are told of."""

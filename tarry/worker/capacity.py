@@ -7,7 +7,7 @@ from typing import Any
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.running import Running
 from tarry.worker.batch_buffer import BatchBuffer
-from tarry.worker.run.base import Runner
+from tarry.worker.run.runner import Runner
 
 CLAIMED_AT_ONCE = 1000
 PROBED_AT_ONCE = 8

@@ -37,11 +37,11 @@ from tarry.tasks.running import Running, jobs_of
 from tarry.worker.capacity import GATHER
 from tarry.worker.claim_plan import ClaimPlan
 from tarry.worker.early_claim import EarlyClaim
-from tarry.worker.events import EventLog
 from tarry.worker.held_leases import AttemptLeases
 from tarry.worker.run.inputs import NodeInputs
 from tarry.worker.step_saver import StepSaver
 from tarry.worker.unseen_claims import UnseenClaims
+from tarry.worker.worker_log import EventLog
 
 log = logging.getLogger("tarry.worker")
 

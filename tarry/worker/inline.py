@@ -15,8 +15,8 @@ from tarry.worker.capacity import Capacity
 from tarry.worker.claim_plan import BandShares
 from tarry.worker.exchanger import RulesFor
 from tarry.worker.pump import Pump
-from tarry.worker.run.base import OutcomeQueue, Runner
 from tarry.worker.run.context import AttemptContext
+from tarry.worker.run.runner import OutcomeQueue, Runner
 from tarry.worker.run.status_reporter import NullReporter
 
 # One claim makes at most a thousand jobs ready, of any queue: it may take many until it is the turn of ours.

@@ -14,7 +14,7 @@ from tarry.store.shared.backoff import TurnGuard
 from tarry.tasks.interrupts import CalledBack
 from tarry.tasks.running import Batch, Running
 from tarry.worker.held_leases import AttemptLeases
-from tarry.worker.run.base import Runner
+from tarry.worker.run.runner import Runner
 
 log = logging.getLogger("tarry.worker")
 

@@ -25,7 +25,7 @@ from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares, ClaimPlan, secon
 from tarry.worker.deadlines import Deadlines
 from tarry.worker.exchanger import Exchanger, RulesFor
 from tarry.worker.run import hook_calls
-from tarry.worker.run.base import OutcomeQueue, Runner
+from tarry.worker.run.runner import OutcomeQueue, Runner
 from tarry.worker.run.status_reporter import NullReporter, StatusReporter
 from tarry.worker.run.undo import find_internal
 

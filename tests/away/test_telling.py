@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from tarry.alert import alarms
-from tarry.alert.message import Message
+from tarry.alert.alert_message import Message
+from tarry.alert.alert_settings import AlertSettings
 from tarry.alert.monitor import Monitor, MonitoredApp
-from tarry.alert.settings import AlertSettings
 from tarry.config.config import Alerts
 from tarry.model.duration import HOUR, SECOND
 from tarry.push.endpoint.recipient import Recipient

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tarry import App
 from tarry.alert.alarms import AlarmStorage
+from tarry.alert.alert_settings import AlertSettings
 from tarry.alert.monitor import Monitor, MonitoredApp
-from tarry.alert.settings import AlertSettings
 from tarry.config.config import Config
 from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import HostEntry

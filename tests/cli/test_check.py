@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tarry.cli import check
 from tarry.cli.check import open_door_advice, other_users
 from tarry.config.config import Config, MetricsConfig
-from tarry.config.server import ServerConfig
+from tarry.config.server_settings import ServerConfig
 from tarry.model.duration import SECOND
 from tarry.model.outcome import Released, Snoozed
 from tarry.model.slept import FREE_CALLS

@@ -19,7 +19,7 @@ from tarry.process.connection_sockets import (
     remove_stale_sockets,
     socket_pids,
 )
-from tarry.server.open_connections.records import ConnectionFilter
+from tarry.server.open_connections.connection_records import ConnectionFilter
 from tarry.server.service import DoorService
 from tests.cli.project import Project, until
 from tests.cli.serving import open_socket, serve

@@ -7,8 +7,8 @@ import pytest
 
 from tarry import App, fan_out
 from tarry.cli.operate.flow_tree import flow_lines
-from tarry.client.flows.handle import FlowHandle
-from tarry.client.flows.records import flow_detail
+from tarry.client.flows.flow_handle import FlowHandle
+from tarry.client.flows.flow_records import flow_detail
 from tarry.store.rules import flow_folding, flow_graph
 from tarry.testing.kit import Jobs
 

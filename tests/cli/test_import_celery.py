@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from tarry.cli.importing.broker import CeleryBroker
-from tarry.cli.importing.command import ImportOptions, ImportTally, move
-from tarry.cli.importing.message import MOST, UnreadableMessage, read_message
+from tarry.cli.importing.celery_message import MOST, UnreadableMessage, read_message
+from tarry.cli.importing.import_celery import ImportOptions, ImportTally, move
 from tarry.client.client import Client
 from tarry.model.duration import SECOND
 from tarry.model.job import State

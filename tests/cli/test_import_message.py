@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tarry.cli.importing.message import UnreadableMessage, read_message
+from tarry.cli.importing.celery_message import UnreadableMessage, read_message
 
 
 def _message(args: str, kwargs: str = "{}") -> bytes:

@@ -107,7 +107,7 @@ def test_commands_print_times_by_one_function() -> None:
         and (node.attr if isinstance(node, ast.Attribute) else node.id) in names
     }
     # The second one computes when today begins.
-    assert {place.partition(":")[0] for place in found} == {"printing.py", "top/stats.py"}
+    assert {place.partition(":")[0] for place in found} == {"shared/printing.py", "top/stats.py"}
     assert COMMAND_MODULES
 
 

@@ -25,13 +25,13 @@ from tarry.config.config import (
     template,
 )
 from tarry.config.parser import line_of
-from tarry.config.server import ServerConfig, ServerProcesses
+from tarry.config.server_settings import ServerConfig, ServerProcesses
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.retry import DEFAULT, Retry
 from tarry.model.schedules.calendar import Calendar
 from tarry.model.values.listen_address import ListenAddress
-from tarry.push.endpoint.settings import Endpoint
+from tarry.push.endpoint.endpoint_settings import Endpoint
 
 Loads = Callable[..., Config]
 

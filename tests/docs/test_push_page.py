@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.alert.settings import AlertSettings
+from tarry.alert.alert_settings import AlertSettings
 from tarry.config.config import Push, load
 from tarry.push.endpoint.fields import FIELDS
 from tarry.push.http.sign import Signer, headers

@@ -4,10 +4,10 @@ from typing import Any
 
 from tarry import App, approve
 from tarry.client.flows.approvals import decide, find_approvals, read_approvals
-from tarry.client.flows.records import flow_detail
+from tarry.client.flows.flow_records import flow_detail
 from tarry.client.flows.searching import FlowSearch, search_flows
 from tarry.model.job import State
-from tarry.tasks.durable.waiting import Approval
+from tarry.tasks.durable.durable_waits import Approval
 
 
 def test_a_flow_is_found_and_shown(app: App) -> None:

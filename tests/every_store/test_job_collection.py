@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tarry import App
-from tarry.client.operations import collection, registry, runner
+from tarry.client.operations import collection, operation_cells, runner
 from tarry.client.tasks.task import Task
 from tarry.errors import ResultTimeout
 from tarry.model.job import State
@@ -90,7 +90,7 @@ def test_a_change_of_few_is_made_at_once(app: App, send: Task[[int], None]) -> N
     cancelled = app.jobs(state="cancelled").first()
     assert cancelled is not None
     assert b"paid" in cancelled.record().note
-    assert registry.read_all(app.client.store) == []
+    assert operation_cells.read_all(app.client.store) == []
 
 
 def test_dead_ones_are_retried(app: App, send: Task[[int], None]) -> None:
@@ -107,7 +107,7 @@ def test_a_change_of_many_runs_in_the_background(
 ) -> None:
     monkeypatch.setattr(collection, "MOST_IN_PLACE", 4)
     change = app.jobs(queue="mail", task=send).cancel("paid")
-    assert registry.read(app.client.store, change.id)[0].act == "cancel", "every door sees it"
+    assert operation_cells.read(app.client.store, change.id)[0].act == "cancel", "every door sees it"
     record = change.wait(timeout=LIMIT)
     assert (record.state, record.matched, record.changed) == ("done", JOBS, JOBS)
     assert app.jobs(queue="mail", state="ready").count() == 1, "that of the other task"

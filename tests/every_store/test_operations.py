@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tarry import App
 from tarry.client.client import Client
-from tarry.client.operations import registry, runner
+from tarry.client.operations import operation_cells, runner
 from tarry.client.operations.operation import JobFilter, MoveTarget, Operation
 from tarry.client.operations.runner import OperationRunner
 from tarry.errors import OperationNotFound, StoreError, StoreFull, TooManyOperations, UsageError
@@ -57,7 +57,7 @@ def start(app: App) -> Iterator[Callable[[str], OperationRunner]]:
 def until(app: App, id: str, happened: Callable[[Operation], bool]) -> Operation:
     """The operation once that is so."""
     end = time.monotonic() + LIMIT
-    while not happened(found := registry.read(app.client.store, id)[0]):
+    while not happened(found := operation_cells.read(app.client.store, id)[0]):
         assert time.monotonic() < end, found
         time.sleep(0.005)
     return found
@@ -117,9 +117,9 @@ def test_jobs_that_came_after_it_are_left_alone(
 ) -> None:
     store, now = app.client.store, app.client.clock.now()
     put_jobs(app, 5, ahead=-HOUR, monkeypatch=monkeypatch)
-    old = registry.add(store, mail("cancel"), now)
-    operation, cell = registry.read(store, old.id)
-    assert registry.write(store, replace(operation, created=now - runner.CLOCK_SLACK - MINUTE), cell)
+    old = operation_cells.add(store, mail("cancel"), now)
+    operation, cell = operation_cells.read(store, old.id)
+    assert operation_cells.write(store, replace(operation, created=now - runner.CLOCK_SLACK - MINUTE), cell)
     put_jobs(app, 30, ahead=0, monkeypatch=monkeypatch)
     start("one")
     ended = until(app, old.id, lambda found: found.is_ended)
@@ -143,7 +143,7 @@ def test_one_runs_in_the_calling_thread(filled: App) -> None:
     *_, last, ended = one.run(mail("delete"))
     assert (last.state, last.matched) == ("running", 24)
     assert (ended.state, ended.matched, ended.changed, jobs(filled)) == ("done", JOBS, JOBS, 1)
-    assert registry.read(filled.client.store, ended.id)[0] == ended
+    assert operation_cells.read(filled.client.store, ended.id)[0] == ended
     assert not one._thread.is_alive()
 
 
@@ -151,7 +151,7 @@ def test_who_turns_away_from_one_in_its_thread_stops_it(filled: App) -> None:
     pages = OperationRunner(lambda: filled.client, "one").run(mail("delete"))
     first = next(pages)
     pages.close()
-    stopped, _ = registry.read(filled.client.store, first.id)
+    stopped, _ = operation_cells.read(filled.client.store, first.id)
     assert (stopped.state, stopped.changed, stopped.owner) == ("stopped", 4, "")
 
 
@@ -159,13 +159,13 @@ def test_one_in_its_thread_is_followed_while_another_process_runs_it(
     filled: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, pages = filled.client.store, OperationRunner(lambda: filled.client, "one").run(mail("delete"))
-    operation, cell = registry.read(store, next(pages).id)
+    operation, cell = operation_cells.read(store, next(pages).id)
     taken = replace(operation, owner="two", lease=filled.client.clock.now() + HOUR)
-    cell = registry.write(store, taken, cell) or b""
+    cell = operation_cells.write(store, taken, cell) or b""
     assert next(pages) == taken
     monkeypatch.setattr(runner, "_LOOK", 0.0)
     assert next(pages) == taken
-    assert registry.write(store, replace(taken, lease=1), cell), "it died"
+    assert operation_cells.write(store, replace(taken, lease=1), cell), "it died"
     assert list(pages)[-1].state == "done"
     assert jobs(filled) == 1
 
@@ -199,7 +199,7 @@ def test_a_thread_that_runs_one_deletes_also_while_the_store_is_full(
     filled: App, start: Callable[[str], OperationRunner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = filled.client.store
-    submitted, full = registry.add(store, mail("delete"), filled.client.clock.now()), threading.Event()
+    submitted, full = operation_cells.add(store, mail("delete"), filled.client.clock.now()), threading.Event()
     kv_cas = store.kv_cas
 
     def fill(*given: object) -> bool:
@@ -224,7 +224,7 @@ def test_one_is_stopped_amid_its_work(
     def find_and_stop(query: Query) -> object:
         pages.append(query.queue or "")
         if len(pages) == 2:
-            registry.stop(store, submitted.id, 1)
+            operation_cells.stop(store, submitted.id, 1)
         return find(query)
 
     one = OperationRunner(lambda: filled.client, "one")
@@ -235,24 +235,24 @@ def test_one_is_stopped_amid_its_work(
     monkeypatch.undo()
     assert (ended.state, ended.matched, ended.changed, len(pages)) == ("stopped", 8, 8, 2)
     assert jobs(filled) == JOBS + 1 - 8
-    assert registry.stop(store, submitted.id, 2) == ended
+    assert operation_cells.stop(store, submitted.id, 2) == ended
 
 
 def test_another_process_goes_on_with_what_a_dead_one_left(
     filled: App, start: Callable[[str], OperationRunner]
 ) -> None:
     store, now = filled.client.store, filled.client.clock.now()
-    waiting = registry.add(store, mail("delete"), now)
-    operation, cell = registry.read(store, waiting.id)
+    waiting = operation_cells.add(store, mail("delete"), now)
+    operation, cell = operation_cells.read(store, waiting.id)
     first = store.find(Query(queue="mail", limit=4))
     left = replace(operation, state="running", owner="dead", lease=now + 60_000_000, after=first[-1].id, matched=4)
-    cell = registry.write(store, left, cell) or b""
+    cell = operation_cells.write(store, left, cell) or b""
     assert cell
     two = start("two")
     behind = two.submit(Operation("", "delete", JobFilter(task="nothing")))
     until(filled, behind.id, lambda found: found.is_ended)
-    assert registry.read(store, left.id)[0] == left  # its lease has not run out
-    assert registry.write(store, replace(left, lease=now - 1), cell)
+    assert operation_cells.read(store, left.id)[0] == left  # its lease has not run out
+    assert operation_cells.write(store, replace(left, lease=now - 1), cell)
     ended = until(filled, left.id, lambda found: found.is_ended)
     assert (ended.matched, ended.changed, jobs(filled)) == (JOBS, JOBS - 4, 1 + 4)
 
@@ -266,14 +266,14 @@ def test_what_is_refused(app: App) -> None:
     with pytest.raises(UsageError, match="filter: older='soon' is no duration"):
         one.submit(Operation("", "delete", JobFilter(older="soon")))
     with pytest.raises(OperationNotFound, match="no operation nine"):
-        registry.stop(store, "nine", 1)
-    ids = [one.submit(mail("retry")).id for _ in range(registry.MOST_OPEN)]
+        operation_cells.stop(store, "nine", 1)
+    ids = [one.submit(mail("retry")).id for _ in range(operation_cells.MOST_OPEN)]
     with pytest.raises(TooManyOperations, match="20 operations are under way"):
         one.submit(mail("retry"))
-    assert registry.stop(store, ids[0], 1).state == "stopped"
+    assert operation_cells.stop(store, ids[0], 1).state == "stopped"
     # What ended more than a week ago goes when the next one comes.
     one.submit(mail("retry"))
-    assert len(registry.read_all(store)) == registry.MOST_OPEN
+    assert len(operation_cells.read_all(store)) == operation_cells.MOST_OPEN
 
 
 def test_one_that_cannot_go_on_has_failed(
@@ -292,9 +292,11 @@ def test_one_that_the_store_refuses_keeps_no_other_waiting(
 ) -> None:
     monkeypatch.setattr(backoff, "LONGEST_PAUSE", 0.05)
     store, now = filled.client.store, filled.client.clock.now()
-    bad, broken = (registry.add(store, Operation("", "delete", JobFilter(task=name)), now) for name in ("bad", "two"))
+    bad, broken = (
+        operation_cells.add(store, Operation("", "delete", JobFilter(task=name)), now) for name in ("bad", "two")
+    )
     changed = replace(broken, filter=JobFilter(older="nonsense"))
-    assert registry.write(store, changed, registry.read(store, broken.id)[1])
+    assert operation_cells.write(store, changed, operation_cells.read(store, broken.id)[1])
     find = store.find
 
     def refuse(query: Query) -> object:
@@ -307,14 +309,14 @@ def test_one_that_the_store_refuses_keeps_no_other_waiting(
         good = start("one").submit(mail("delete"))
         assert until(filled, good.id, lambda found: found.is_ended).changed == JOBS
         assert until(filled, broken.id, lambda found: found.is_ended).state == "failed"
-        assert not registry.read(store, bad.id)[0].is_ended
+        assert not operation_cells.read(store, bad.id)[0].is_ended
     assert until(filled, bad.id, lambda found: found.is_ended).state == "done"
 
 
 def test_who_is_closed_while_its_store_hangs_opens_it_no_more(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody would close that one: the app, which was closed meanwhile, opens its store anew at the next use."""
     hangs, goes_on, opened = threading.Event(), threading.Event(), list[int]()
-    read_all = registry.read_all
+    read_all = operation_cells.read_all
 
     def client() -> Client:
         opened.append(1)
@@ -325,7 +327,7 @@ def test_who_is_closed_while_its_store_hangs_opens_it_no_more(app: App, monkeypa
         assert goes_on.wait(LIMIT)
         return read_all(store)
 
-    monkeypatch.setattr(registry, "read_all", slowly)
+    monkeypatch.setattr(operation_cells, "read_all", slowly)
     monkeypatch.setattr(runner, "_CLOSE_WITHIN", 0.01)
     one = OperationRunner(client, "one")
     one.start()

@@ -16,8 +16,8 @@ from tarry.store.memory.store import MemoryStore
 from tarry.store.rules import ids
 from tarry.tasks.running import Running
 from tarry.tasks.shield import shielded
-from tarry.worker.run.base import OutcomeQueue
 from tarry.worker.run.context import KILL_AFTER, AttemptContext
+from tarry.worker.run.runner import OutcomeQueue
 from tarry.worker.run.status_reporter import NullReporter
 from tarry.worker.run.threads import INSIDE, ThreadRunner
 from tests.every_store.throwing import Thrower, assert_all_interrupted, assert_nothing_is_held, busy_task

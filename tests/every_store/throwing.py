@@ -15,8 +15,8 @@ from tarry.model.job import Job
 from tarry.model.outcome import Outcome, TimedOut
 from tarry.store.rules import ids
 from tarry.tasks.running import Running
-from tarry.worker.run.base import OutcomeQueue
 from tarry.worker.run.context import AttemptContext
+from tarry.worker.run.runner import OutcomeQueue
 from tarry.worker.run.threads import ThreadRunner
 from tests.seeds import seeded_random
 from tests.worker.bench import LIMIT

@@ -15,7 +15,7 @@ from tarry.errors import StoreUnavailable
 from tarry.model.job import Job
 from tarry.store.memory.store import MemoryStore
 from tarry.web import JobEvents, lifespan
-from tarry.web.events import GONE, RETRY, RETRY_LATER, STILL_HERE
+from tarry.web.progress_events import GONE, RETRY, RETRY_LATER, STILL_HERE
 
 
 @pytest.fixture

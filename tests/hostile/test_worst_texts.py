@@ -18,16 +18,16 @@ from tarry.model.schedules.schedule import tick_of
 from tarry.model.schedules.timetable import timetable
 from tarry.model.values.listen_address import listen_address
 from tarry.model.values.log_target import log_target
+from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.secret import PLACE
-from tarry.push.endpoint.settings import Endpoint
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.endpoint.template import Template, UrlTemplate
 from tarry.push.endpoint.written import read_written
 from tarry.push.http.target import check_headers, parse_target
 from tarry.push.rule.cel import MOST_TEXT, RetryCondition
 from tarry.push.rule.php_rules import parse_number
-from tarry.server.beanstalk.parser import CommandParser, read_line
+from tarry.server.beanstalk.command_parser import CommandParser, read_line
 from tarry.store.mysql.link.address import parse as parse_mysql
 from tarry.store.postgres.link.url import parse_url as parse_postgres
 from tarry.store.queries.job_search import parse_moment

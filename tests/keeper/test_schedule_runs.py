@@ -11,7 +11,7 @@ from tarry import Cron
 from tarry.client.clock import FakeClock
 from tarry.errors import StoreAway
 from tarry.keeper import schedule_state
-from tarry.keeper.records import ScheduledRunRecord, schedule_detail
+from tarry.keeper.keeper_records import ScheduledRunRecord, schedule_detail
 from tarry.keeper.schedule_runs import MOST_RUNS, ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model import lifecycle

@@ -13,8 +13,8 @@ sys.modules[sys.argv[1]] = None  # makes an import of it fail
 from tarry import App
 from tarry.errors import ConfigError
 from tarry.model.values.listen_address import listen_address
-from tarry.process.server import check_server
-from tarry.config.server import ServerConfig
+from tarry.process.server_process import check_server
+from tarry.config.server_settings import ServerConfig
 try:
     check_server(App("memory://"), ServerConfig(http=(listen_address("127.0.0.1:7800"),)))
 except ConfigError as error:

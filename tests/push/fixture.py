@@ -9,7 +9,7 @@ from tarry.client.handle import Handle
 from tarry.config.config import Config, Push
 from tarry.model.job import Job
 from tarry.push.delivery.coordinator import DeliveryCoordinator
-from tarry.push.delivery.record import AttemptRecord, records_of
+from tarry.push.delivery.delivery_record import AttemptRecord, records_of
 from tarry.store.rules.base import Store
 from tarry.worker.worker import WorkerSettings
 from tests.push.server import Server

@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from tarry.push.http.address_guard import AddressGuard
 from tarry.push.http.failure import Failure
-from tarry.push.http.guard import AddressGuard
+from tarry.push.http.http_sender import HttpRequest, Sender, SendLimits
 from tarry.push.http.response import HttpResponse
-from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 HERE = ["127.0.0.1"]

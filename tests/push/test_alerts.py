@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tarry.alert.alarms import MOST_NAMED, MOST_OPEN, MOST_OWED, Alarms
+from tarry.alert.alert_errors import SendError
+from tarry.alert.alert_message import Message
 from tarry.alert.condition import Condition
 from tarry.alert.dispatcher import Dispatcher
-from tarry.alert.errors import SendError
-from tarry.alert.message import Message
 from tarry.alert.storage import CellStorage, FileStorage
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.push.endpoint.recipient import Recipient

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tarry.push.http.response import MOST_BODY, HttpResponse
 from tarry.push.rule.cel import MOST_LOOPED, MOST_NESTED, MOST_TEXT, RetryCondition, RuleResult
-from tarry.push.rule.errors import SettingSyntaxError
+from tarry.push.rule.rule_errors import SettingSyntaxError
 
 
 def evaluate(rule: str, body: bytes = b"", status: int = 200, **more: object) -> RuleResult:

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from tarry.config.config import Config, load
 from tarry.errors import ConfigError
-from tarry.push.endpoint import registry
-from tarry.push.endpoint.settings import EndpointError
-from tarry.push.http.guard import AddressGuard
+from tarry.push.endpoint import endpoint_cells
+from tarry.push.endpoint.endpoint_settings import EndpointError
+from tarry.push.http.address_guard import AddressGuard
 from tests.push.fixture import HERE, DeliveryFixture
 from tests.worker.bench import finished, until
 
@@ -27,7 +27,7 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write_cell(delivery: DeliveryFixture, **settings: Any) -> None:
     """Writes a cell directly, without the checks of tarry."""
-    assert delivery.store().kv_cas(f"{registry.TASK_CELL}hook", json.encode(delivery.settings(**settings)), None)
+    assert delivery.store().kv_cas(f"{endpoint_cells.TASK_CELL}hook", json.encode(delivery.settings(**settings)), None)
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_a_task_that_is_registered_at_run_time_may_not_name_a_place(
     with pytest.raises(
         EndpointError, match=r"tasks.hook: (env|file):.*only a task in tarry.toml may read that.*\[push\]"
     ):
-        registry.add(store, "hook", delivery.settings(**settings), GUARD)
-    registry.add(store, "hook", delivery.settings(), GUARD)
+        endpoint_cells.add(store, "hook", delivery.settings(**settings), GUARD)
+    endpoint_cells.add(store, "hook", delivery.settings(), GUARD)
     with pytest.raises(EndpointError, match=r"only a task in tarry.toml may read that"):
-        registry.edit(store, "hook", settings, GUARD)
+        endpoint_cells.edit(store, "hook", settings, GUARD)
 
 
 def test_one_that_was_written_into_the_store_is_not_sent_with_it(
@@ -66,7 +66,7 @@ def test_one_that_was_written_into_the_store_is_not_sent_with_it(
 def test_places_that_are_listed_may_be_read(delivery: DeliveryFixture) -> None:
     listed = replace(HERE, secrets=["env:TARRY_TEST_TOKEN"])
     delivery.app.configure(Config(push=listed, directory=delivery.directory))
-    registry.add(delivery.store(), "hook", delivery.settings(**TOKEN), GUARD, listed.secrets)
+    endpoint_cells.add(delivery.store(), "hook", delivery.settings(**TOKEN), GUARD, listed.secrets)
     delivery.deliver()
     finished(delivery.app.enqueue("hook", {}))
     assert delivery.server.seen[0].header("x-token") == SECRET

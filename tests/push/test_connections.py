@@ -14,8 +14,8 @@ from pyreqwest.client import Client
 
 from tarry import App
 from tarry.push.http.failure import Failure, FailureKind, RequestFailed
+from tarry.push.http.http_sender import HttpRequest, Sender, SendLimits
 from tarry.push.http.response import MOST_BODY, HttpResponse
-from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tarry.push.http.tls_client import ClientKey, ClientPool, client_builder
 from tarry.store.memory.store import MemoryStore
 from tarry.worker.run.loop import _cancel_the_rest

@@ -9,7 +9,7 @@ import pytest
 from tarry import State
 from tarry.errors import ArgumentError
 from tarry.model.duration import MINUTE, SECOND
-from tarry.push.delivery.task import DUE
+from tarry.push.delivery.http_task import DUE
 from tarry.push.http.sign import Signer
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import Connection, answer, end_before_answer, hang, raw

@@ -7,10 +7,10 @@ import pytest
 
 from tarry.client.acting import Actor, acting
 from tarry.errors import StoreBusy
-from tarry.push.endpoint import registry
+from tarry.push.endpoint import endpoint_cells
 from tarry.push.endpoint.edits import EDITS_CELL, MOST_EDITS, TaskChanged
-from tarry.push.endpoint.settings import EndpointError, version_of
-from tarry.push.http.guard import AddressGuard
+from tarry.push.endpoint.endpoint_settings import EndpointError, version_of
+from tarry.push.http.address_guard import AddressGuard
 from tarry.store.rules.base import Store
 from tests.push.fixture import HERE, DeliveryFixture
 
@@ -20,9 +20,9 @@ RAW, OLD = "raw-secret-" * 3, "old-secret-" * 3
 
 
 def settings(store: Store) -> dict[str, Any]:
-    cell = store.kv_get(registry.TASK_CELL + "hook")
+    cell = store.kv_get(endpoint_cells.TASK_CELL + "hook")
     assert cell is not None
-    return registry.decode_settings(cell)
+    return endpoint_cells.decode_settings(cell)
 
 
 def version(store: Store) -> str:
@@ -40,11 +40,11 @@ HIDDEN: dict[str, Any] = {
 def test_what_is_sent_back_as_it_was_shown_stays(any_delivery: DeliveryFixture) -> None:
     store = any_delivery.store()
     places = ("env:KEY",)
-    shown = registry.add(store, "hook", HIDDEN, GUARD, places).display_settings()
+    shown = endpoint_cells.add(store, "hook", HIDDEN, GUARD, places).display_settings()
     assert "sesame" not in str(shown)
-    registry.edit(store, "hook", shown, GUARD, places)
+    endpoint_cells.edit(store, "hook", shown, GUARD, places)
     assert settings(store) == HIDDEN
-    registry.replace(store, "hook", {**shown, "delay": "1h"}, GUARD, places)
+    endpoint_cells.replace(store, "hook", {**shown, "delay": "1h"}, GUARD, places)
     assert settings(store) == {**HIDDEN, "delay": "1h"}
 
 
@@ -69,8 +69,8 @@ def test_some_are_kept_and_others_changed(
     delivery: DeliveryFixture, changes: dict[str, Any], after: dict[str, Any]
 ) -> None:
     store = delivery.store()
-    registry.add(store, "hook", HIDDEN, GUARD, ("env:KEY",))
-    registry.edit(store, "hook", changes, GUARD, ("env:KEY",))
+    endpoint_cells.add(store, "hook", HIDDEN, GUARD, ("env:KEY",))
+    endpoint_cells.edit(store, "hook", changes, GUARD, ("env:KEY",))
     assert settings(store) == {key: value for key, value in {**HIDDEN, **after}.items() if value is not None}
 
 
@@ -88,11 +88,11 @@ def test_some_are_kept_and_others_changed(
 def test_what_stands_for_nothing_is_refused(delivery: DeliveryFixture, field: str, value: Any) -> None:
     store = delivery.store()
     with pytest.raises(EndpointError, match="stands for a value that is kept") as refused:
-        registry.add(store, "hook", {"url": URL, field: value}, GUARD)
+        endpoint_cells.add(store, "hook", {"url": URL, field: value}, GUARD)
     assert refused.value.field == field
-    registry.add(store, "hook", {"url": URL}, GUARD)
+    endpoint_cells.add(store, "hook", {"url": URL}, GUARD)
     with pytest.raises(EndpointError, match=rf"^tasks.hook.{field}: .*stands for a value that is kept"):
-        registry.edit(store, "hook", {field: value}, GUARD)
+        endpoint_cells.edit(store, "hook", {field: value}, GUARD)
     assert settings(store) == {"url": URL}
 
 
@@ -118,55 +118,55 @@ def test_what_is_hidden_or_in_a_place_goes_to_no_other_host(
     """Whether it is left out of the changes or sent as it was shown; with the value itself it may go there."""
     store = delivery.store()
     places = ("env:KEY",)
-    registry.add(store, "hook", {"url": URL, field: value}, GUARD, places)
+    endpoint_cells.add(store, "hook", {"url": URL, field: value}, GUARD, places)
     before = settings(store)
     changes = [{"url": f"{url}?..."}] if field == "url" else [{"url": url}, {"url": url, field: given}]
     # A form sends all settings.
-    writes = [registry.edit] * len(changes) + [registry.replace]
+    writes = [endpoint_cells.edit] * len(changes) + [endpoint_cells.replace]
     for write, change in zip(writes, [*changes, changes[-1]], strict=True):
         with pytest.raises(EndpointError, match=r"was written for .*:8000, and the url is now of") as error:
             write(store, "hook", change, GUARD, places)
         assert error.value.field in (field, "secret")
         assert settings(store) == before
     written = {"url": f"{url}?key=sesame"} if field == "url" else {"url": url, field: value}
-    registry.edit(store, "hook", written, GUARD, places)
-    registry.edit(store, "hook", {"url": URL} if field == "url" else {"url": URL, field: None}, GUARD)
+    endpoint_cells.edit(store, "hook", written, GUARD, places)
+    endpoint_cells.edit(store, "hook", {"url": URL} if field == "url" else {"url": URL, field: None}, GUARD)
     assert "sesame" not in str(settings(store))
     assert RAW not in str(settings(store))
 
 
 def test_the_second_of_two_editors_is_told_who_changed_what(any_delivery: DeliveryFixture) -> None:
     store = any_delivery.store()
-    registry.add(store, "hook", {"url": URL}, GUARD)
+    endpoint_cells.add(store, "hook", {"url": URL}, GUARD)
     seen = version(store)
     with acting(Actor("ann", "10.0.0.1", "console")):
-        registry.edit(store, "hook", {"url": f"{URL}/new", "owner": "ann"}, GUARD, seen=seen)
+        endpoint_cells.edit(store, "hook", {"url": f"{URL}/new", "owner": "ann"}, GUARD, seen=seen)
     between = version(store)
-    registry.set_enabled(store, "hook", enabled=False, configured=False)
+    endpoint_cells.set_enabled(store, "hook", enabled=False, configured=False)
     before = settings(store)
     with pytest.raises(TaskChanged, match=r"ann changed url, owner .* ago; .* changed enabled .* ago") as refused:
-        registry.edit(store, "hook", {"url": f"{URL}/mine"}, GUARD, seen=seen)
+        endpoint_cells.edit(store, "hook", {"url": f"{URL}/mine"}, GUARD, seen=seen)
     first, second = refused.value.edits
     assert (first.by, first.address, first.via) == ("ann", "10.0.0.1", "console")
     assert (first.settings, first.version, second.settings) == (("url", "owner"), between, ("enabled",))
     assert abs(first.at - store.time() / 1e6) < 60
     with pytest.raises(TaskChanged) as later:
-        registry.replace(store, "hook", {"url": f"{URL}/mine"}, GUARD, seen=between)
+        endpoint_cells.replace(store, "hook", {"url": f"{URL}/mine"}, GUARD, seen=between)
     assert later.value.edits == (second,)
     assert settings(store) == before
-    registry.edit(store, "hook", {"url": f"{URL}/mine"}, GUARD, seen=version(store))
+    endpoint_cells.edit(store, "hook", {"url": f"{URL}/mine"}, GUARD, seen=version(store))
     assert settings(store)["url"] == f"{URL}/mine"
 
 
 def test_of_many_editors_at_once_one_is_not_told(any_delivery: DeliveryFixture) -> None:
     store = any_delivery.store()
-    registry.add(store, "hook", {"url": URL}, GUARD)
+    endpoint_cells.add(store, "hook", {"url": URL}, GUARD)
     seen, told, start = version(store), list[str](), threading.Barrier(4, timeout=20)
 
     def edit(name: str) -> None:
         start.wait()
         try:
-            registry.edit(store, "hook", {"owner": name}, GUARD, seen=seen)
+            endpoint_cells.edit(store, "hook", {"owner": name}, GUARD, seen=seen)
         except TaskChanged:
             told.append(name)
 
@@ -183,31 +183,31 @@ def test_an_edit_counts_also_if_it_cannot_be_noted(
     delivery: DeliveryFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = delivery.store()
-    registry.add(store, "hook", {"url": URL}, GUARD)
+    endpoint_cells.add(store, "hook", {"url": URL}, GUARD)
 
     def fail(*_: Any) -> None:
         raise StoreBusy("others write it all the time")
 
     monkeypatch.setattr("tarry.push.endpoint.edits.change_cell", fail)
-    registry.edit(store, "hook", {"owner": "ann"}, GUARD)
+    endpoint_cells.edit(store, "hook", {"owner": "ann"}, GUARD)
     assert settings(store)["owner"] == "ann"
     assert "who changed the HTTP task hook cannot be noted" in caplog.text
 
 
 def test_what_is_known_of_edits_is_bounded_and_goes_with_the_task(delivery: DeliveryFixture) -> None:
     store = delivery.store()
-    registry.add(store, "hook", {"url": URL}, GUARD)
+    endpoint_cells.add(store, "hook", {"url": URL}, GUARD)
     for number in range(2 * MOST_EDITS):
-        registry.edit(store, "hook", {"priority": number}, GUARD)
+        endpoint_cells.edit(store, "hook", {"priority": number}, GUARD)
     # One that changes nothing is none.
-    registry.edit(store, "hook", {"priority": 2 * MOST_EDITS - 1}, GUARD)
+    endpoint_cells.edit(store, "hook", {"priority": 2 * MOST_EDITS - 1}, GUARD)
     with pytest.raises(TaskChanged) as refused:
-        registry.edit(store, "hook", {}, GUARD, seen="of long ago")
+        endpoint_cells.edit(store, "hook", {}, GUARD, seen="of long ago")
     assert len(refused.value.edits) == MOST_EDITS
     assert {edit.settings for edit in refused.value.edits} == {("priority",)}
     cell = store.kv_get(EDITS_CELL + "hook")
     assert store.kv_cas(EDITS_CELL + "hook", b"of a newer release", cell)
     with pytest.raises(TaskChanged, match="by whom is not known"):
-        registry.edit(store, "hook", {}, GUARD, seen="of long ago")
-    registry.remove(store, "hook")
+        endpoint_cells.edit(store, "hook", {}, GUARD, seen="of long ago")
+    endpoint_cells.remove(store, "hook")
     assert store.kv_get(EDITS_CELL + "hook") is None

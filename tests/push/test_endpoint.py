@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, MINUTE
+from tarry.push.endpoint.endpoint_settings import Endpoint, EndpointError
 from tarry.push.endpoint.fields import FIELDS
-from tarry.push.endpoint.settings import Endpoint, EndpointError
 from tarry.push.rule import cel
 
 URL = "https://shop.example/orders/{order}"
@@ -268,7 +268,7 @@ def test_what_is_no_name_is_refused(name: Any) -> None:
 def test_who_only_puts_jobs_needs_none_of_the_extra() -> None:
     code = (
         "import sys\n"
-        "from tarry.push.endpoint.settings import Endpoint\n"
+        "from tarry.push.endpoint.endpoint_settings import Endpoint\n"
         f"Endpoint.parse('a', {{'url': {URL!r}, 'retry_when': 'res.code != 200', 'secret': {RAW!r},"
         " 'headers': {'a': 'b'}}, checked=False)\n"
         "extra = ('pyreqwest', 'httptools', 'cel_expr_python', 'cryptography')\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tarry import State as JobState
 from tarry.model.duration import MINUTE, SECOND
-from tarry.push.endpoint import flow, registry
+from tarry.push.endpoint import endpoint_cells, flow
 from tarry.push.endpoint.flow import (
     CHANGE_INTERVAL,
     FAILURES,
@@ -210,7 +210,7 @@ def test_the_circuit_opens_holds_the_others_uncounted_and_closes(
     assert {job.state for job in untouched} == {JobState.READY}
     any_delivery.server.says("/", answer(200))
     assert {finished(job) for job in jobs} == {JobState.DONE}
-    until(lambda: not registry.read_flows(any_delivery.app.client.store)["hook"][0].opened)
+    until(lambda: not endpoint_cells.read_flows(any_delivery.app.client.store)["hook"][0].opened)
 
 
 def test_an_open_circuit_survives_a_restart_and_a_pause_is_kept(delivery: DeliveryFixture) -> None:
@@ -228,7 +228,7 @@ def test_an_open_circuit_survives_a_restart_and_a_pause_is_kept(delivery: Delive
     assert finished(other) is JobState.DONE
     assert held.state is JobState.READY
     assert len(delivery.server.seen) == 1
-    (state, _) = registry.read_flows(delivery.app.client.store)["hook"]
+    (state, _) = endpoint_cells.read_flows(delivery.app.client.store)["hook"]
     assert state.why == "answered 503 Service Unavailable"
 
 
@@ -247,8 +247,8 @@ def test_a_rule_that_is_not_content_yet_is_no_trouble(delivery: DeliveryFixture)
     jobs: list[Any] = [delivery.app.enqueue("hook", {}) for _ in range(3 * FAILURES)]
     delivery.deliver()
     until(lambda: all(job.record().failures for job in jobs))
-    until(lambda: "hook" in registry.read_flows(delivery.app.client.store))
-    assert not registry.read_flows(delivery.app.client.store)["hook"][0].until
+    until(lambda: "hook" in endpoint_cells.read_flows(delivery.app.client.store))
+    assert not endpoint_cells.read_flows(delivery.app.client.store)["hook"][0].until
 
 
 def test_two_workers_agree(delivery: DeliveryFixture) -> None:
@@ -258,7 +258,7 @@ def test_two_workers_agree(delivery: DeliveryFixture) -> None:
         delivery.app.enqueue("hook", {})
     delivery.deliver()
     delivery.deliver(slots=50)
-    until(lambda: "hook" in registry.read_flows(delivery.app.client.store))
-    until(lambda: registry.read_flows(delivery.app.client.store)["hook"][0].opened)
+    until(lambda: "hook" in endpoint_cells.read_flows(delivery.app.client.store))
+    until(lambda: endpoint_cells.read_flows(delivery.app.client.store)["hook"][0].opened)
     store = delivery.app.client.store
-    until(lambda: limit_of(delivery, "hook") == registry.read_flows(store)["hook"][0].allowed)
+    until(lambda: limit_of(delivery, "hook") == endpoint_cells.read_flows(store)["hook"][0].allowed)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.errors import ConfigError
-from tarry.push.http import guard
-from tarry.push.http.guard import AddressGuard, ForbiddenAddress
+from tarry.push.http import address_guard
+from tarry.push.http.address_guard import AddressGuard, ForbiddenAddress
 
 REFUSED = {
     "0.0.0.0": "unspecified",
@@ -223,17 +223,17 @@ def test_an_address_that_the_host_gets_later_is_refused_from_then_on() -> None:
 
 
 def test_the_addresses_of_this_hosts_interfaces_are_known() -> None:
-    assert "127.0.0.1" in guard.own_addresses()
+    assert "127.0.0.1" in address_guard.own_addresses()
 
 
 def test_they_are_read_anew_after_some_seconds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(guard, "_IPV4", trie := tmp_path / "fib_trie")
-    monkeypatch.setattr(guard, "_IPV6", inet6 := tmp_path / "if_inet6")
-    monkeypatch.setattr(guard, "time", clock := Clock())
+    monkeypatch.setattr(address_guard, "_IPV4", trie := tmp_path / "fib_trie")
+    monkeypatch.setattr(address_guard, "_IPV6", inet6 := tmp_path / "if_inet6")
+    monkeypatch.setattr(address_guard, "time", clock := Clock())
     inet6.write_text("26064700000000000000000000000007 02 40 00 80 eth0\n")
-    known = guard.LocalAddresses()
+    known = address_guard.LocalAddresses()
     assert known() == {"2606:4700::7"}
     trie.write_text("Local:\n  |-- 1.2.3.4\n     /32 host LOCAL\n  |-- 1.2.3.255\n     /32 link BROADCAST\n")
     assert known() == {"2606:4700::7"}
-    clock.now += guard.CACHE_TTL
+    clock.now += address_guard.CACHE_TTL
     assert known() == set(OURS)

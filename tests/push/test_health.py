@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from tarry.alert import deaths as deaths_module
 from tarry.alert import stores as stores_module
 from tarry.alert import work as work_module
+from tarry.alert.alert_message import Message
+from tarry.alert.alert_settings import AlertSettings
 from tarry.alert.condition import Condition
 from tarry.alert.deaths import MOST_COUNTED, Deaths
-from tarry.alert.message import Message
 from tarry.alert.monitor import LEASE_FOR, Monitor, MonitoredApp
-from tarry.alert.settings import AlertSettings
 from tarry.alert.storage import FileStorage
 from tarry.alert.stores import StoreChecks, shards_of
 from tarry.alert.work import WorkChecks
@@ -27,10 +27,10 @@ from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Raised, outcome_note
-from tarry.push.endpoint import registry
+from tarry.push.endpoint import endpoint_cells
+from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.flow import FlowState as Flow
 from tarry.push.endpoint.recipient import Recipient
-from tarry.push.endpoint.settings import Endpoint
 from tarry.store.conformance.cases.jobs import FAILED, NOW, put, running, settle
 from tarry.store.opening import open_store
 from tarry.store.rules import ids
@@ -395,20 +395,20 @@ def test_an_endpoint_that_fails(store: Store) -> None:
 
 def test_an_endpoint_that_is_gone(store: Store) -> None:
     store.kv_cas("task:order", msgspec.json.encode(URL), None)
-    registry.disable(store, "order", False, "answered 410 Gone")
+    endpoint_cells.disable(store, "order", False, "answered 410 Gone")
     off = {**URL, "enabled": False}
     (disabled,) = seen(store, NOW, FIVE, order=off)
     assert (disabled.key, disabled.details) == ("disabled order", ("answered 410 Gone",))
     assert disabled.todo == "once it is back: tarry tasks edit order enabled=true"
-    registry.set_enabled(store, "order", True, False)
-    registry.set_enabled(store, "order", False, False)
+    endpoint_cells.set_enabled(store, "order", True, False)
+    endpoint_cells.set_enabled(store, "order", False, False)
     assert seen(store, NOW, FIVE, order=off) == []
 
 
 def test_jobs_of_a_task_that_was_removed(store: Store) -> None:
     store.kv_cas("task:order", msgspec.json.encode(URL), None)
     (job,) = put(store, task="order", due=NOW + DAY)
-    registry.remove(store, "order")
+    endpoint_cells.remove(store, "order")
     (removed,) = seen(store, NOW, FIVE)
     assert removed.what == "order was removed, and jobs wait for it: 1"
     assert removed.details == (ids.text(job.id),)

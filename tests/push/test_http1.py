@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.push.http.exchange import Hop, SendState
+from tarry.push.http.address_guard import AddressGuard
 from tarry.push.http.failure import Failure, FailureKind, RequestFailed
-from tarry.push.http.guard import AddressGuard
 from tarry.push.http.http1_client import Http1Client, Http1Pool, encode_head
 from tarry.push.http.http1_parser import AnswerError
+from tarry.push.http.http_attempt import Hop, SendState
+from tarry.push.http.http_sender import METHODS, HttpRequest, SendCancelled, Sender, SendLimits
 from tarry.push.http.response import HttpResponse
-from tarry.push.http.sender import METHODS, HttpRequest, SendCancelled, Sender, SendLimits
 from tarry.push.http.target import check_headers, parse_target
 from tests.push.sending import HEAD, PATIENT, expect_answer, expect_failure, open_connections, run, until
 from tests.push.server import Connection, Server, hang, raw

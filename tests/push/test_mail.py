@@ -12,9 +12,9 @@ import pytest
 
 from tarry.alert import mail
 from tarry.alert.alarms import Notice
-from tarry.alert.errors import SendError
+from tarry.alert.alert_errors import SendError
+from tarry.alert.alert_message import Message, build_message
 from tarry.alert.mail import MailServer, build_mail, check_server, parse_server, send
-from tarry.alert.message import Message, build_message
 from tarry.errors import ConfigError
 from tests.push.certificates import Authority
 from tests.push.mailbox import PASSWORD, USER, Mailbox, MisbehavingServer

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tarry.push.delivery.record import make_record
-from tarry.push.delivery.verdict import Delivered
+from tarry.push.delivery.delivery_record import make_record
+from tarry.push.delivery.delivery_verdict import Delivered
 from tarry.push.http.response import HttpResponse
 from tarry.tasks.arguments.masking import HIDDEN, mask_json
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tarry.push.http.response import HttpResponse
 from tarry.push.rule import php_rules
 from tarry.push.rule.cel import RetryCondition
-from tarry.push.rule.errors import SettingSyntaxError
 from tarry.push.rule.php_rules import MOST_DEPTH, is_php_rule, look_up, translate
+from tarry.push.rule.rule_errors import SettingSyntaxError
 
 EMPTY = '[null, false, 0, "", "0", [], {}]'
 

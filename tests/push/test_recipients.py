@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook
 
-from tarry.alert import sender, webhook
+from tarry.alert import alert_sender, webhook
 from tarry.alert.alarms import Notice
-from tarry.alert.errors import SendError
-from tarry.alert.message import build_message
-from tarry.alert.sender import AlertSender
-from tarry.alert.settings import AlertSettings
+from tarry.alert.alert_errors import SendError
+from tarry.alert.alert_message import build_message
+from tarry.alert.alert_sender import AlertSender
+from tarry.alert.alert_settings import AlertSettings
 from tarry.config.config import load
 from tarry.errors import ConfigError
 from tarry.model.duration import MINUTE, SECOND
 from tarry.push.endpoint.recipient import Recipient, RecipientKind
 from tarry.push.endpoint.secret import Secret
-from tarry.push.http.guard import AddressGuard
-from tarry.push.http.sender import SendLimits
+from tarry.push.http.address_guard import AddressGuard
+from tarry.push.http.http_sender import SendLimits
 from tests.push.mailbox import Mailbox
 from tests.push.server import Server, answer, hang, redirect
 from tests.test_loading import loaded
@@ -80,26 +80,26 @@ def test_a_webhook_that_hangs(server: Server, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_channel_of_apprise(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     to = Recipient.parse(f"json://127.0.0.1:{server.port}/hush")
-    sender.send(to, TOLD)
+    alert_sender.send(to, TOLD)
     body = json.loads(server.seen[0].body)
     assert (body["title"], body["type"]) == (TOLD.subject, "info")
     assert "t: 1 job is dead" in body["message"]
     server.says("/hush", answer(500))
     with pytest.raises(SendError, match=r"json://\.\.\.") as caught:
-        sender.send(to, TOLD)
+        alert_sender.send(to, TOLD)
     assert "hush" not in str(caught.value)
     assert "hush" not in caplog.text
 
 
 def test_a_channel_that_apprise_does_not_know() -> None:
     with pytest.raises(ConfigError, match=r"slck://\.\.\. is no channel that apprise knows"):
-        sender.open_channel(Recipient.parse("slck://hush/hush"))
+        alert_sender.open_channel(Recipient.parse("slck://hush/hush"))
 
 
 def test_a_channel_without_apprise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "apprise", None)
     with pytest.raises(ConfigError, match=r"pip install 'tarry\[alerts\]'"):
-        sender.open_channel(Recipient.parse("slack://a/b/c"))
+        alert_sender.open_channel(Recipient.parse("slack://a/b/c"))
 
 
 @pytest.mark.parametrize(

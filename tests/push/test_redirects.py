@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.push.http import sender
+from tarry.push.http import http_sender
 from tarry.push.http.failure import FailureKind
-from tarry.push.http.sender import SendLimits
+from tarry.push.http.http_sender import SendLimits
 from tests.push.certificates import Authority
 from tests.push.sending import expect_answer, expect_failure
 from tests.push.server import Server, answer, end_before_answer, redirect
@@ -165,7 +165,7 @@ def test_what_nobody_has_thought_of_is_maybe_delivered_too(server: Server, monke
     def fails(*_: object) -> None:
         raise ZeroDivisionError("hunter2")
 
-    monkeypatch.setattr(sender, "_redirect_headers", fails)
+    monkeypatch.setattr(http_sender, "_redirect_headers", fails)
     got = expect_failure(server.url(), FOLLOWED)
     assert (got.kind, got.sent) == (FailureKind.LOCAL, True)
     assert got.reason == "it broke here (ZeroDivisionError); see the log"

@@ -13,15 +13,15 @@ from tarry.errors import ConfigError, UnknownTask
 from tarry.keeper.limits import set_by_hand
 from tarry.model import lifecycle
 from tarry.model.limit import Limit
-from tarry.push.endpoint import registry
-from tarry.push.endpoint.settings import EndpointError
-from tarry.push.http.guard import AddressGuard
+from tarry.push.endpoint import endpoint_cells
+from tarry.push.endpoint.endpoint_settings import EndpointError
+from tarry.push.http.address_guard import AddressGuard
 from tarry.store.rules.base import Store
 from tests.push.fixture import HERE, DeliveryFixture
 from tests.push.server import answer
 from tests.worker.bench import finished, until
 
-GUARD, CELL = AddressGuard(HERE.allow), registry.TASK_CELL + "hook"
+GUARD, CELL = AddressGuard(HERE.allow), endpoint_cells.TASK_CELL + "hook"
 
 
 def from_file(directory: Path, text: str) -> App:
@@ -97,7 +97,7 @@ def test_a_function_and_a_url_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_a_new_task_reaches_a_worker_that_knew_of_none(any_delivery: DeliveryFixture) -> None:
     any_delivery.configure()
     any_delivery.deliver()
-    registry.add(any_delivery.store(), "hook", any_delivery.settings(), GUARD)
+    endpoint_cells.add(any_delivery.store(), "hook", any_delivery.settings(), GUARD)
     began = time.monotonic()
     job = any_delivery.app.enqueue("hook", {"a": 1})
     assert finished(job) is State.DONE
@@ -107,11 +107,11 @@ def test_a_new_task_reaches_a_worker_that_knew_of_none(any_delivery: DeliveryFix
 def test_a_change_reaches_who_delivers_and_who_enqueues(any_delivery: DeliveryFixture) -> None:
     store = any_delivery.store()
     any_delivery.configure()
-    registry.add(store, "hook", any_delivery.settings(), GUARD)
+    endpoint_cells.add(store, "hook", any_delivery.settings(), GUARD)
     any_delivery.deliver()
     assert any_delivery.app.enqueue("hook", {}).result(15)["status"] == 200
     any_delivery.server.says("/new", answer(202))
-    registry.edit(store, "hook", any_delivery.settings("/new") | {"delay": "1h", "queue": None}, GUARD)
+    endpoint_cells.edit(store, "hook", any_delivery.settings("/new") | {"delay": "1h", "queue": None}, GUARD)
     until(lambda: any_delivery.app.enqueue("hook", {}).state is State.SCHEDULED)
     job = any_delivery.app.tasks["hook"].using(delay=0).enqueue({})
     assert job.result(15)["status"] == 202
@@ -120,11 +120,11 @@ def test_a_change_reaches_who_delivers_and_who_enqueues(any_delivery: DeliveryFi
 def test_the_jobs_of_a_removed_task_wait_and_go_out_when_it_is_back(any_delivery: DeliveryFixture) -> None:
     store = any_delivery.store()
     any_delivery.configure()
-    registry.add(store, "hook", any_delivery.settings(), GUARD)
+    endpoint_cells.add(store, "hook", any_delivery.settings(), GUARD)
     any_delivery.deliver()
     assert any_delivery.app.enqueue("hook", {}).result(15)
     later = any_delivery.app.tasks["hook"].using(delay="1h").enqueue({"n": 2})
-    assert registry.remove(store, "hook") == 1
+    assert endpoint_cells.remove(store, "hook") == 1
     until(lambda: "hook" not in any_delivery.app.tasks)
     with pytest.raises(UnknownTask):
         any_delivery.app.enqueue("hook", {})
@@ -132,7 +132,7 @@ def test_the_jobs_of_a_removed_task_wait_and_go_out_when_it_is_back(any_delivery
     assert store.apply([lifecycle.run_now(later.record(), now)], now) == [True]
     assert later.state is State.READY
     assert len(any_delivery.server.seen) == 1
-    registry.add(store, "hook", any_delivery.settings(), GUARD)
+    endpoint_cells.add(store, "hook", any_delivery.settings(), GUARD)
     assert later.result(15)["status"] == 200
 
 
@@ -147,13 +147,13 @@ def other_app(delivery: DeliveryFixture) -> App:
 def test_one_that_is_back_is_found_by_a_worker_that_knew_of_none(delivery: DeliveryFixture) -> None:
     store, app = delivery.store(), other_app(delivery)
     delivery.configure()
-    registry.add(store, "hook", delivery.settings(), GUARD)
+    endpoint_cells.add(store, "hook", delivery.settings(), GUARD)
     job = delivery.app.enqueue("hook", {})
-    assert registry.remove(store, "hook") == 1
+    assert endpoint_cells.remove(store, "hook") == 1
     delivery.deliver(app)
     assert finished(app.task(name="other")(lambda: 1).enqueue()) is State.DONE
     assert job.state is State.READY
-    registry.add(store, "hook", delivery.settings(concurrency=3), GUARD)
+    endpoint_cells.add(store, "hook", delivery.settings(concurrency=3), GUARD)
     assert job.result(15)["status"] == 200
     until(lambda: limit_of(store) == 3)
 
@@ -162,7 +162,7 @@ def test_the_jobs_of_one_that_is_added_disabled_wait(delivery: DeliveryFixture) 
     store = delivery.store()
     delivery.configure()
     delivery.deliver()
-    registry.add(store, "hook", delivery.settings(enabled=False), GUARD)
+    endpoint_cells.add(store, "hook", delivery.settings(enabled=False), GUARD)
     assert limit_of(store) == 0
     job = delivery.app.enqueue("hook", {})
     assert finished(delivery.app.task(name="other")(lambda: 1).enqueue()) is State.DONE
@@ -172,9 +172,9 @@ def test_the_jobs_of_one_that_is_added_disabled_wait(delivery: DeliveryFixture) 
 def test_a_function_of_that_name_gets_the_jobs_of_one_that_was_removed(delivery: DeliveryFixture) -> None:
     store, app = delivery.store(), other_app(delivery)
     delivery.configure()
-    registry.add(store, "hook", delivery.settings(), GUARD)
+    endpoint_cells.add(store, "hook", delivery.settings(), GUARD)
     job = delivery.app.enqueue("hook", {"n": 7})
-    registry.remove(store, "hook")
+    endpoint_cells.remove(store, "hook")
     assert limit_of(store) == 0
     app.task(name="hook")(lambda n: n)
     delivery.deliver(app)
@@ -203,28 +203,28 @@ def test_one_that_was_disabled_and_taken_out_of_the_file_may_be_added(
 ) -> None:
     store, without = delivery.store(), other_app(delivery)
     delivery.configure(hook={})
-    registry.set_enabled(store, "hook", False, configured=True)
+    endpoint_cells.set_enabled(store, "hook", False, configured=True)
     delivery.deliver(without)
     without.http.sync(store)
     assert not caplog.records
-    registry.add(store, "hook", delivery.settings(), GUARD)
+    endpoint_cells.add(store, "hook", delivery.settings(), GUARD)
     assert without.enqueue("hook", {}).result(15)["status"] == 200
 
 
 def test_one_that_is_removed_while_a_worker_looks_leaves_nothing(
     delivery: DeliveryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, cells = delivery.store(), registry.read_cells
+    store, cells = delivery.store(), endpoint_cells.read_cells
     delivery.configure()
-    registry.add(store, "hook", delivery.settings(order="{n}"), GUARD)
+    endpoint_cells.add(store, "hook", delivery.settings(order="{n}"), GUARD)
 
     def removed_meanwhile(store: Store, prefix: str) -> Any:
         found = cells(store, prefix)
         if CELL in store.kv_list(CELL):
-            registry.remove(store, "hook")
+            endpoint_cells.remove(store, "hook")
         return found
 
-    monkeypatch.setattr(registry, "read_cells", removed_meanwhile)
+    monkeypatch.setattr(endpoint_cells, "read_cells", removed_meanwhile)
     delivery.deliver()
     assert (limit_of(store), limit_of(store, "hook", "each"), store.kv_list("flow:")) == (None, None, {})
 
@@ -232,21 +232,21 @@ def test_one_that_is_removed_while_a_worker_looks_leaves_nothing(
 def test_a_disabled_one_holds_its_jobs_ready(any_delivery: DeliveryFixture) -> None:
     store = any_delivery.store()
     any_delivery.configure()
-    registry.add(store, "hook", any_delivery.settings(enabled=False), GUARD)
+    endpoint_cells.add(store, "hook", any_delivery.settings(enabled=False), GUARD)
     any_delivery.deliver()
     until(lambda: limit_of(store) == 0)
     job = any_delivery.app.enqueue("hook", {})
     other = any_delivery.app.task(name="other")(lambda: 1).enqueue()
     assert finished(other) is State.DONE
     assert job.state is State.READY
-    registry.edit(store, "hook", {"enabled": True}, GUARD)
+    endpoint_cells.edit(store, "hook", {"enabled": True}, GUARD)
     assert job.result(15)["status"] == 200
 
 
 def test_410_disables_it_until_somebody_enables_it(any_delivery: DeliveryFixture) -> None:
     store = any_delivery.store()
     any_delivery.configure()
-    registry.add(store, "hook", any_delivery.settings(), GUARD)
+    endpoint_cells.add(store, "hook", any_delivery.settings(), GUARD)
     any_delivery.server.says("/", answer(410))
     any_delivery.deliver()
     job = any_delivery.app.enqueue("hook", {})
@@ -254,9 +254,12 @@ def test_410_disables_it_until_somebody_enables_it(any_delivery: DeliveryFixture
     until(lambda: job.state is State.READY)
     record = any_delivery.job(job)
     assert (record.failures, [one.outcome for one in any_delivery.records(job)]) == (0, ["disabled"])
-    assert registry.decode_settings(registry.read_cells(store, registry.TASK_CELL)["hook"])["enabled"] is False
+    assert (
+        endpoint_cells.decode_settings(endpoint_cells.read_cells(store, endpoint_cells.TASK_CELL)["hook"])["enabled"]
+        is False
+    )
     any_delivery.server.says("/", answer(200))
-    registry.edit(store, "hook", {"enabled": None}, GUARD)
+    endpoint_cells.edit(store, "hook", {"enabled": None}, GUARD)
     assert job.result(15)["status"] == 200
 
 
@@ -266,10 +269,10 @@ def test_410_disables_also_what_stands_in_the_configuration(delivery: DeliveryFi
     delivery.server.says("/", answer(410))
     delivery.deliver()
     job = delivery.app.enqueue("hook", {})
-    until(lambda: registry.read_cells(store, registry.TASK_CELL))
+    until(lambda: endpoint_cells.read_cells(store, endpoint_cells.TASK_CELL))
     until(lambda: not delivery.app.http.endpoints["hook"].enabled)
     delivery.server.says("/", answer(200))
-    registry.set_enabled(store, "hook", True, configured=True)
+    endpoint_cells.set_enabled(store, "hook", True, configured=True)
     assert job.result(15)["status"] == 200
 
 
@@ -281,15 +284,15 @@ def test_what_is_registered_is_checked_first(delivery: DeliveryFixture) -> None:
         ({}, "tasks.hook.url: it is missing"),
     ]:
         with pytest.raises(EndpointError, match=told):
-            registry.add(store, "hook", settings, GUARD)
-    assert not registry.read_cells(store, registry.TASK_CELL)
-    registry.add(store, "hook", delivery.settings(), GUARD)
+            endpoint_cells.add(store, "hook", settings, GUARD)
+    assert not endpoint_cells.read_cells(store, endpoint_cells.TASK_CELL)
+    endpoint_cells.add(store, "hook", delivery.settings(), GUARD)
     with pytest.raises(ConfigError, match="there is a task hook already"):
-        registry.add(store, "hook", delivery.settings(), GUARD)
+        endpoint_cells.add(store, "hook", delivery.settings(), GUARD)
     with pytest.raises(ConfigError, match="no HTTP task hok is registered"):
-        registry.edit(store, "hok", {"delay": "1m"}, GUARD)
+        endpoint_cells.edit(store, "hok", {"delay": "1m"}, GUARD)
     with pytest.raises(ConfigError, match="no HTTP task hok is registered"):
-        registry.remove(store, "hok")
+        endpoint_cells.remove(store, "hok")
 
 
 @pytest.mark.parametrize(
@@ -311,14 +314,14 @@ def test_what_is_registered_is_checked_first(delivery: DeliveryFixture) -> None:
 )
 def test_what_is_known_to_be_refused_is_refused_at_once_however_it_is_written(host: str, told: str) -> None:
     with pytest.raises(EndpointError) as refused:
-        registry.check_endpoint("hook", {"url": f"http://{host}/x"}, AddressGuard())
+        endpoint_cells.check_endpoint("hook", {"url": f"http://{host}/x"}, AddressGuard())
     assert str(refused.value).startswith(f"tasks.hook.url: {told}")
     assert 'unless [push] allow = ["' in str(refused.value)
 
 
 @pytest.mark.parametrize("allow", ["127.0.0.1", "::1", "127.0.0.0/8"])
 def test_localhost_may_be_allowed(allow: str) -> None:
-    registry.check_endpoint("hook", {"url": "http://localhost:8000/"}, AddressGuard([allow]))
+    endpoint_cells.check_endpoint("hook", {"url": "http://localhost:8000/"}, AddressGuard([allow]))
 
 
 def test_a_limit_that_was_set_by_hand_stays(delivery: DeliveryFixture) -> None:

@@ -18,7 +18,7 @@ from tarry.errors import StoreBusy, TarryError
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job
-from tarry.push.delivery.record import AttemptRecord
+from tarry.push.delivery.delivery_record import AttemptRecord
 from tarry.push.journal import replay as replaying
 from tarry.push.journal.log_lines import RequestLine, format_attempt, format_request
 from tarry.push.journal.replay import Replay

@@ -7,9 +7,9 @@ import pytest
 
 from tarry.errors import ConfigError
 from tarry.model.job import Job
-from tarry.push.delivery.record import AttemptRecord, encode_record
-from tarry.push.delivery.task import RequestBuilder
-from tarry.push.endpoint.settings import Endpoint
+from tarry.push.delivery.delivery_record import AttemptRecord, encode_record
+from tarry.push.delivery.request_builder import RequestBuilder
+from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.store.rules.ids import uuid7
 
 NOW = 1_763_765_100_000_000

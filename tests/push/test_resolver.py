@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tarry.push.http import resolver
+from tarry.push.http.address_guard import AddressGuard, ForbiddenAddress
 from tarry.push.http.failure import Failure, FailureKind, RequestFailed
-from tarry.push.http.guard import AddressGuard, ForbiddenAddress
+from tarry.push.http.http_sender import HttpRequest, Sender, SendLimits
 from tarry.push.http.resolver import FAILED_FOR, FRESH_FOR, MOST_QUESTIONS, USABLE_FOR, Resolver
 from tarry.push.http.response import HttpResponse
-from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tests.push.certificates import Authority
 from tests.push.sending import until
 from tests.push.server import Server

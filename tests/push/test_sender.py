@@ -5,10 +5,10 @@ import socket
 
 import pytest
 
+from tarry.push.http.address_guard import AddressGuard
 from tarry.push.http.failure import Failure, FailureKind
-from tarry.push.http.guard import AddressGuard
+from tarry.push.http.http_sender import HttpRequest, Sender, SendLimits
 from tarry.push.http.response import MOST_BODY, HttpResponse
-from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tests.push.sending import HEAD, expect_answer, expect_failure, run, until
 from tests.push.server import (
     Connection,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.push.delivery.slots import LATER, SLOW, SOON, SlotLease, Slots, SlotsFull
+from tarry.push.delivery.delivery_slots import LATER, SLOW, SOON, SlotLease, Slots, SlotsFull
 
 
 class Clock:

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tarry.push.endpoint.template import Template, TemplateError, UrlTemplate
-from tarry.push.rule.errors import SettingSyntaxError
+from tarry.push.rule.rule_errors import SettingSyntaxError
 
 BODY = {
     "order": 7,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tarry.push.http.failure import Failure, FailureKind
+from tarry.push.http.http_sender import HttpRequest, Sender, SendLimits
 from tarry.push.http.response import HttpResponse
-from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tests.push.certificates import Authority
 from tests.push.sending import PATIENT, expect_answer, expect_failure, open_connections, run, until
 from tests.push.server import H2Script, Server, end_before_answer

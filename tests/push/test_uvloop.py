@@ -11,8 +11,8 @@ from tarry.config.config import Pool
 from tarry.embedded import service
 from tarry.errors import ConfigError
 from tarry.push.http.failure import Failure, FailureKind
+from tarry.push.http.http_sender import HttpRequest, SendCancelled, SendLimits
 from tarry.push.http.response import HttpResponse
-from tarry.push.http.sender import HttpRequest, SendCancelled, SendLimits
 from tests.push.fixture import DeliveryFixture
 from tests.push.sending import open_connections, sender, until
 from tests.push.server import Server, hang

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.model.duration import HOUR, MINUTE, SECOND
-from tarry.push.delivery.verdict import Again, Delivered, DeliveryVerdict, Disabled, Final, judge, retry_after
-from tarry.push.endpoint.settings import Endpoint
+from tarry.push.delivery.delivery_verdict import Again, Delivered, DeliveryVerdict, Disabled, Final, judge, retry_after
+from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.response import HttpResponse

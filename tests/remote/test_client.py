@@ -114,7 +114,7 @@ def test_all_options_arrive(app: App, client: Client) -> None:
 
 
 def test_many_at_once(app: App, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.remote.client.CHUNK", 30)
+    monkeypatch.setattr("tarry.remote.remote_client.CHUNK", 30)
     jobs = client.named("add").enqueue_many([(number, 1) for number in range(99)] + [{"a": 99, "b": 1}])
     assert len({job.id for job in jobs}) == 100
     app.drain()

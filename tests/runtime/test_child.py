@@ -14,7 +14,7 @@ from tarry.runtime.board.scoreboard import Scoreboard
 from tarry.runtime.logs.handlers import LogFile
 from tarry.runtime.pipe import MessagePipe
 from tarry.runtime.role import ChildContext
-from tarry.runtime.signals import Signals
+from tarry.runtime.signal_queue import Signals
 
 LONG = 60.0
 """Seconds. Who sleeps so long was not woken."""

@@ -15,7 +15,7 @@ from tarry.runtime.pipe import MessagePipe
 from tarry.runtime.process_group import ProcessGroup
 from tarry.runtime.role import ChildContext, Role
 from tarry.runtime.scaling import PoolScaler, pool_status
-from tarry.runtime.signals import Signals
+from tarry.runtime.signal_queue import Signals
 
 WIDE = Range(2, 5)
 

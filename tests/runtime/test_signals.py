@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tarry.runtime.signals import Signals, block_signals, signal_name
+from tarry.runtime.signal_queue import Signals, block_signals, signal_name
 from tests.runtime.master_harness import until
 
 WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)

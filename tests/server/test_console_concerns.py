@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tarry.client.queue_records import QueueRecord, queue_records
-from tarry.keeper.records import HostRecord
+from tarry.keeper.keeper_records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
 from tarry.model.job import State

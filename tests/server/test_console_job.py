@@ -14,7 +14,7 @@ from tarry.model.job import Job, State
 from tarry.model.limit import Limit
 from tarry.model.moving import NEVER
 from tarry.operate.jobs import JobAnswer
-from tarry.push.delivery.record import AttemptRecord
+from tarry.push.delivery.delivery_record import AttemptRecord
 from tarry.server.console.views.code import MOST_CODE, curl_call, python_call
 from tarry.server.console.views.job_course import (
     JobMoment,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tarry.server.connections import IDLE_PROBE, USER_TIMEOUT, watch_peer
+from tarry.server.connection_limits import IDLE_PROBE, USER_TIMEOUT, watch_peer
 from tests.push.certificates import Authority
 from tests.worker.bench import LIMIT
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 import tarry
 from tarry import App
-from tarry.config.server import ServerConfig
+from tarry.config.server_settings import ServerConfig
 from tarry.metrics.listener import MetricsListener
 from tarry.model.values.listen_address import is_own_host
 from tarry.server.serving.application import HttpDoor, create_application

@@ -16,12 +16,12 @@ import pytest
 import uvloop
 
 from tarry import App
-from tarry.config.server import ServerConfig
+from tarry.config.server_settings import ServerConfig
 from tarry.model.job import State
 from tarry.model.values.listen_address import listen_address
 from tarry.server.identity.tokens import digest
 from tarry.server.open_connections.activity import Activity
-from tarry.server.open_connections.records import (
+from tarry.server.open_connections.connection_records import (
     ConnectionFilter,
     ConnectionGroup,
     ConnectionList,
@@ -29,7 +29,7 @@ from tarry.server.open_connections.records import (
     ConnectionReport,
     merge_reports,
 )
-from tarry.server.open_connections.registry import OpenConnections
+from tarry.server.open_connections.connection_registry import OpenConnections
 from tarry.server.serving.server import DoorServer, make_service
 from tarry.store.rules.base import Query
 from tests.server.beanstalk.talking import Client

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 from msgspec.structs import replace
 
-from tarry.client.operations import registry
+from tarry.client.operations import operation_cells
 from tarry.client.operations.operation import JobFilter, Operation
 from tarry.errors import Busy, TooManyOperations, TooManyRequests
 from tarry.keeper import host_requests
@@ -27,21 +27,21 @@ def store() -> Iterator[Store]:
 
 def test_operations(store: Store) -> None:
     wanted = Operation("", "delete", JobFilter(queue="mail"), caller="bob")
-    for _ in range(registry.MOST_OF_CALLER):
-        last = registry.add(store, wanted, NOW)
+    for _ in range(operation_cells.MOST_OF_CALLER):
+        last = operation_cells.add(store, wanted, NOW)
     with pytest.raises(TooManyOperations, match=r"^10 operations of bob are under way: wait"):
-        registry.add(store, wanted, NOW)
-    registry.add(store, replace(wanted, caller="ann"), NOW)
-    registry.stop(store, last.id, NOW)
-    registry.add(store, wanted, NOW)
+        operation_cells.add(store, wanted, NOW)
+    operation_cells.add(store, replace(wanted, caller="ann"), NOW)
+    operation_cells.stop(store, last.id, NOW)
+    operation_cells.add(store, wanted, NOW)
 
 
 def test_operations_of_callers_without_names(store: Store) -> None:
     wanted = Operation("", "delete", JobFilter(queue="mail"))
-    for _ in range(registry.MOST_OPEN):
-        registry.add(store, wanted, NOW)
+    for _ in range(operation_cells.MOST_OPEN):
+        operation_cells.add(store, wanted, NOW)
     with pytest.raises(TooManyOperations, match=r"^20 operations are under way"):
-        registry.add(store, wanted, NOW)
+        operation_cells.add(store, wanted, NOW)
 
 
 def test_requests_to_a_host(store: Store) -> None:

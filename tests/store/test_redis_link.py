@@ -16,7 +16,7 @@ from tarry.errors import ConfigError, StoreAway, StoreError, StoreForeign, Store
 from tarry.store.redis.link.access import Access, ServerAddress
 from tarry.store.redis.link.base import Script, ScriptCall
 from tarry.store.redis.link.connection import SLACK, RedisConnection
-from tarry.store.redis.link.errors import ReplyLost
+from tarry.store.redis.link.redis_errors import ReplyLost
 from tarry.store.redis.link.server import ServerLink
 from tarry.store.redis.opening import server_link
 from tarry.store.redis.url import parse_url

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tarry.client.flows.handle import FlowHandle
+from tarry.client.flows.flow_handle import FlowHandle
 from tarry.errors import StoreError
 from tarry.model.flow_row import FlowRow, Phase
 from tarry.model.job import State

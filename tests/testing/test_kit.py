@@ -611,7 +611,7 @@ def test_schedules_at_once(jobs: Jobs) -> None:
 
 
 def test_a_long_time_costs_no_more_than_a_bounded_number_of_ticks(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.testing.runs.MAX_TICKS", 10)
+    monkeypatch.setattr("tarry.testing.job_runs.MAX_TICKS", 10)
 
     @jobs.app.task(cron="@every 1s")
     def often() -> None: ...

@@ -7,7 +7,7 @@ import pytest
 
 from tarry import JobNotFound, approve, astep, sleep, step, wait_for
 from tarry.testing.kit import Jobs
-from tarry.worker.run import report
+from tarry.worker.run import attempt_report
 
 
 def declare(jobs: Jobs, ledger: list[int]) -> None:
@@ -112,7 +112,7 @@ def test_observers_do_not_take_a_wait_for_an_error(jobs: Jobs) -> None:
         try:
             return call_next(job)
         except BaseException as error:
-            seen.append(report.failure_error(job.running, None, error))
+            seen.append(attempt_report.failure_error(job.running, None, error))
             raise
 
     jobs.app.enqueue("sync", 7)

@@ -19,8 +19,8 @@ from tarry.store.rules.base import Exchange, Query, Want
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.running import Running
 from tarry.worker.pump import Pump
-from tarry.worker.run.base import OutcomeQueue, Runner
 from tarry.worker.run.context import AttemptContext
+from tarry.worker.run.runner import OutcomeQueue, Runner
 
 OWNER = "test:1:1:1"
 

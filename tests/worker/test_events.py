@@ -8,8 +8,8 @@ from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Outcome, Raised, Released, Returned, TimedOut, Unknown, outcome_note
 from tarry.model.retry import Retry
 from tarry.store.rules import ids
-from tarry.worker import events
-from tarry.worker.events import EventLog
+from tarry.worker import worker_log
+from tarry.worker.worker_log import EventLog
 
 NOW = 1_800_000_000_000_000
 JOB = Job(ids.uuid7(), "shop.pay", b"[]", state=State.RUNNING, epoch=1)
@@ -68,6 +68,6 @@ def test_an_unknown_task_is_told_rarely(caplog: pytest.LogCaptureFixture, monkey
     assert ids.text(JOB.id) in caplog.text
     told(teller, Unknown(), job=Job(ids.uuid7(), "shop.ship", b"[]", state=State.RUNNING, epoch=1))
     assert len(caplog.records) == 2, "each task is told of"
-    monkeypatch.setattr(events, "LOG_UNKNOWN_EVERY", 0.0)
+    monkeypatch.setattr(worker_log, "LOG_UNKNOWN_EVERY", 0.0)
     told(teller, Unknown())
     assert len(caplog.records) == 3

@@ -9,9 +9,9 @@ from tarry.model.outcome import Released, Returned
 from tarry.store.rules.ids import uuid7
 from tarry.tasks.interrupts import CalledBack
 from tarry.tasks.running import Running
-from tarry.worker.run.base import OutcomeQueue
 from tarry.worker.run.context import AttemptContext, never_final
 from tarry.worker.run.loop import LoopRunner
+from tarry.worker.run.runner import OutcomeQueue
 from tests.worker.bench import until
 
 

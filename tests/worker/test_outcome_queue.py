@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tarry.model.outcome import Returned
-from tarry.worker.run.base import OutcomeQueue
+from tarry.worker.run.runner import OutcomeQueue
 from tests.worker.manual_pump import MakePump
 
 LONG = 30.0

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tarry import files
-from tarry.cli.operate.command import CommandCall
+from tarry.cli.operate.method_command import CommandCall
 from tarry.cli.shared.printing import print_table
 from tarry.config.parser import as_toml
 from tarry.errors import TarryError

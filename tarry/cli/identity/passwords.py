@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import Struct
 
 from tarry.cli.identity.entry_file import EntryFileEditor, EntryName, EntryPath, EntryRecord, NewRights, print_entries
-from tarry.cli.operate.command import CommandCall, Subject, add_methods, command_method, print_done
+from tarry.cli.operate.method_command import CommandCall, Subject, add_methods, command_method, print_done
 from tarry.config.parser import as_toml
 from tarry.errors import TarryError, UsageError
 from tarry.operate.access import Scope

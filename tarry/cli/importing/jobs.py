@@ -5,7 +5,7 @@ from hashlib import blake2b
 import msgspec
 from msgspec.structs import replace
 
-from tarry.cli.importing.message import CeleryMessage, UnreadableMessage
+from tarry.cli.importing.celery_message import CeleryMessage, UnreadableMessage
 from tarry.client.client import Client
 from tarry.client.job_factory import encode_call
 from tarry.errors import TarryError

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tarry.cli.operate.command import CommandCall, Subject, add_methods
+from tarry.cli.operate.method_command import CommandCall, Subject, add_methods
 from tarry.cli.shared.printing import format_clock, print_table
 from tarry.model.duration import SECOND
 from tarry.operate.audit import METHODS, ActList, ActRecord

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from tarry.cli.operate.command import CommandCall, Subject, add_methods
+from tarry.cli.operate.method_command import CommandCall, Subject, add_methods
 from tarry.cli.shared.printing import print_table
 from tarry.client.operations.operation import OperationRecord
 from tarry.model.duration import SECOND, format_duration

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tarry.client.flows.records import BoxRecord, FailedNodeRecord, FlowDetail
+from tarry.client.flows.flow_records import BoxRecord, FailedNodeRecord, FlowDetail
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import State
 from tarry.model.quantity import quantity

@@ -10,10 +10,18 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from tarry.cli.operate.command import CommandCall, Subject, Words, add_methods, call_all, read_options, run_method
 from tarry.cli.operate.flow_tree import flow_lines
+from tarry.cli.operate.method_command import (
+    CommandCall,
+    Subject,
+    Words,
+    add_methods,
+    call_all,
+    read_options,
+    run_method,
+)
 from tarry.cli.shared.printing import confirm, format_ago, print_result, print_table, progress_bar
-from tarry.client.flows.records import FlowDetail, FlowRecord
+from tarry.client.flows.flow_records import FlowDetail, FlowRecord
 from tarry.errors import JobNotFound, UsageError
 from tarry.model.duration import SECOND
 from tarry.model.job import State

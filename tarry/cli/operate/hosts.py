@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tarry.cli.operate.command import CommandCall, Subject, Words, add_methods, warn_of_missing
+from tarry.cli.operate.method_command import CommandCall, Subject, Words, add_methods, warn_of_missing
 from tarry.cli.shared.host_requests import TIMEOUT, is_done, print_outcomes
 from tarry.cli.shared.printing import format_ago, format_clock, print_json, print_table
 from tarry.errors import UsageError
-from tarry.keeper.records import host_record, is_own
+from tarry.keeper.keeper_records import host_record, is_own
 from tarry.model.duration import format_duration
 from tarry.operate.host_requests import METHODS as REQUEST_METHODS
 from tarry.operate.hosts import METHODS as HOST_METHODS

@@ -10,7 +10,7 @@ from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.job import RELATIVE, Job, State
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
-from tarry.push.waiting import why_waiting
+from tarry.push.endpoint_reasons import why_waiting
 from tarry.store.rules import ids
 from tarry.tasks import progress
 from tarry.tasks.output import Output

@@ -9,8 +9,8 @@ from itertools import islice
 
 from tarry.cli.operate.attempts import Attempts
 from tarry.cli.operate.background import NotConfirmed
-from tarry.cli.operate.command import CommandCall, Subject, add_methods, call_all, run_method
 from tarry.cli.operate.job_report import explain, show
+from tarry.cli.operate.method_command import CommandCall, Subject, add_methods, call_all, run_method
 from tarry.cli.shared.host_requests import TIMEOUT, is_done, print_outcomes
 from tarry.cli.shared.moment import parse_since
 from tarry.cli.shared.printing import format_ago, partial_answer, print_json, print_result, print_table
@@ -19,7 +19,7 @@ from tarry.client.client import Client
 from tarry.client.job_records import JobRecord, job_record
 from tarry.client.operations.operation import JobFilter, MoveTarget
 from tarry.errors import JobNotFound, UsageError
-from tarry.keeper.records import RequestRecord
+from tarry.keeper.keeper_records import RequestRecord
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import RELATIVE, Job, State
 from tarry.model.quantity import quantity

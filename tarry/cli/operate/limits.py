@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tarry.cli.operate.command import CommandCall, Subject, add_methods
+from tarry.cli.operate.method_command import CommandCall, Subject, add_methods
 from tarry.cli.shared.printing import print_table
-from tarry.keeper.records import LimitRecord
+from tarry.keeper.keeper_records import LimitRecord
 from tarry.operate.limits import METHODS, LimitList, get_limit
 from tarry.terminal import say
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tarry.cli.operate.command import CommandCall, Subject, add_methods
+from tarry.cli.operate.method_command import CommandCall, Subject, add_methods
 from tarry.cli.shared.printing import format_clock, print_table
 from tarry.client.operations.operation import OperationRecord
 from tarry.model.duration import SECOND

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from tarry.cli.operate.command import CommandCall, Subject, add_methods, print_done
+from tarry.cli.operate.method_command import CommandCall, Subject, add_methods, print_done
 from tarry.cli.shared.printing import format_ago, print_table
 from tarry.client.operations.operation import OperationRecord
 from tarry.client.queue_records import (
@@ -32,7 +32,7 @@ def unknown_tasks(setup: CommandContext, counts: Sequence[Tally]) -> dict[str, i
     if setup.app_name:
         return _count_unfinished(counts, lambda name: name not in known)
     # Without an app, this process does not know which functions the workers have.
-    from tarry.push.endpoint.registry import removed_with_jobs  # noqa: PLC0415 - most stores have none
+    from tarry.push.endpoint.endpoint_cells import removed_with_jobs  # noqa: PLC0415 - most stores have none
 
     return _count_unfinished(counts, (removed_with_jobs(setup.client.store) - known.keys()).__contains__)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from tarry.cli.operate.command import CommandCall, Subject, Words, add_methods
+from tarry.cli.operate.method_command import CommandCall, Subject, Words, add_methods
 from tarry.cli.operate.queues import unknown_tasks, warn_of_unknown
 from tarry.cli.shared.printing import print_table
 from tarry.errors import UsageError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tarry.client.client import Client
 from tarry.errors import ResultTimeout
 from tarry.keeper.host_requests import HostRequest, HostRequests, RequestState
-from tarry.keeper.records import RequestRecord
+from tarry.keeper.keeper_records import RequestRecord
 from tarry.model.duration import format_duration
 from tarry.model.job import Job
 from tarry.runtime.control import WaitNotes

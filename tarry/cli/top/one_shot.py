@@ -17,7 +17,7 @@ from tarry.errors import MasterError, StoreError
 from tarry.model.duration import SECOND
 from tarry.push.health import EndpointHealth
 from tarry.runtime.board.reader import SERVER, Board
-from tarry.runtime.report import connections
+from tarry.runtime.master_report import connections
 from tarry.store.queries.history_recent import RATED, MinuteFigures, RecentFigures, RecentHistory
 
 # These rates need two polls, and a report makes one.

@@ -31,7 +31,7 @@ from tarry.tasks import progress
 
 if TYPE_CHECKING:
     from tarry.app import App
-    from tarry.push.endpoint.settings import Endpoint
+    from tarry.push.endpoint.endpoint_settings import Endpoint
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from tarry.cli.top.facts import HostRow, MasterFigures, QueueRow, child_key
 from tarry.cli.top.text import number, p50, p99, rate, size, span
 from tarry.runtime.board.layout import GONE, READY
 from tarry.runtime.board.reader import SERVER, Board, BoardJob, ChildStatus
-from tarry.runtime.report import connections
+from tarry.runtime.master_report import connections
 from tarry.store.queries.history_recent import RecentFigures
 
 _FLOW = 6  # Cells of a rate.

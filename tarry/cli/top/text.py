@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from tarry.runtime import report
+from tarry.runtime import master_report
 from tarry.store.queries.history_reading import Percentiles
 from tarry.store.queries.history_recent import RecentHistory
 from tarry.terminal import is_hidden, written_out
@@ -69,7 +69,7 @@ def rate(each_second: float | None) -> str:
 
 def span(seconds: float | None) -> str:
     """A duration as in the log; `-` for None."""
-    return "-" if seconds is None else report.format_span(seconds)
+    return "-" if seconds is None else master_report.format_span(seconds)
 
 
 def size(octets: int) -> str:

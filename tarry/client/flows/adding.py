@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from tarry.client.flows.build import FlowBuilder
+from tarry.client.flows.flow_options import policy
 from tarry.client.flows.mapping import Mapped, plan_parts
 from tarry.client.flows.node import Node, join_results, require_nodes, waits_of
-from tarry.client.flows.options import policy
 from tarry.errors import BodyTooLarge
 from tarry.model.flow.wiring import Ref
 from tarry.tasks.arguments.options import MAX_NAME
-from tarry.tasks.arguments.results import as_list
+from tarry.tasks.arguments.pending_results import as_list
 from tarry.tasks.call import Call, Link
 
 R = TypeVar("R")

@@ -18,7 +18,7 @@ from tarry.model.moving import NEVER
 from tarry.store.rules import ids
 from tarry.store.rules.base import Store
 from tarry.store.rules.partial_result import partial_result, reachable_part
-from tarry.tasks.durable.waiting import APPROVE, Approval, Decision
+from tarry.tasks.durable.durable_waits import APPROVE, Approval, Decision
 
 PAGE, MOST_PAGES = 1000, 100
 """Waiting jobs that are read at once, and how often."""

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.client.flows.adding import NodeAdder, checked_label
 from tarry.client.flows.build import FlowBuilder
-from tarry.client.flows.handle import FlowHandle
+from tarry.client.flows.flow_handle import FlowHandle
+from tarry.client.flows.flow_options import FlowOptions, OnFailure, policy
 from tarry.client.flows.node import Node, waits_of
-from tarry.client.flows.options import FlowOptions, OnFailure, policy
 from tarry.client.flows.root import RootBody
 from tarry.client.flows.storing import astore, store
 from tarry.model.flow.wiring import Ref
-from tarry.tasks.arguments.results import as_list
+from tarry.tasks.arguments.pending_results import as_list
 
 if TYPE_CHECKING:
     from tarry.client.client import Client

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.client.flows.flow_options import FlowOptions, check_node
 from tarry.client.flows.node import nodes_among
-from tarry.client.flows.options import FlowOptions, check_node
 from tarry.client.flows.root import RootBody, make_root
 from tarry.client.job_factory import JobFactory
 from tarry.errors import ArgumentError
@@ -23,7 +23,7 @@ from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.lifecycle import Rules
 from tarry.store.rules.flows import FLOW_TASK, NewFlow
 from tarry.tasks.arguments.options import Options
-from tarry.tasks.arguments.results import NodeResult, encode_with_results, results_in
+from tarry.tasks.arguments.pending_results import NodeResult, encode_with_results, results_in
 from tarry.tasks.call import Call
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.shield import shielded

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.client.flows.handle import FlowHandle
+from tarry.client.flows.flow_handle import FlowHandle
 from tarry.client.flows.searching import FlowSearch, search_flows
 from tarry.client.handle import Handle
 from tarry.model.flow.node_ids import is_root

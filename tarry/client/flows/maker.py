@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tarry.client.flows.block import Flow
 from tarry.client.flows.finding import Flows
-from tarry.client.flows.handle import FlowHandle
+from tarry.client.flows.flow_handle import FlowHandle
+from tarry.client.flows.flow_options import FlowOptions, OnFailure
 from tarry.client.flows.mapping import Mapped
-from tarry.client.flows.options import FlowOptions, OnFailure
 from tarry.client.flows.root import checked_name
 from tarry.model.duration import Duration
 from tarry.tasks.call import Call, Link

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from tarry.model.flow.wiring import Ref
-from tarry.tasks.arguments.results import NodeResult
+from tarry.tasks.arguments.pending_results import NodeResult
 from tarry.tasks.call import Call
 
 R_co = TypeVar("R_co", covariant=True)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tarry.client.acting import current_actor
 from tarry.client.bulk import find_pages
 from tarry.client.handle import Handle
-from tarry.client.operations import registry
+from tarry.client.operations import operation_cells
 from tarry.client.operations.operation import BulkAct, JobFilter, Operation, OperationRecord, count_jobs, find_matching
 from tarry.client.operations.runner import OperationRunner, change_page
 from tarry.errors import ResultTimeout
@@ -55,7 +55,7 @@ class JobsChange:
     def record(self) -> OperationRecord:
         """How far it has come. StoreError; OperationNotFound once it is forgotten, a week after its end."""
         if not self._operation.is_ended:
-            self._operation = registry.read(self._client.store, self.id)[0]
+            self._operation = operation_cells.read(self._client.store, self.id)[0]
         return OperationRecord.of(self._operation)
 
     @property
@@ -90,7 +90,7 @@ class JobsChange:
     def stop(self) -> None:
         """Asks it to end; what it has changed stays changed."""
         if self.id:
-            registry.stop(self._client.store, self.id, self._client.clock.now())
+            operation_cells.stop(self._client.store, self.id, self._client.clock.now())
 
     def __repr__(self) -> str:
         return f"<JobsChange {self._operation.act} {self._operation.state}: {self._operation.changed:,} changed>"

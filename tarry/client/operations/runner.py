@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from tarry.client.acting import Actor, acting
 from tarry.client.bulk import PAGE, change_jobs
 from tarry.client.client import Client
-from tarry.client.operations import registry
+from tarry.client.operations import operation_cells
 from tarry.client.operations.operation import EVENTS, Operation, rule_of
-from tarry.client.operations.registry import StoredOperation
+from tarry.client.operations.operation_cells import StoredOperation
 from tarry.errors import StoreError, StoreFull, StoreUnavailable, TarryError
 from tarry.model.checks.texts import MOST_MESSAGE, cut, text_of
 from tarry.model.duration import MINUTE, SECOND
@@ -71,7 +71,7 @@ class OperationRunner:
 
     def submit(self, operation: Operation) -> Operation:
         """Stores a new operation, to be run soon; TooManyOperations, UsageError, StoreError."""
-        added = registry.add(self._client.store, operation, self._client.clock.now())
+        added = operation_cells.add(self._client.store, operation, self._client.clock.now())
         self._news.set()
         return added
 
@@ -89,7 +89,7 @@ class OperationRunner:
                 if after is None:
                     # Until that process has ended it, or its lease is over.
                     time.sleep(_LOOK)
-                    after = registry.read(self._client.store, operation.id)
+                    after = operation_cells.read(self._client.store, operation.id)
                 operation, cell = after
                 yield operation
         finally:
@@ -102,7 +102,7 @@ class OperationRunner:
         store, now = self._client.store, self._client.clock.now()
         operation = replace(operation, owner=self._owner, lease=now + LEASE)
         try:
-            return registry.read(store, registry.add(store, operation, now).id)
+            return operation_cells.read(store, operation_cells.add(store, operation, now).id)
         except StoreFull:
             if operation.act != "delete":
                 raise
@@ -128,9 +128,9 @@ class OperationRunner:
                 self._release()
 
     def _release(self) -> None:
-        for operation, cell in registry.read_all(self._client.store):
+        for operation, cell in operation_cells.read_all(self._client.store):
             if operation.owner == self._owner:
-                registry.write(self._client.store, replace(operation, owner="", lease=0), cell)
+                operation_cells.write(self._client.store, replace(operation, owner="", lease=0), cell)
 
     def _attempt(self) -> float:
         """Advances each operation by a page; returns for how many seconds to pause."""
@@ -147,7 +147,7 @@ class OperationRunner:
     def _advance_all(self) -> float:
         began = time.monotonic()
         is_open, trouble = False, None
-        for operation, cell in registry.read_all(self._client.store):
+        for operation, cell in operation_cells.read_all(self._client.store):
             if operation.is_ended or self._closed:
                 continue
             try:
@@ -171,7 +171,7 @@ class OperationRunner:
         try:
             taken = self._take(operation, cell, now)
             if taken is None:
-                return registry.read(self._client.store, operation.id)
+                return operation_cells.read(self._client.store, operation.id)
             operation, cell = taken
             after = self._do_page(operation)
         except StoreError:
@@ -199,7 +199,7 @@ class OperationRunner:
         if written is not None:
             return operation, written
         # Somebody asked it to stop. What the page did counts all the same.
-        newest, cell = registry.read(self._client.store, operation.id)
+        newest, cell = operation_cells.read(self._client.store, operation.id)
         if newest.owner != self._owner:
             return newest, cell
         operation = replace(operation, state=operation.state if operation.is_ended else newest.state)
@@ -209,7 +209,7 @@ class OperationRunner:
         """Stores an operation; returns its cell, None if another process has written it. A deletion goes on if the
         store is full: it makes room."""
         try:
-            return registry.write(self._client.store, operation, cell) if operation.id else cell
+            return operation_cells.write(self._client.store, operation, cell) if operation.id else cell
         except StoreFull:
             if operation.act != "delete":
                 raise

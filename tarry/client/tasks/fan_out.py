@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 from tarry.client.flows.build import FlowBuilder, stored_node
+from tarry.client.flows.flow_options import FlowOptions
 from tarry.client.flows.node import AddedNodes, FanOut
-from tarry.client.flows.options import FlowOptions
 from tarry.client.flows.storing import make_all
 from tarry.client.tasks.task import Task
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, index_of, is_node

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from tarry.client.flows.handle import FlowHandle
+from tarry.client.flows.flow_handle import FlowHandle
 from tarry.client.handle import Handle
 from tarry.client.operations.collection import find_holder
 from tarry.model.duration import Duration
@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tarry.client.flows.build import FlowBuilder
-from tarry.client.flows.options import FlowOptions
+from tarry.client.flows.flow_options import FlowOptions
 from tarry.client.flows.root import RootBody
 from tarry.client.flows.storing import astore, store
-from tarry.client.live import BroadcastTarget
+from tarry.client.live_workers import BroadcastTarget
 from tarry.model.flow.own_queues import BROADCAST
 from tarry.model.flow.wiring import GO_ON, Ref
 

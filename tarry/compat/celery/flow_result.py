@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tarry.client.flows.handle import FlowHandle
+from tarry.client.flows.flow_handle import FlowHandle
 from tarry.client.handle import Handle
 from tarry.compat.celery.message import from_json
 from tarry.compat.celery.result import AsyncResult, GroupResult, error_of_job

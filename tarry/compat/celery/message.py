@@ -25,7 +25,7 @@ from tarry.compat.celery import signals
 from tarry.model.job import Job
 from tarry.store.rules import ids
 from tarry.tasks.arguments import headers as job_headers
-from tarry.tasks.arguments.results import results_in
+from tarry.tasks.arguments.pending_results import results_in
 from tarry.tasks.new_job import NewJob
 
 HEADER = "celery"

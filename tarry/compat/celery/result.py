@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tarry.client.flows.handle import FlowHandle
+from tarry.client.flows.flow_handle import FlowHandle
 from tarry.client.handle import Handle
 from tarry.compat.celery import signals
 from tarry.compat.celery.apps import current_app

@@ -15,7 +15,7 @@ from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.checks.unreadable import read_note
 from tarry.model.job import Job, State
-from tarry.push.delivery.record import records_of
+from tarry.push.delivery.delivery_record import records_of
 from tarry.store.rules import ids
 
 if TYPE_CHECKING:

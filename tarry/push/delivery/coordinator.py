@@ -30,20 +30,20 @@ from tarry.model.job import Job
 from tarry.model.job import State as JobState
 from tarry.model.limit import TASK, Limit
 from tarry.push.delivery.cancel import report_sent, reported_sent
+from tarry.push.delivery.delivery_slots import Slots
+from tarry.push.delivery.delivery_verdict import Again, Delivered, DeliveryVerdict, Disabled, judge
 from tarry.push.delivery.order import KeyOrder
-from tarry.push.delivery.slots import Slots
-from tarry.push.delivery.verdict import Again, Delivered, DeliveryVerdict, Disabled, judge
-from tarry.push.endpoint import flow, registry
+from tarry.push.endpoint import endpoint_cells, flow
+from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.flow import INITIAL, FlowState, Observed
-from tarry.push.endpoint.settings import Endpoint
+from tarry.push.http.address_guard import AddressGuard
 from tarry.push.http.failure import Failure, FailureKind
-from tarry.push.http.guard import AddressGuard
 from tarry.push.http.response import HttpResponse
 from tarry.store.rules.base import Store
 from tarry.store.shared.backoff import Backoff
 
 if TYPE_CHECKING:
-    from tarry.push.http.sender import HttpRequest, Sender, SendLimits
+    from tarry.push.http.http_sender import HttpRequest, Sender, SendLimits
 from collections.abc import Mapping, Set
 
 from msgspec import Struct
@@ -214,7 +214,7 @@ class DeliveryCoordinator:
             self._wake.set()
 
     def _open_sender(self, loop: asyncio.AbstractEventLoop) -> "Sender":
-        from tarry.push.http.sender import Sender  # noqa: PLC0415 - brings the HTTP client
+        from tarry.push.http.http_sender import Sender  # noqa: PLC0415 - brings the HTTP client
 
         sender = self._senders[loop] = Sender(self._guard, self._catalog.trust)
         # The set keeps the task alive: a loop has only weak references to its tasks.
@@ -299,7 +299,7 @@ class DeliveryCoordinator:
         by_hand = self._store.kv_list(BY_HAND).keys() if endpoints else set[str]()
         look = StoreSnapshot(
             endpoints,
-            registry.read_cells(self._store, registry.FLOW_CELL),
+            endpoint_cells.read_cells(self._store, endpoint_cells.FLOW_CELL),
             limits,
             by_hand,
             self._max_concurrency(endpoints),
@@ -327,7 +327,7 @@ class DeliveryCoordinator:
         while self._gone:
             name, why = next(iter(self._gone.items()))
             try:
-                registry.disable(self._store, name, self._catalog.is_configured(name), why)
+                endpoint_cells.disable(self._store, name, self._catalog.is_configured(name), why)
                 log.error("the HTTP task %s is disabled: %s", name, why)
             except ConfigError as error:  # somebody removed it meanwhile
                 log.info("%s", error)
@@ -357,11 +357,13 @@ class DeliveryCoordinator:
     def _advance_flow(self, endpoint: Endpoint, was: bytes | None, seen: Observed, most: int, now: int) -> FlowState:
         """Writes the state that follows from what was seen here, and returns the state that the store has then."""
         most = min(most, endpoint.concurrency or most)
-        state = FlowState(min(max(INITIAL, self._slots // 10), most)) if was is None else registry.decode_flow(was)
+        state = (
+            FlowState(min(max(INITIAL, self._slots // 10), most)) if was is None else endpoint_cells.decode_flow(was)
+        )
         new = flow.next_state(state, seen, most, now)
         if new == state:
             return state
-        if not self._store.kv_cas(registry.FLOW_CELL + endpoint.name, msgspec.json.encode(new), was):
+        if not self._store.kv_cas(endpoint_cells.FLOW_CELL + endpoint.name, msgspec.json.encode(new), was):
             # Another worker wrote it at this moment. What was seen here is kept for the next update.
             _merge(self._observed.setdefault(endpoint.name, Observed()), seen)
             return state
@@ -371,7 +373,7 @@ class DeliveryCoordinator:
     def _apply_limits(self, endpoint: Endpoint, state: FlowState, limits: dict[str, Limit], by_hand: Any) -> bool:
         """Sets the limits that follow from the state; returns whether any changed."""
         changed = False
-        for name, limit in registry.limits_of(endpoint, state).items():
+        for name, limit in endpoint_cells.limits_of(endpoint, state).items():
             if limits.get(name) != limit and BY_HAND + name not in by_hand:
                 self._store.limit(name, limit)
                 changed = True
@@ -383,8 +385,8 @@ class DeliveryCoordinator:
     def _check_registered(self, name: str) -> None:
         """Clears the limits again if the task was removed meanwhile."""
         # The process that removed it could not clear limits that were set only afterwards.
-        if not self._catalog.is_configured(name) and not registry.is_registered(self._store, name):
-            registry.clear_removed(self._store, name)
+        if not self._catalog.is_configured(name) and not endpoint_cells.is_registered(self._store, name):
+            endpoint_cells.clear_removed(self._store, name)
 
     def _update_pause(self, endpoint: Endpoint, state: FlowState, limits: dict[str, Limit]) -> None:
         until = state.until if endpoint.enabled else math.inf

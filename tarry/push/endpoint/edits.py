@@ -13,8 +13,8 @@ from tarry.client.acting import current_actor
 from tarry.errors import Outdated, StoreError
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND, format_duration
+from tarry.push.endpoint.endpoint_settings import version_of
 from tarry.push.endpoint.hidden import Settings
-from tarry.push.endpoint.settings import version_of
 from tarry.store.rules.base import Store
 from tarry.store.rules.cell import change_cell
 from tarry.store.rules.partial_result import reachable_part

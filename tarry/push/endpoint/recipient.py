@@ -7,7 +7,7 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from tarry.push.endpoint.template import UrlTemplate
-from tarry.push.rule.errors import SettingSyntaxError
+from tarry.push.rule.rule_errors import SettingSyntaxError
 
 MOST_TEXT = 2048
 """Characters of a recipient."""

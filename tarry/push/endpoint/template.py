@@ -11,8 +11,8 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
-from tarry.push.rule.errors import SettingSyntaxError
 from tarry.push.rule.json_path import ABSENT, get_child
+from tarry.push.rule.rule_errors import SettingSyntaxError
 
 MOST_URL, MOST_FILLED = 2000, 8000
 """Characters of a url as written, and with the values filled in."""

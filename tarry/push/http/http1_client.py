@@ -8,7 +8,6 @@ import time
 from collections import OrderedDict
 from functools import lru_cache
 
-from tarry.push.http.exchange import Hop, SendState
 from tarry.push.http.failure import (
     FailureKind,
     RequestFailed,
@@ -20,6 +19,7 @@ from tarry.push.http.failure import (
 )
 from tarry.push.http.http1_connection import Http1Connection, system_error
 from tarry.push.http.http1_parser import AnswerError, AnswerParser
+from tarry.push.http.http_attempt import Hop, SendState
 from tarry.push.http.response import MOST_BODY, HttpResponse
 
 MOST_IDLE = 512

@@ -5,9 +5,9 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
+from tarry.push.http.address_guard import AddressGuard, ForbiddenAddress
 from tarry.push.http.daemon_thread import run_in_thread
 from tarry.push.http.failure import FailureKind, RequestFailed
-from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 
 FRESH_FOR = 15.0
 """Seconds for which an answer is fresh."""

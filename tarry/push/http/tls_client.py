@@ -33,7 +33,6 @@ from pyreqwest.exceptions import (
 from pyreqwest.response import Response
 
 from tarry.push.http.daemon_thread import run_in_thread
-from tarry.push.http.exchange import Hop, SendState
 from tarry.push.http.failure import (
     FailureKind,
     RequestFailed,
@@ -43,6 +42,7 @@ from tarry.push.http.failure import (
     unconnected_failure,
     unsent_failure,
 )
+from tarry.push.http.http_attempt import Hop, SendState
 from tarry.push.http.response import MOST_BODY, MOST_HEAD, Headers, HttpResponse
 
 

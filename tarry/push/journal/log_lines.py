@@ -12,7 +12,7 @@ from tarry.client.enqueue_listener import JobEvent
 from tarry.model.duration import SECOND
 from tarry.model.job import HELD, UNFINISHED, Job
 from tarry.model.lifecycle import initial_state
-from tarry.push.delivery.record import AttemptRecord
+from tarry.push.delivery.delivery_record import AttemptRecord
 from tarry.store.rules import ids
 
 LogMoment = str | int

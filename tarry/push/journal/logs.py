@@ -22,7 +22,7 @@ from tarry.client.enqueue_listener import JobEvent
 from tarry.client.tasks.task import Task
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.push.delivery.record import AttemptRecord
+from tarry.push.delivery.delivery_record import AttemptRecord
 from tarry.push.journal.log_lines import ErrorLine, format_action, format_attempt, format_request, format_time
 from tarry.tasks.log_facts import current_facts
 

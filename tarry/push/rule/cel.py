@@ -28,7 +28,7 @@ from tarry.model.quantity import shorten
 from tarry.push.http.response import HttpResponse
 from tarry.push.rule import cel_tree, php_rules
 from tarry.push.rule.cel_tree import ArgumentKind, CelCall, CelTree
-from tarry.push.rule.errors import SettingSyntaxError
+from tarry.push.rule.rule_errors import SettingSyntaxError
 
 MOST_TEXT = 1000
 """Characters of a rule."""

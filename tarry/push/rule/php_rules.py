@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from tarry.push.rule.errors import SettingSyntaxError
 from tarry.push.rule.json_path import ABSENT, get_child
+from tarry.push.rule.rule_errors import SettingSyntaxError
 
 STRING = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _TOKEN = re.compile(

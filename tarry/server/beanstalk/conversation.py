@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from tarry.errors import NotHeld, StoreError
 from tarry.model.lifecycle import NotPossible
 from tarry.server.beanstalk import replies
-from tarry.server.beanstalk.parser import Command, CommandParser
+from tarry.server.beanstalk.command_parser import Command, CommandParser
 from tarry.server.beanstalk.shared import BeanstalkDoor
 
 R = TypeVar("R")

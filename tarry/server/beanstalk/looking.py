@@ -6,8 +6,8 @@ from typing import TypeVar
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
 from tarry.operate.access import Scope
-from tarry.server.beanstalk import records, replies, stats
-from tarry.server.beanstalk.parser import Command
+from tarry.server.beanstalk import job_mapping, replies, stats
+from tarry.server.beanstalk.command_parser import Command
 from tarry.server.beanstalk.shared import DEFAULT_TUBE, BeanstalkDoor
 from tarry.server.beanstalk.tube_choice import TubeChoice
 
@@ -63,7 +63,7 @@ class PeekCommands:
 
         def reply(jobs: list[Job | None]) -> bytes:
             job = jobs[0]
-            if job is None or records.state_of(job, door.now()) is None or not rights.allows(Scope.READ, job.queue):
+            if job is None or job_mapping.state_of(job, door.now()) is None or not rights.allows(Scope.READ, job.queue):
                 return replies.NOT_FOUND
             return make_reply(job)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tarry.model.job import Job
-from tarry.server.beanstalk import records
+from tarry.server.beanstalk import job_mapping
 from tarry.server.beanstalk.shared import BeanstalkDoor, Held
 from tarry.tasks.lazy_asyncio import asyncio
 
@@ -36,7 +36,7 @@ class Reservations:
 
     def add(self, number: int, job: Job) -> None:
         """The connection has reserved a job."""
-        ttr = records.ttr_of(job, self._door.timeout(job))
+        ttr = job_mapping.ttr_of(job, self._door.timeout(job))
         self._held[number] = self._door.held[number] = Held(job, ttr, self._door.loop.time() + ttr)
         self._set_timer()
 
@@ -61,7 +61,7 @@ class Reservations:
         for number in list(self._held):
             job = self.pop(number)
             if job is not None:
-                self._door.give_back(job, records.give_back)
+                self._door.give_back(job, job_mapping.give_back)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -93,4 +93,4 @@ class Reservations:
         job = self.pop(number)
         if job is not None:
             self._door.counts["timeouts"] += 1
-            self._door.give_back(job, records.time_out)
+            self._door.give_back(job, job_mapping.time_out)

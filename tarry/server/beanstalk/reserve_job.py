@@ -6,7 +6,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
-from tarry.server.beanstalk import records
+from tarry.server.beanstalk import job_mapping
 from tarry.server.beanstalk.shared import BeanstalkDoor
 from tarry.server.given_jobs import GivenJobs
 from tarry.store.rules.base import HIGH, Store, Want
@@ -27,12 +27,12 @@ def reserve_job(door: BeanstalkDoor, id: bytes, owner: str, allows: Callable[[st
         return None
     now = door.now()
     try:
-        change = records.move_to_front(job, now)
+        change = job_mapping.move_to_front(job, now)
     except NotPossible:
         return None
     with door.claims.reservation() as hold:
         answer = store.exchange([change], [Want(job.queue, HIGH, 1)], 1, owner, LEASE, now)
-        others = [records.give_back(other, now) for other in answer.jobs if other.id != id]
+        others = [job_mapping.give_back(other, now) for other in answer.jobs if other.id != id]
         if others:
             store.apply(others, now)
         taken = next((taken for taken in answer.jobs if taken.id == id), None)

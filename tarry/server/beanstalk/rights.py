@@ -11,8 +11,8 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.operate.access import ANYONE, Caller, Scope
 from tarry.server.beanstalk import replies
-from tarry.server.beanstalk.parser import Command
-from tarry.server.beanstalk.records import TASK
+from tarry.server.beanstalk.command_parser import Command
+from tarry.server.beanstalk.job_mapping import TASK
 from tarry.server.claim_requests import Rule
 from tarry.server.identity.access import DoorAccess, is_as_before
 

@@ -16,10 +16,10 @@ from tarry.errors import Busy, Draining, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
+from tarry.server.beanstalk.command_parser import MAX_JOB_SIZE
+from tarry.server.beanstalk.job_mapping import by_holder, ttr_of
 from tarry.server.beanstalk.numbers import JobNumbers
-from tarry.server.beanstalk.parser import MAX_JOB_SIZE
 from tarry.server.beanstalk.pauses import TubePauses
-from tarry.server.beanstalk.records import by_holder, ttr_of
 from tarry.server.beanstalk.tubes import Tubes
 from tarry.server.claim_requests import Rule
 from tarry.server.external_marks import ExternalMarks

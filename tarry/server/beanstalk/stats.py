@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 
 from tarry.model.job import Job
-from tarry.server.beanstalk import records, replies
+from tarry.server.beanstalk import job_mapping, replies
 from tarry.server.beanstalk.pauses import Pause
 from tarry.server.beanstalk.shared import BeanstalkDoor
 from tarry.server.beanstalk.tubes import TubeJobs
@@ -20,16 +20,16 @@ _COUNTED = (
 
 def job_stats(door: BeanstalkDoor, number: int, job: Job, now: int) -> bytes:
     """The answer to `stats-job`."""
-    history = records.history_of(job)
+    history = job_mapping.history_of(job)
     return replies.mapping(
         {
             "id": number,
             "tube": f'"{job.queue}"',
-            "state": records.state_of(job, now),
-            "pri": records.priority_of(job),
+            "state": job_mapping.state_of(job, now),
+            "pri": job_mapping.priority_of(job),
             "age": max(0, (now - job.created) // 1_000_000),
-            "delay": records.delay_of(job),
-            "ttr": records.ttr_of(job, door.timeout(job)),
+            "delay": job_mapping.delay_of(job),
+            "ttr": job_mapping.ttr_of(job, door.timeout(job)),
             "time-left": door.seconds_left(number, job),
             "file": 0,
             "reserves": job.epoch,

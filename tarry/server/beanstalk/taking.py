@@ -7,9 +7,9 @@ from tarry.errors import Busy, Draining, StoreError
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
 from tarry.operate.access import Scope
-from tarry.server.beanstalk import records, replies
+from tarry.server.beanstalk import job_mapping, replies
+from tarry.server.beanstalk.command_parser import Command
 from tarry.server.beanstalk.conversation import Conversation, or_error
-from tarry.server.beanstalk.parser import Command
 from tarry.server.beanstalk.reservations import Reservations
 from tarry.server.beanstalk.reserve_job import reserve_job
 from tarry.server.beanstalk.shared import TakeTicket, add
@@ -95,17 +95,17 @@ class ReserveCommands:
 
     def _on_reserved(self, job: Job) -> None:
         if self._is_over:
-            self._door.give_back(job, records.give_back)
+            self._door.give_back(job, job_mapping.give_back)
             return
         if refused := self._tubes.rights.refusal_after_wait(Scope.TAKE, job.queue):
-            self._door.give_back(job, records.give_back)
+            self._door.give_back(job, job_mapping.give_back)
             self._reply(refused)
             return
         try:
             number = self._door.numbers.number(job.id)
         except StoreError:
             # A job of another program, while there are no new numbers.
-            self._door.give_back(job, records.give_back)
+            self._door.give_back(job, job_mapping.give_back)
             self._reply(replies.INTERNAL_ERROR)
             return
         self._reservations.add(number, job)
@@ -135,21 +135,23 @@ class ReserveCommands:
         """A job that this connection has reserved, or that nobody has."""
         job = self._reservations.pop(command.number)
         if job is not None:
-            self._end(job, records.finish(self._door.rules(job)), self._deleted)
+            self._end(job, job_mapping.finish(self._door.rules(job)), self._deleted)
             return
         id = self._find(command.number)
         if id is not None:
-            self._change(id, self._tubes.rights.guard(Scope.OPERATE, records.delete), self._deleted)
+            self._change(id, self._tubes.rights.guard(Scope.OPERATE, job_mapping.delete), self._deleted)
 
     def release(self, command: Command) -> None:
         """Gives a job back."""
-        rule = records.release(command.priority, command.seconds)
+        rule = job_mapping.release(command.priority, command.seconds)
         self._end_reserved(command, lambda job: rule, lambda job: replies.RELEASED)
 
     def bury(self, command: Command) -> None:
         """Puts a job aside."""
         rules = self._door.rules
-        self._end_reserved(command, lambda job: records.bury(command.priority, rules(job)), lambda job: replies.BURIED)
+        self._end_reserved(
+            command, lambda job: job_mapping.bury(command.priority, rules(job)), lambda job: replies.BURIED
+        )
 
     def touch(self, command: Command) -> None:
         """A job's time begins anew."""
@@ -160,7 +162,7 @@ class ReserveCommands:
         """Makes one job ready."""
         id = self._find(command.number)
         if id is not None:
-            self._change(id, self._tubes.rights.guard(Scope.OPERATE, records.kick), lambda job: replies.KICKED)
+            self._change(id, self._tubes.rights.guard(Scope.OPERATE, job_mapping.kick), lambda job: replies.KICKED)
 
     def _deleted(self, job: Job) -> bytes:
         self._door.tube(job.queue).deletes += 1

@@ -2,7 +2,7 @@
 
 from tarry.operate.access import Scope
 from tarry.server.beanstalk import replies
-from tarry.server.beanstalk.parser import Command
+from tarry.server.beanstalk.command_parser import Command
 from tarry.server.beanstalk.rights import Rights
 from tarry.server.beanstalk.shared import DEFAULT_TUBE, BeanstalkDoor, add
 

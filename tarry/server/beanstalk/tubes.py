@@ -13,8 +13,8 @@ from msgspec import Struct
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
-from tarry.server.beanstalk import records
-from tarry.server.beanstalk.records import state_of
+from tarry.server.beanstalk import job_mapping
+from tarry.server.beanstalk.job_mapping import state_of
 from tarry.store.rules.base import Query, Store, Tally
 
 LOOKED_AT = 200
@@ -58,7 +58,7 @@ class Tubes:
 
     def names(self) -> set[str]:
         """Tubes that have jobs; without those of broadcasts."""
-        found = {tally.queue for tally in self._store.counts() if tally.state in records.BANDS_OF_STATES}
+        found = {tally.queue for tally in self._store.counts() if tally.state in job_mapping.BANDS_OF_STATES}
         return set(filterfalse(is_own_queue, found))
 
     def jobs(self, now: int, tube: str | None = None) -> TubeJobs:
@@ -102,7 +102,7 @@ class Tubes:
         changes = []
         for job in jobs:
             try:
-                changes.append(records.kick(job, now))
+                changes.append(job_mapping.kick(job, now))
             except NotPossible:
                 # It became ready by itself since.
                 continue

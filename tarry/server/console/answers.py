@@ -6,7 +6,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from tarry.server.http.reading import header
+from tarry.server.http.request_reader import header
 
 REFRESH = b"tarry-refresh"
 """The header with which an open page asks again by itself. A page of another site cannot send it."""

@@ -13,7 +13,7 @@ from tarry import errors
 from tarry.operate.access import Caller, Scope
 from tarry.operate.problem import RequestError
 from tarry.server.console.act import MOST_FORM, Form, filled, read_form
-from tarry.server.console.session import (
+from tarry.server.console.sign_in_session import (
     COOKIE,
     ConsoleSession,
     EndedSessions,
@@ -22,8 +22,8 @@ from tarry.server.console.session import (
     read_ended,
     read_secret,
 )
-from tarry.server.http.reading import header, read_body
 from tarry.server.http.request_log import write_act
+from tarry.server.http.request_reader import header, read_body
 from tarry.server.identity.sign_in_tries import network_of
 from tarry.server.service import DoorService
 

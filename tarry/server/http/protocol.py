@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from tarry.errors import Busy
 from tarry.operate.problem import RequestError
-from tarry.server.connections import Connections, peer_address, watch_peer
+from tarry.server.connection_limits import Connections, peer_address, watch_peer
 from tarry.server.http.joined_writes import JoinedWrites
 from tarry.server.http.listed_connection import ListedConnection
 from tarry.server.http.problem import MEDIA_TYPE, problem_of

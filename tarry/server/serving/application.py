@@ -20,8 +20,8 @@ from tarry.operate.problem import RequestError
 from tarry.server.console.answers import finish
 from tarry.server.http.method import ApiCall, route_of
 from tarry.server.http.problem import MEDIA_TYPE, problem_of, retry_after
-from tarry.server.http.reading import check_host, check_origin, media_type_of, read_body
 from tarry.server.http.request_log import audited
+from tarry.server.http.request_reader import check_host, check_origin, media_type_of, read_body
 from tarry.server.open_connections.activity import note_request
 from tarry.server.service import DoorService
 from tarry.server.serving.api import METHODS

@@ -32,12 +32,12 @@ from tarry.server.console.answers import (
 from tarry.server.console.assets import serve_asset
 from tarry.server.console.charts import times
 from tarry.server.console.finding import find_page
-from tarry.server.console.live import LASTS, LookChanges, RefreshBudget
 from tarry.server.console.page import ConsolePage
+from tarry.server.console.page_updates import LASTS, LookChanges, RefreshBudget
 from tarry.server.console.rendering import address_functions, environment
-from tarry.server.console.session import COOKIE
-from tarry.server.console.session import LASTS as SESSION_LASTS
 from tarry.server.console.sign_in import SignIn, address_of, local_path, read_own_form
+from tarry.server.console.sign_in_session import COOKIE
+from tarry.server.console.sign_in_session import LASTS as SESSION_LASTS
 from tarry.server.console.translation import LANGUAGES, Language, choose_language
 from tarry.server.console.views import (
     audit,
@@ -56,8 +56,8 @@ from tarry.server.console.views import (
 from tarry.server.http.method import ApiCall, route_of
 from tarry.server.http.methods.events import MEDIA_TYPE, EventResponse
 from tarry.server.http.problem import Problem, problem_of, retry_after
-from tarry.server.http.reading import header
 from tarry.server.http.request_log import audited
+from tarry.server.http.request_reader import header
 from tarry.server.open_connections.activity import note_request
 from tarry.server.service import DoorService
 

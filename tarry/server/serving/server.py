@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.config.server import ServerConfig
+from tarry.config.server_settings import ServerConfig
 from tarry.errors import ConfigError
 from tarry.metrics.host_families import HostFigures
-from tarry.server.beanstalk.connection import BeanstalkListener, start_beanstalk
-from tarry.server.connections import Connections
+from tarry.server.beanstalk.beanstalk_connection import BeanstalkListener, start_beanstalk
+from tarry.server.connection_limits import Connections
 from tarry.server.identity.passwords import open_access
 from tarry.server.service import DoorService, DoorSettings
 from tarry.server.serving.certificates import ServerCertificate

@@ -12,8 +12,8 @@ from tarry.model.change import Change
 from tarry.model.job import State
 from tarry.store.mysql import sql
 from tarry.store.mysql.link.connection import StatementResult
-from tarry.store.mysql.link.errors import NotAsSeen
 from tarry.store.mysql.link.literals import bounded_statements, chunks, id_list, id_table, raw, text
+from tarry.store.mysql.link.mysql_errors import NotAsSeen
 from tarry.store.mysql.sql import ALREADY, DIFFERING, note_literal
 from tarry.store.shared.state_codes import CODE
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from tarry import errors
 from tarry.store.mysql.link.address import Address
 from tarry.store.mysql.link.connection import COMMIT, MysqlConnection, MysqlPool
-from tarry.store.mysql.link.errors import Conflict, Denied, DuplicateKey, NotAsSeen, StaleSettings
+from tarry.store.mysql.link.mysql_errors import Conflict, Denied, DuplicateKey, NotAsSeen, StaleSettings
 from tarry.store.mysql.settings import SettingsCache
 from tarry.store.shared.uncertain import uncertain
 

@@ -9,7 +9,7 @@ from tarry import errors
 from tarry.errors import ConfigError
 from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.link.connection import MysqlConnection
-from tarry.store.mysql.link.errors import Conflict, Denied
+from tarry.store.mysql.link.mysql_errors import Conflict, Denied
 from tarry.store.mysql.sql import COLUMN_OF
 from tarry.store.shared.columns import ColumnKind
 from tarry.store.shared.schema_steps import (

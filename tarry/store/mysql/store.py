@@ -37,9 +37,9 @@ from tarry.store.mysql.limits import (
 )
 from tarry.store.mysql.link.address import Address, parse
 from tarry.store.mysql.link.connection import COMMIT, PASSES_BY_LOCKED, MysqlConnection
-from tarry.store.mysql.link.errors import Denied, DuplicateKey, NotAsSeen
 from tarry.store.mysql.link.guard import LivenessConnection, LostOwners
 from tarry.store.mysql.link.literals import bind, blob_or_null, chunks, id_list, raw, text
+from tarry.store.mysql.link.mysql_errors import Denied, DuplicateKey, NotAsSeen
 from tarry.store.mysql.open_lanes import LatenessLine
 from tarry.store.mysql.retrying import Calls
 from tarry.store.mysql.schema import MysqlSchema

@@ -11,8 +11,8 @@ from tarry import errors
 from tarry.model.wake import WakeReason
 from tarry.store.mysql.link.address import Address
 from tarry.store.mysql.link.connection import COMMIT, MysqlConnection
-from tarry.store.mysql.link.errors import Conflict
 from tarry.store.mysql.link.literals import text
+from tarry.store.mysql.link.mysql_errors import Conflict
 from tarry.store.mysql.settings import RAISE
 from tarry.store.rules.sleeper import JoinedWakeup, Wakeup
 from tarry.store.shared.wakeup.board import WakeupBoard

@@ -19,8 +19,8 @@ from tarry.store.postgres import sql
 from tarry.store.postgres.constants import in_schema
 from tarry.store.postgres.job_columns import NEW_TYPES
 from tarry.store.postgres.link.connection import PostgresConnection
-from tarry.store.postgres.link.errors import translate_errors
 from tarry.store.postgres.link.pool import PostgresPool
+from tarry.store.postgres.link.postgres_errors import translate_errors
 from tarry.store.postgres.link.url import PostgresUrl
 from tarry.store.postgres.scan_start import set_aside_if_slow
 from tarry.store.postgres.transactional import CallerConnection, caller_connection, insert_jobs

@@ -7,8 +7,8 @@ import psycopg
 
 from tarry.errors import StoreError, StoreUnavailable
 from tarry.store.postgres.link.connection import PostgresConnection
-from tarry.store.postgres.link.errors import translate_errors
 from tarry.store.postgres.link.pool import PostgresPool
+from tarry.store.postgres.link.postgres_errors import translate_errors
 from tarry.store.postgres.link.url import PostgresUrl, parse_url
 from tarry.store.postgres.schema import (
     MIGRATIONS,

@@ -39,8 +39,8 @@ from tarry.store.postgres.limits import (
     set_limit_alone,
 )
 from tarry.store.postgres.link.connection import PostgresConnection
-from tarry.store.postgres.link.errors import translate_errors
 from tarry.store.postgres.link.pool import PostgresPool
+from tarry.store.postgres.link.postgres_errors import translate_errors
 from tarry.store.postgres.link.url import parse_url
 from tarry.store.postgres.migrate import create_or_check
 from tarry.store.postgres.scan_start import ScanStarts, set_aside_if_slow

@@ -16,7 +16,7 @@ from msgspec.structs import asdict, astuple
 
 from tarry.errors import ArgumentError
 from tarry.model.checks.unreadable import UNREADABLE
-from tarry.tasks.arguments import errors, json_values
+from tarry.tasks.arguments import argument_errors, json_values
 from tarry.tasks.arguments.signature import EXTRA, REST, TaskSignature, bind
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
@@ -52,8 +52,8 @@ class Codec:
             self.decode(body)
             if not is_sure or any(kind and type(value) not in kind for value, kind in zip(values, kinds, strict=False)):
                 self._check_types(args, kwargs)
-        except errors.CAUSES as error:
-            raise errors.call_error(signature, error, args, kwargs) from None
+        except argument_errors.CAUSES as error:
+            raise argument_errors.call_error(signature, error, args, kwargs) from None
         return body
 
     def encode_around(
@@ -67,8 +67,10 @@ class Codec:
             for parameter, name, value in signature.iterate_values(args, kwargs):
                 if value is not LATER:
                     self._check_one(parameter, name, value)
-        except errors.CAUSES as error:
-            raise errors.call_error(signature, error, *(_without_later(each) for each in (args, kwargs))) from None
+        except argument_errors.CAUSES as error:
+            raise argument_errors.call_error(
+                signature, error, *(_without_later(each) for each in (args, kwargs))
+            ) from None
         if not kwargs:
             return json_values.encode(_without_later(args)), {}
         for name, values in ((REST, content.get(REST, ())), (EXTRA, content.get(EXTRA, {}).values())):
@@ -87,7 +89,7 @@ class Codec:
 
     def argument(self, place: int | str) -> str:
         """An argument of a call, by its position or name, as messages name it."""
-        name = errors.name_at(self._signature, place) if isinstance(place, int) else place
+        name = argument_errors.name_at(self._signature, place) if isinstance(place, int) else place
         return f"{self._signature.task}({name})"
 
     def decode(self, body: bytes) -> Arguments:
@@ -100,7 +102,7 @@ class Codec:
         except ArgumentError:
             raise
         except (*UNREADABLE, TypeError) as error:
-            raise errors.body_error(self._signature, error) from None
+            raise argument_errors.body_error(self._signature, error) from None
 
     def encode_result(self, value: Any) -> bytes:
         """The result as JSON; TypeError or ValueError if it cannot be JSON."""
@@ -145,7 +147,8 @@ class Codec:
         types += [self._signature.rest_type] * (len(raw) - len(types))
         pairs = enumerate(zip(raw, types, strict=False))
         values = tuple(
-            self._decode_one(item, kind, errors.name_at(self._signature, index)) for index, (item, kind) in pairs
+            self._decode_one(item, kind, argument_errors.name_at(self._signature, index))
+            for index, (item, kind) in pairs
         )
         # Only for its error: here no struct checks whether arguments are missing.
         self._signature.signature.bind(*values)
@@ -182,10 +185,10 @@ class Codec:
         try:
             return json_values.decoder(kind).decode(raw)
         except msgspec.ValidationError as error:
-            raise errors.value_error(self._signature, error, name) from None
+            raise argument_errors.value_error(self._signature, error, name) from None
 
     def _check_one(self, parameter: Parameter, name: str, value: Any) -> None:
-        """ArgumentError or another of `errors.CAUSES` if this value does not fit, or cannot be JSON."""
+        """ArgumentError or another of `argument_errors.CAUSES` if this value does not fit, or cannot be JSON."""
         self._decode_one(msgspec.Raw(json_values.encode(value)), self._signature.type_of(parameter), name)
         self._check_type(parameter, name, value)
 
@@ -199,9 +202,9 @@ class Codec:
         kinds = json_values.exact_types(self._signature.type_of(parameter))
         if parameter.name in self._signature.unannotated:
             if not json_values.survives_json(value):
-                raise errors.unannotated_error(self._signature, name, value)
+                raise argument_errors.unannotated_error(self._signature, name, value)
         elif kinds and not json_values.is_one_of(value, kinds):
-            raise errors.type_error(self._signature, name, value, kinds)
+            raise argument_errors.type_error(self._signature, name, value, kinds)
 
 
 def _without_later(arguments: Any) -> Any:

@@ -23,8 +23,8 @@ from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import Batch, Running, current
 from tarry.worker.run import hook_calls, inputs
+from tarry.worker.run.attempt_report import outcome_of_argument_error, outcome_of_error, with_status
 from tarry.worker.run.context import AttemptContext, run_shown
-from tarry.worker.run.report import outcome_of_argument_error, outcome_of_error, with_status
 from tarry.worker.run.steps import BATCH, ONE, RUNNER, WRAPPED, End, StepCall, Steps
 
 Disarm = Callable[[Running], None]

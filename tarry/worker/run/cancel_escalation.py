@@ -11,7 +11,7 @@ from tarry.tasks.interrupts import CalledBack, Interrupted, TimeLimit
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.log_facts import about
 from tarry.tasks.running import Running
-from tarry.worker.run import report, stacks
+from tarry.worker.run import attempt_report, stacks
 from tarry.worker.run.context import AttemptContext
 
 log = logging.getLogger("tarry.worker")
@@ -71,7 +71,7 @@ class CancelEscalation:
         log.warning("%s was cancelled and went on: it is given up", case, extra=about(case.running.job))
         case.give_up(self._soon)
         self._watch(case, now)
-        return f"it did not end after its {report.format_limit(case.running)}, so it was given up"
+        return f"it did not end after its {attempt_report.format_limit(case.running)}, so it was given up"
 
     def _wait_for_loop(self, case: "_Case", now: float) -> str:
         """The loop is blocked, so the cancellation cannot reach the attempt. Returns as `_press`."""
@@ -85,7 +85,7 @@ class CancelEscalation:
         if holder is case.running:
             return ""
         what = holder.task.name if holder else "something"
-        return f"its {report.format_limit(case.running)} was over while {what} held up the event loop"
+        return f"its {attempt_report.format_limit(case.running)} was over while {what} held up the event loop"
 
     def _end_process(self, case: "_Case", now: float) -> None:
         job = case.running.job

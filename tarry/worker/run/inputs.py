@@ -19,7 +19,7 @@ from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import AFTER, Ref, Take, added_nodes, unwrap
 from tarry.model.job import Job, State
 from tarry.store.rules.base import Store
-from tarry.tasks.arguments.errors import ArgumentsLater
+from tarry.tasks.arguments.argument_errors import ArgumentsLater
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import Running, jobs_of

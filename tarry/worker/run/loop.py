@@ -13,10 +13,10 @@ from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import Running, jobs_of
 from tarry.worker.run import attempt, loop_exit
-from tarry.worker.run.base import OutcomeQueue, Runner
 from tarry.worker.run.cancel_escalation import CancelEscalation
 from tarry.worker.run.context import ContextAt
 from tarry.worker.run.loop_watch import LoopWatch
+from tarry.worker.run.runner import OutcomeQueue, Runner
 
 CANCEL_WITHIN = 2.0
 """Seconds that asyncio tasks which a job has left behind have to end when they are cancelled."""

@@ -15,7 +15,7 @@ from tarry.model.verdict import Verdict
 from tarry.tasks.hooks import Hook
 from tarry.tasks.running import Batch, CurrentJob, Running, current
 from tarry.tasks.task_hooks import RunWrapper
-from tarry.worker.run import report
+from tarry.worker.run import attempt_report
 from tarry.worker.run.context import AttemptContext
 
 StepCall = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
@@ -88,7 +88,7 @@ def _prepare_batch(batch: Batch) -> StepCall | None:
         try:
             args, kwargs = decode(member.arguments)
         except ArgumentError as error:
-            batch.outcomes[member] = report.outcome_of_argument_error(error)
+            batch.outcomes[member] = attempt_report.outcome_of_argument_error(error)
             continue
         member.started = batch.started
         batch.called.append(member)
@@ -99,7 +99,7 @@ def _prepare_batch(batch: Batch) -> StepCall | None:
 def _batch_outcome(batch: Batch, value: Any, max_result: int) -> Outcome:
     """Sets the outcomes of single jobs in `batch.outcomes`, and returns the outcome of all others."""
     if value is None or isinstance(value, Verdict):
-        return report.outcome_of_value(batch, value, max_result)
+        return attempt_report.outcome_of_value(batch, value, max_result)
     if not isinstance(value, list | tuple) or len(value) != len(batch.called):
         # Nobody can say whose results these are. The work was done, so the jobs are dead and not tried again.
         got = f"{len(value)} results" if isinstance(value, list | tuple) else type(value).__name__
@@ -109,9 +109,9 @@ def _batch_outcome(batch: Batch, value: Any, max_result: int) -> Outcome:
         return Raised(outcome_note("ResultError", why), final=True)
     for member, own in zip(batch.called, value, strict=True):
         if isinstance(own, BaseException):
-            batch.outcomes[member] = report.outcome_of_error(member, own)
+            batch.outcomes[member] = attempt_report.outcome_of_error(member, own)
         else:
-            batch.outcomes[member] = report.outcome_of_value(member, own, max_result)
+            batch.outcomes[member] = attempt_report.outcome_of_value(member, own, max_result)
     return Released()
 
 
@@ -135,7 +135,7 @@ def _choose_hooks(around: RunWrapper, job: CurrentJob, end: End, context: Attemp
         return
     if not (around.failure or around.dead):
         return
-    failure = report.hook_error(job.running, end.outcome, end.value, end.error)
+    failure = attempt_report.hook_error(job.running, end.outcome, end.value, end.error)
     if failure is None:
         return
     if around.failure:
@@ -155,10 +155,10 @@ def carry(job: CurrentJob, around: RunWrapper) -> None:
         variable.restore(job.headers)
 
 
-ONE = Steps(_prepare_one, report.outcome_of_value, _hook_calls)
+ONE = Steps(_prepare_one, attempt_report.outcome_of_value, _hook_calls)
 RUNNER = Steps(_prepare_runner, _encoded_outcome, _hook_calls)
 """The task has a runner, which encodes the result itself."""
-WRAPPED = Steps(_prepare_wrapped, report.outcome_of_value, _hook_calls)
+WRAPPED = Steps(_prepare_wrapped, attempt_report.outcome_of_value, _hook_calls)
 # Without middleware and carried variables, since the call is not that of one job.
 BATCH = Steps(_prepare_batch, _batch_outcome, _batch_hook_calls)
 """Hooks are called for each job."""

@@ -18,9 +18,9 @@ from tarry.tasks import own_loop
 from tarry.tasks.interrupts import CalledBack, Interrupted
 from tarry.tasks.running import Running
 from tarry.tasks.shield import Shield
-from tarry.worker.run import attempt, report
-from tarry.worker.run.base import OutcomeQueue, Runner
+from tarry.worker.run import attempt, attempt_report
 from tarry.worker.run.context import ContextAt
+from tarry.worker.run.runner import OutcomeQueue, Runner
 
 # A process that gets this signal by mistake ignores it.
 INTERRUPT = signal.SIGURG
@@ -116,7 +116,7 @@ class Slot:
             except Interrupted as late:
                 # The interrupt hit just before the task began.
                 disarm(running)
-                outcome = report.outcome_of_error(running, late)
+                outcome = attempt_report.outcome_of_error(running, late)
             if forks.depth != depth:
                 # A child that the job has forked came back from it: it is no worker, and must not touch our board.
                 os._exit(0 if type(outcome) is Returned else 1)

@@ -20,7 +20,7 @@ from tarry import (
     fan_out,
 )
 from tarry.client.clock import FakeClock
-from tarry.client.flows import results
+from tarry.client.flows import flow_results
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
 from tarry.model.flow_row import Phase
@@ -345,7 +345,7 @@ def test_a_result_that_was_deleted(app: App) -> None:
 
 
 def test_results_that_are_too_large(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "MAX_COLLECTED", 10)
+    monkeypatch.setattr(flow_results, "MAX_COLLECTED", 10)
     monkeypatch.setattr("tarry.worker.run.inputs.MAX_COLLECTED", 10)
     with app.flow("order") as f:
         group = f.add_all([call("plus", 100 + n) for n in range(4)])

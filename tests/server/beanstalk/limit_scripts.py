@@ -1,6 +1,6 @@
 """What clients say at and past the limits of the protocol, and what is no command at all."""
 
-from tarry.server.beanstalk.parser import PAUSE_MOST
+from tarry.server.beanstalk.command_parser import PAUSE_MOST
 from tests.server.beanstalk.talking import CLOSE, Script, steps
 
 LONG = "x" * 200

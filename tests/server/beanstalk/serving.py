@@ -10,7 +10,7 @@ from typing import Any
 import uvloop
 
 from tarry import App
-from tarry.server.beanstalk.connection import BeanstalkListener, start_beanstalk
+from tarry.server.beanstalk.beanstalk_connection import BeanstalkListener, start_beanstalk
 from tarry.server.service import DoorService
 from tests.server.beanstalk.talking import Client
 

@@ -14,7 +14,7 @@ from tarry import App
 from tarry.client.group_commit import CommitBounds
 from tarry.errors import StoreAway
 from tarry.model.job import State
-from tarry.server.beanstalk import connection
+from tarry.server.beanstalk import beanstalk_connection
 from tarry.server.beanstalk.pauses import TubePauses
 from tarry.store.rules.base import Query
 from tests.server.beanstalk.serving import LIMIT, ServedDoor, serving
@@ -130,7 +130,7 @@ def test_a_connection_that_comes_while_the_server_drains_ends_too(app: App, door
     draining = asyncio.run_coroutine_threadsafe(listener.drain(LIMIT), door.loop)
     until(lambda: listener.is_draining, "the end to begin")
     ours, theirs = socket.socketpair()
-    door.call(door.loop.connect_accepted_socket(lambda: connection.BeanstalkConnection(listener), theirs))
+    door.call(door.loop.connect_accepted_socket(lambda: beanstalk_connection.BeanstalkConnection(listener), theirs))
     assert Client(ours).answer() == b""
     ours.close()
     assert client.ask(f"delete {number(taken)}\r\n") == b"DELETED\r\n"
@@ -172,7 +172,7 @@ def test_a_store_that_is_away(door: ServedDoor, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_slow_reader_is_held_up_and_loses_nothing(door: ServedDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "WRITE_AHEAD", 4096)
+    monkeypatch.setattr(beanstalk_connection, "WRITE_AHEAD", 4096)
     connected = door.connect()
     client = door.client(connected)
     put = client.ask("put 0 0 100 60000\r\n" + "x" * 60000 + "\r\n")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.server.beanstalk import replies
-from tarry.server.beanstalk.parser import LINE_MOST, Command, CommandParser
+from tarry.server.beanstalk.command_parser import LINE_MOST, Command, CommandParser
 
 
 def parse(data: bytes, cuts: list[int] | None = None, max_job_size: int = 100) -> list[Command]:

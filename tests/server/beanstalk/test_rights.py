@@ -9,9 +9,9 @@ import pytest
 
 from tarry import App
 from tarry.config.parser import SettingsSource
-from tarry.config.server import ServerConfig, check_server
+from tarry.config.server_settings import ServerConfig, check_server
 from tarry.errors import ConfigError
-from tarry.server.beanstalk.parser import _READERS
+from tarry.server.beanstalk.command_parser import _READERS
 from tarry.server.identity.tokens import TokenAccess, digest
 from tests.server.beanstalk.serving import ServedDoor, serving
 from tests.server.beanstalk.talking import Client

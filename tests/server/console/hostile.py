@@ -11,14 +11,14 @@ import msgspec
 from tarry import App, approve, current_job, step
 from tarry.client.audit.log import Act, ActLog
 from tarry.client.operations.operation import JobFilter, MoveTarget, Operation, OperationState
-from tarry.client.operations.registry import PREFIX as OPERATIONS
+from tarry.client.operations.operation_cells import PREFIX as OPERATIONS
 from tarry.keeper import schedule_state
 from tarry.keeper.host_requests import HostAct, HostRequests, RequestState, new_request
 from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit
+from tarry.push.endpoint.endpoint_cells import FLOW_CELL, GONE_CELL, TASK_CELL
 from tarry.push.endpoint.flow import FlowState
-from tarry.push.endpoint.registry import FLOW_CELL, GONE_CELL, TASK_CELL
 from tarry.server.identity.tokens import TokenAccess, digest
 from tarry.server.serving.console import PAGES
 from tarry.store.memory.store import MemoryStore

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tarry import App, approve, sleep, step, wait_for
-from tarry.client.flows.records import FlowDetail
+from tarry.client.flows.flow_records import FlowDetail
 from tarry.server.console.graph.drawing import WIDTH
 from tarry.server.console.views import flows as views
 from tarry.server.console.views.flow_graph import MOST_LABEL, drawn_flow, label_of

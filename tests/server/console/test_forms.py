@@ -12,7 +12,7 @@ from tarry.operate.jobs import MoveRequest
 from tarry.operate.operations import NewOperation
 from tarry.operate.problem import RequestError
 from tarry.server.console.act import form_values, read_form
-from tarry.server.console.session import COOKIE
+from tarry.server.console.sign_in_session import COOKIE
 from tarry.server.serving.console import ACTS
 from tarry.store.rules.base import Query
 from tests.server.console.visiting import Tokens, Visitor, outcomes, visit

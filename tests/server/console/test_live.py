@@ -8,8 +8,8 @@ import pytest
 
 from tarry import App
 from tarry.server import event_streams
-from tarry.server.console import live
-from tarry.server.console.live import EVERY, OLDEST, SHARE, LookChanges, RefreshBudget
+from tarry.server.console import page_updates
+from tarry.server.console.page_updates import EVERY, OLDEST, SHARE, LookChanges, RefreshBudget
 from tarry.server.service import DoorService
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.hosts import Host, PoolFigures
@@ -163,9 +163,9 @@ def test_pages_that_refresh_themselves_spend_it_and_others_do_not(app: App, monk
 
 
 def test_a_real_stream(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "EVERY", 0.05)
+    monkeypatch.setattr(page_updates, "EVERY", 0.05)
     monkeypatch.setattr(event_streams, "TICK", 0.05)
-    monkeypatch.setattr(live, "TICK", 0.05)
+    monkeypatch.setattr(page_updates, "TICK", 0.05)
     with served(app) as server, server.client.stream("GET", "/live") as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         assert stream.headers["cache-control"] == "no-store"

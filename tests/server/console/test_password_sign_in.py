@@ -11,7 +11,7 @@ import pytest
 
 from tarry import App
 from tarry.server.console import sign_in
-from tarry.server.console.session import COOKIE
+from tarry.server.console.sign_in_session import COOKIE
 from tarry.server.identity.passwords import open_access
 from tarry.server.identity.sign_in_tries import FREE
 from tarry.server.service import DoorService

@@ -6,7 +6,7 @@ from datetime import date
 import pytest
 from msgspec import Struct
 
-from tarry.push.delivery.record import AttemptRecord
+from tarry.push.delivery.delivery_record import AttemptRecord
 from tarry.server.console.rendering import MOST_TEXT, moment, number, pretty, size, span
 from tarry.server.console.translation import LANGUAGES
 from tarry.server.console.views.job_course import ShownAttempt

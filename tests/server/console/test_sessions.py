@@ -7,7 +7,7 @@ import pytest
 
 from tarry.errors import StoreBusy
 from tarry.operate.access import Caller
-from tarry.server.console.session import (
+from tarry.server.console.sign_in_session import (
     ENDED_CELL,
     LASTS,
     MOST_ENDED,

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from tarry import App
 from tarry.server.console.assets import asset_path
-from tarry.server.console.session import COOKIE
+from tarry.server.console.sign_in_session import COOKIE
 from tarry.server.identity.tokens import TokenAccess
 from tarry.server.service import DoorService
 from tarry.server.serving.console import Console

@@ -9,8 +9,8 @@ from tarry import App
 from tarry.config.config import Config
 from tarry.keeper.hosts import HostEntry
 from tarry.operate.access import Scope
-from tarry.server.console.session import COOKIE, SECRET_CELL
 from tarry.server.console.sign_in import SECRET_KEPT, SignIn
+from tarry.server.console.sign_in_session import COOKIE, SECRET_CELL
 from tarry.server.identity.tokens import TokenAccess
 from tarry.server.service import DoorService, DoorSettings
 from tarry.server.serving.application import create_application

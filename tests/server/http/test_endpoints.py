@@ -15,9 +15,9 @@ from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Returned
-from tarry.push.delivery.record import parse_records
+from tarry.push.delivery.delivery_record import parse_records
+from tarry.push.endpoint.endpoint_cells import FLOW_CELL, TASK_CELL, disable, read_flows
 from tarry.push.endpoint.flow import FIRST_OPEN, FlowState
-from tarry.push.endpoint.registry import FLOW_CELL, TASK_CELL, disable, read_flows
 from tarry.push.endpoint_records import exchanges_of
 from tarry.store.queries.history_reading import bring_up_to_date
 from tarry.store.rules.base import Query, Want

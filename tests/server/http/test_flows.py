@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tarry import App, fan_out
-from tarry.client.flows import records
+from tarry.client.flows import flow_records
 from tarry.keeper.hosts import HostEntry
 from tarry.model.flow.own_queues import own_queue
 from tarry.operate import flows
@@ -118,11 +118,11 @@ def test_the_result_of_a_group(app: App, monkeypatch: pytest.MonkeyPatch) -> Non
     assert get(app, f"/v1/flows/{id}")["result"] == ["parcel 0", "parcel 1", "parcel 2"]
     assert get(app, f"/v1/flows/{none}")["result"] == []
     assert get(app, f"/v1/flows/{added}")["result"] == ["parcel 0", "parcel 1"]
-    monkeypatch.setattr(records, "MOST_PARTS", 2)
+    monkeypatch.setattr(flow_records, "MOST_PARTS", 2)
     got = get(app, f"/v1/flows/{id}")
     assert (got["result"], got["result_omitted"]) == (None, "it has more than 2 parts")
-    monkeypatch.setattr(records, "MOST_PARTS", 3)
-    monkeypatch.setattr(records, "MOST_RESULT", 10)
+    monkeypatch.setattr(flow_records, "MOST_PARTS", 3)
+    monkeypatch.setattr(flow_records, "MOST_RESULT", 10)
     assert get(app, f"/v1/flows/{id}")["result_omitted"] == "it has more than 0 KB"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tarry.server.connections import Connections
+from tarry.server.connection_limits import Connections
 from tarry.server.http import protocol
 from tarry.server.http.protocol import HttpConnections, HttpLimits
 from tests.worker.bench import LIMIT, until

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 
-from tarry.server.connections import Connections
+from tarry.server.connection_limits import Connections
 from tarry.server.http.protocol import MOST_HEAD
 from tests.server.http.test_protocol import GET, PATIENT, PUT, QUICK, Served, serving
 from tests.worker.bench import until

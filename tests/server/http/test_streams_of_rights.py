@@ -11,7 +11,7 @@ import pytest
 from tarry import App
 from tarry.server import event_streams
 from tarry.server.console import sign_in
-from tarry.server.console.session import COOKIE
+from tarry.server.console.sign_in_session import COOKIE
 from tarry.server.identity import entries
 from tarry.server.identity.tokens import TokenAccess
 from tests.server.console.visiting import Tokens

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.moving import NEVER
-from tarry.tasks.durable.records import JobStepRecord, step_records
+from tarry.tasks.durable.step_records import JobStepRecord, step_records
 from tarry.tasks.step_log import KeptStep
 
 DUE = 1_800_000_000 * SECOND

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct
 
 from tarry.client.queue_records import QueueRecord
-from tarry.keeper.records import HostRecord
+from tarry.keeper.keeper_records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
 from tarry.push.health import CLOSED

@@ -6,7 +6,7 @@ from unicodedata import east_asian_width
 
 from msgspec import Struct
 
-from tarry.client.flows.records import BoxRecord, FlowDetail
+from tarry.client.flows.flow_records import BoxRecord, FlowDetail
 from tarry.model.flow.node_ids import node_id
 from tarry.model.job import FINISHED, State
 from tarry.server.console.graph.drawing import WIDTH, Corner, Drawing, draw

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from tarry.errors import JobNotFound, TooManyRequests
-from tarry.keeper.records import RequestRecord
+from tarry.keeper.keeper_records import RequestRecord
 from tarry.operate import host_requests
 from tarry.operate.access import Scope
 from tarry.operate.host_requests import dump_worker, kill_job, reload_host, scale_host, stop_host

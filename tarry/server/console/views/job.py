@@ -2,7 +2,7 @@
 
 from tarry.client.flows.approvals import ApprovalRecord, approval_of, approval_record
 from tarry.keeper.host_requests import HostAct
-from tarry.keeper.records import RequestRecord
+from tarry.keeper.keeper_records import RequestRecord
 from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.duration import SECOND
 from tarry.model.job import State

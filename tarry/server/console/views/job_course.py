@@ -12,7 +12,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import FINISHED, State
 from tarry.model.moving import NEVER
 from tarry.operate.jobs import JobAnswer
-from tarry.push.delivery.record import AttemptRecord
+from tarry.push.delivery.delivery_record import AttemptRecord
 
 WAITING = (State.SCHEDULED, State.READY)
 _SCHEDULED_AFTER = 1.0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tarry import errors
-from tarry.client.flows.records import BoxRecord, FlowDetail
+from tarry.client.flows.flow_records import BoxRecord, FlowDetail
 from tarry.model.flow.node_ids import index_of
 from tarry.model.job import State
 from tarry.operate.flows import FlowPath, NodesQuery, list_nodes, show_flow

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from tarry.keeper.records import HostRecord
+from tarry.keeper.keeper_records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
 from tarry.model.job import State

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from tarry.keeper.records import LimitRecord
+from tarry.keeper.keeper_records import LimitRecord
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
 from tarry.metrics.store_overview import StoreOverview
 from tarry.model.duration import SECOND

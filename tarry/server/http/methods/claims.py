@@ -22,7 +22,7 @@ from tarry.operate.problem import NOT_JSON, RequestError, checking
 from tarry.server.claims import Claims
 from tarry.server.http.method import ApiCall, api_method
 from tarry.server.http.problem import Problem, problem_of
-from tarry.server.http.reading import check_depth, until_gone
+from tarry.server.http.request_reader import check_depth, until_gone
 from tarry.store.rules import ids
 from tarry.store.rules.ids import IdText
 from tarry.tasks.arguments.options import Name

@@ -12,7 +12,7 @@ from tarry.operate.access import Scope
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import methods_of
 from tarry.server.http.method import ApiCall, api_method
-from tarry.server.open_connections.records import (
+from tarry.server.open_connections.connection_records import (
     LISTED,
     MOST_LISTED,
     ConnectionFilter,

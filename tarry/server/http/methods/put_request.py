@@ -15,7 +15,7 @@ from tarry.model.quantity import Short, over_max_body
 from tarry.model.retry import Retry
 from tarry.operate.problem import RequestError
 from tarry.operate.tasks import check_outside
-from tarry.server.http.reading import check_depth
+from tarry.server.http.request_reader import check_depth
 from tarry.tasks.arguments.options import NO_OPTIONS, UNFIT, Options
 
 ShortName = Annotated[str, Meta(min_length=1, max_length=200)]

@@ -21,7 +21,7 @@ from tarry.operate.problem import NOT_JSON, RequestError, wrong_value
 from tarry.server.http.method import ApiCall, api_method
 from tarry.server.http.methods.put_request import PutRequest, make_job
 from tarry.server.http.problem import Problem, kind_of, problem_of
-from tarry.server.http.reading import header, media_type_of, read_body, read_lines
+from tarry.server.http.request_reader import header, media_type_of, read_body, read_lines
 from tarry.store.rules import ids
 from tarry.store.rules.partial_result import reachable_part
 from tarry.tasks.arguments.options import Options

@@ -19,8 +19,8 @@ from pymysql.err import Error
 
 from tarry import errors
 from tarry.store.mysql.link.address import Address
-from tarry.store.mysql.link.errors import translate
 from tarry.store.mysql.link.literals import for_older
+from tarry.store.mysql.link.mysql_errors import translate
 from tarry.store.mysql.link.password import Guarded, NoOldPassword
 from tarry.store.shared.deadline import left
 from tarry.store.shared.pool import ConnectionPool, Loan

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from tarry import errors
 from tarry.store.mysql.link.connection import MysqlConnection
-from tarry.store.mysql.link.errors import Conflict
 from tarry.store.mysql.link.literals import raw, text
+from tarry.store.mysql.link.mysql_errors import Conflict
 
 # A connection may also be cut while its worker lives. The worker notices within a second, when it next prolongs its
 # lease, and writes the number of a new connection.

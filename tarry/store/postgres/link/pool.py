@@ -9,7 +9,7 @@ import psycopg
 
 from tarry.errors import StoreAway, StoreUnavailable
 from tarry.store.postgres.link.connection import PostgresConnection, connect
-from tarry.store.postgres.link.errors import RETRIED, translate, translate_errors
+from tarry.store.postgres.link.postgres_errors import RETRIED, translate, translate_errors
 from tarry.store.postgres.link.url import PostgresUrl
 from tarry.store.shared.pool import ConnectionPool, Loan
 from tarry.store.sql.columns import Row

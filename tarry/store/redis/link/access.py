@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tarry.errors import ConfigError, StoreAway, StoreError
 from tarry.store.redis.link.base import Word
-from tarry.store.redis.link.errors import ErrorReply, ReplyLost, error_of
+from tarry.store.redis.link.redis_errors import ErrorReply, ReplyLost, error_of
 
 MIN_VERSION = 7
 """The oldest major version of the server."""

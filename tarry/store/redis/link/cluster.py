@@ -14,8 +14,8 @@ from typing import Any
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
 from tarry.store.redis.link.access import Access, ServerAddress
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, ReplyLost, error_of
 from tarry.store.redis.link.pool import RedisPool
+from tarry.store.redis.link.redis_errors import TRANSIENT, ErrorReply, ReplyLost, error_of
 from tarry.store.redis.link.replicas import Quorum
 from tarry.store.redis.link.request import Request, RetryingLink, send_requests
 from tarry.store.redis.link.wakeup import redis_hub

@@ -13,7 +13,7 @@ import hiredis
 from tarry.errors import StoreError
 from tarry.store.redis.link.access import Access, ServerAddress, open_socket, sign_in
 from tarry.store.redis.link.base import Word
-from tarry.store.redis.link.errors import ErrorReply, ReplyLost
+from tarry.store.redis.link.redis_errors import ErrorReply, ReplyLost
 from tarry.store.shared.uncertain import MAYBE
 
 READ_SIZE = 64 * 1024

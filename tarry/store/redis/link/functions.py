@@ -2,7 +2,7 @@
 
 from tarry.store.redis.link.base import FunctionLibrary
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import ErrorReply
+from tarry.store.redis.link.redis_errors import ErrorReply
 
 KEPT = 8
 """A server has so many libraries of tarry at most, for as many versions that work side by side."""

@@ -15,7 +15,7 @@ from tarry.errors import StoreError, TarryError
 from tarry.store.redis.link import functions
 from tarry.store.redis.link.base import ScriptCall, Word
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, ReplyLost, error_of
+from tarry.store.redis.link.redis_errors import TRANSIENT, ErrorReply, ReplyLost, error_of
 from tarry.store.redis.link.request import Request, script_request
 from tarry.store.redis.link.wakeup_line import ANNOUNCE_EVERY, Connect, LineOfWorkers
 from tarry.store.rules.sleeper import FULL, WORK

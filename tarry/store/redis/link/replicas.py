@@ -6,8 +6,8 @@ from typing import NamedTuple
 from tarry.errors import StoreAway, StoreError, StoreUnavailable, TarryError
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, ReplyLost, error_of
 from tarry.store.redis.link.pool import RedisPool
+from tarry.store.redis.link.redis_errors import TRANSIENT, ErrorReply, ReplyLost, error_of
 
 GRACE = 1.0
 """Seconds that the server may be late to answer that the time is over."""

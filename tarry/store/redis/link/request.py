@@ -15,7 +15,7 @@ from tarry.errors import ConfigError, StoreAway, StoreUnavailable, TarryError
 from tarry.store.redis.link import functions
 from tarry.store.redis.link.base import Script, ScriptCall, Word
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, ReplyLost, error_of
+from tarry.store.redis.link.redis_errors import TRANSIENT, ErrorReply, ReplyLost, error_of
 from tarry.store.redis.link.replicas import Quorum, wait_for_replicas
 from tarry.store.shared.deadline import left
 from tarry.store.shared.uncertain import uncertain

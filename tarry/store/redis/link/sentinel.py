@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tarry.errors import ConfigError, StoreAway, StoreError
 from tarry.store.redis.link.access import Access, ServerAddress
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import ErrorReply, error_of
+from tarry.store.redis.link.redis_errors import ErrorReply, error_of
 
 SENTINEL_TIMEOUT = 1.0
 """Seconds for one sentinel to answer; then the next is asked."""

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from tarry.errors import StoreAway
 from tarry.store.redis.link.access import Access, ServerAddress
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import ErrorReply, ReplyLost
 from tarry.store.redis.link.line_wakeup import LineWakeup
 from tarry.store.redis.link.pool import RedisPool
+from tarry.store.redis.link.redis_errors import ErrorReply, ReplyLost
 from tarry.store.redis.link.replicas import Quorum
 from tarry.store.redis.link.request import Request, RetryingLink, send_requests
 from tarry.store.redis.link.wakeup import redis_hub

@@ -11,7 +11,7 @@ from typing import Any
 
 from tarry.model.wake import WakeReason
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import ErrorReply, error_of
+from tarry.store.redis.link.redis_errors import ErrorReply, error_of
 from tarry.store.redis.link.wakeup_line import Connect, LineListener
 from tarry.store.rules.sleeper import WORK, heard_reasons
 from tarry.store.shared.wakeup.hub import WakeupHub

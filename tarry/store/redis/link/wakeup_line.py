@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from tarry.store.redis.link.base import Script
 from tarry.store.redis.link.connection import RedisConnection
-from tarry.store.redis.link.errors import ErrorReply, error_of
+from tarry.store.redis.link.redis_errors import ErrorReply, error_of
 from tarry.store.redis.link.request import Request, send_requests
 from tarry.store.rules.sleeper import WORK
 from tarry.store.shared.wakeup.hub import WakeupHub

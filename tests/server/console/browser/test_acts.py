@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import expect
 
 from tarry.client.operations.operation import JobFilter, Operation
-from tarry.client.operations.registry import PREFIX
+from tarry.client.operations.operation_cells import PREFIX
 from tarry.model.duration import HOUR
-from tarry.push.endpoint import registry
+from tarry.push.endpoint import endpoint_cells
 from tarry.push.endpoint.flow import FlowState
 from tarry.server.serving.console import ACTS
 from tarry.store.opening import open_store
@@ -187,6 +187,30 @@ def limits(person: Person) -> dict[str, Any]:
     return {each["limit"]: (each["at_once"], each["rate"]) for each in found}
 
 
+def test_a_bound_is_set_changed_and_reset(operator: Person) -> None:
+    operator.place.add("send", "ann@example.org", queue="bounded", delay=3600)
+    page = operator.open("/queues/bounded")
+    operator.press("Set bound")
+    page.get_by_label("May wait", exact=True).fill("1000")
+    page.get_by_role("button", name="Set", exact=True).click()
+    operator.is_told("The bound of queue bounded is set")
+    assert bound(operator) == (1000, "refuse")
+    page.get_by_text("Change bound").click()
+    page.get_by_label("When full").select_option("drop the oldest")
+    page.get_by_role("button", name="Set", exact=True).click()
+    operator.is_told("The bound of queue bounded is set")
+    assert bound(operator) == (1000, "drop_oldest")
+    page.get_by_text("Change bound").click()
+    page.get_by_role("button", name="Reset to settings").click()
+    operator.is_told("The bound is what settings say")
+    assert bound(operator)[0] is None
+
+
+def bound(person: Person) -> tuple[int | None, str | None]:
+    queue = person.place.api.get("/v1/queues/bounded").json()
+    return queue["max_waiting"], queue["when_full"]
+
+
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     endpoint = Endpoint()
@@ -239,7 +263,7 @@ def test_an_open_circuit_is_tried_and_closed(operator: Person, endpoint: Endpoin
 
 def open_circuit(place: Place, task: str) -> None:
     """The endpoint has failed often: its circuit stays open for an hour, and no job starts any more."""
-    now, name = time.time_ns() // 1000, registry.FLOW_CELL + task
+    now, name = time.time_ns() // 1000, endpoint_cells.FLOW_CELL + task
     state = FlowState(20, at=now, failures=9, failed=now, until=now + HOUR, opened=9, why="HTTP 503", since=now)
     store = open_store(place.store_url)
     # Its workers write it at the same time.

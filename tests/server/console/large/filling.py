@@ -8,7 +8,7 @@ from tarry.model import change as counted_as
 from tarry.model.change import Change
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.job import HELD, Job, State
-from tarry.push.delivery.record import AttemptRecord, format_records, format_time
+from tarry.push.delivery.delivery_record import AttemptRecord, format_records, format_time
 from tarry.store.rules.base import Store
 
 QUEUES = ("mail", "images", "reports", "sync", "hooks")

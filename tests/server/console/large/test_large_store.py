@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tarry import App
-from tarry.server.console.live import SHARE
+from tarry.server.console.page_updates import SHARE
 from tarry.server.serving.console import PAGES
 from tests.cli.project import until
 from tests.server.console.browser.conftest import CHROMIUM, OPTIONS

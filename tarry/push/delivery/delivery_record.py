@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tarry.model.checks.texts import cut
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job
-from tarry.push.delivery.verdict import MAYBE, Again, Delivered, DeliveryVerdict, Disabled, Final
+from tarry.push.delivery.delivery_verdict import MAYBE, Again, Delivered, DeliveryVerdict, Disabled, Final
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.response import Headers, HttpResponse
 from tarry.tasks import progress

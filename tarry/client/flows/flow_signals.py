@@ -10,7 +10,7 @@ from tarry.client.flows.approvals import decide, find_approvals
 from tarry.model.duration import Duration, microseconds
 from tarry.model.flow.signal import MOST_VALUE, Signal
 from tarry.tasks.arguments import json_values
-from tarry.tasks.durable.waiting import Approval, check_address
+from tarry.tasks.durable.durable_waits import Approval, check_address
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.shield import shielded
 

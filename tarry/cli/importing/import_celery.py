@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from tarry.cli.importing.celery_message import UnreadableMessage, read_message
 from tarry.cli.importing.jobs import job_of
-from tarry.cli.importing.message import UnreadableMessage, read_message
-from tarry.cli.operate.command import CommandCall, Subject, Words, add_methods, command_method
+from tarry.cli.operate.method_command import CommandCall, Subject, Words, add_methods, command_method
 from tarry.cli.shared.printing import progress_bar
 from tarry.client.client import Client
 from tarry.errors import UsageError

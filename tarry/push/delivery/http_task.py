@@ -1,9 +1,4 @@
-"""An HTTP task: a task whose function sends one request and raises an exception unless it was delivered.
-
-The requests of an endpoint's jobs. What they have in common is made once.
-
-Only workers import this: it brings the HTTP client.
-"""
+"""An HTTP task: a task whose function sends one request and raises an exception unless it was delivered."""
 
 import contextlib
 import logging
@@ -24,8 +19,7 @@ from tarry.model.outcome import Outcome, Returned
 from tarry.model.verdict import Fail, RetryAfter, Snooze
 from tarry.push.delivery.body import BodyCodec, single_value
 from tarry.push.delivery.cancel import describe_sent, was_sent_before
-from tarry.push.delivery.order import KeyOrder
-from tarry.push.delivery.record import (
+from tarry.push.delivery.delivery_record import (
     MOST_REASON,
     MOST_TEXT,
     AttemptRecord,
@@ -38,9 +32,10 @@ from tarry.push.delivery.record import (
     parse_records,
     records_of,
 )
-from tarry.push.delivery.slots import Slots
-from tarry.push.delivery.verdict import Again, Delivered, DeliveryVerdict, Disabled, Final
-from tarry.push.endpoint.settings import Endpoint
+from tarry.push.delivery.delivery_slots import Slots
+from tarry.push.delivery.delivery_verdict import Again, Delivered, DeliveryVerdict, Disabled, Final
+from tarry.push.delivery.order import KeyOrder
+from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.template import TemplateError
 from tarry.push.http.failure import Failure
 from tarry.push.http.response import HttpResponse
@@ -54,16 +49,9 @@ from tarry.tasks.running import Running, current_job
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
-    from tarry.push.http.sender import HttpRequest, SendLimits
+    from tarry.push.delivery.request_builder import RequestBuilder
+    from tarry.push.http.http_sender import HttpRequest, SendLimits
 
-from msgspec import Struct
-
-from tarry.model.duration import SECOND
-from tarry.push.delivery.body import payload_of
-from tarry.push.http import sign
-from tarry.push.http.response import Headers
-from tarry.push.http.sender import HttpRequest
-from tarry.store.rules import ids
 
 log = logging.getLogger("tarry.push")
 
@@ -299,12 +287,14 @@ class Deliverer(TaskRunner):
 
     @cached_property
     def _requests(self) -> "RequestBuilder":
+        # Only workers need the HTTP client.
+        from tarry.push.delivery.request_builder import RequestBuilder  # noqa: PLC0415
 
         return RequestBuilder(self._endpoint)
 
     @cached_property
     def _limits(self) -> "SendLimits":
-        from tarry.push.http.sender import SendLimits  # noqa: PLC0415 - as above
+        from tarry.push.http.http_sender import SendLimits  # noqa: PLC0415 - as above
 
         return SendLimits(self._endpoint.timeout, self._endpoint.connect_timeout, self._endpoint.redirects)
 
@@ -349,51 +339,3 @@ def _save_records(running: Running, before: Sequence[AttemptRecord], record: Att
     tail.add_line(format_records(before, record))
     running.tail = tail
     running.progress_buffer.add(running)
-
-
-_JSON = (("content-type", "application/json"),)
-
-
-class _Common(Struct, frozen=True):
-    """What follows from the values of an endpoint's headers and secrets."""
-
-    values: tuple[Headers, tuple[str, ...]]
-    headers: Headers
-    signer: sign.Signer
-
-
-class RequestBuilder:
-    """Builds the requests of one endpoint."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._url = endpoint.url.fill({}) if endpoint.has_fixed_url else None
-        secrets = (*endpoint.secrets, *(value for _, value in endpoint.headers))
-        # The value of any other secret may change at any time.
-        self._is_literal = all(secret.literal for secret in secrets)
-        self._common: _Common | None = None
-
-    def build(self, job: Job, body: Any, due: int, now: int) -> HttpRequest:
-        """The request of a job. TemplateError: the body lacks a value that the url needs.
-
-        ConfigError or ImportError: this worker cannot send it, since a secret or a part of the extra `push` is missing.
-        """
-        endpoint = self._endpoint
-        if endpoint.retry_when is not None:
-            # Before anything is sent: without the rule nobody could judge the answer.
-            endpoint.retry_when.check()
-        url = self._url or endpoint.url.fill(body)
-        payload = payload_of(job.body) if endpoint.sends_body else b""
-        common = self._common if self._common is not None and self._is_literal else self._refresh()
-        ours = sign.headers(common.signer, ids.text(job.id), job.attempt, due, now / SECOND, payload)
-        return HttpRequest(endpoint.method, url, common.headers + ours, payload)
-
-    def _refresh(self) -> _Common:
-        """The common part, made again if a value has changed."""
-        endpoint = self._endpoint
-        own, secrets = endpoint.header_pairs(), tuple(secret.value() for secret in endpoint.secrets)
-        if self._common is None or self._common.values != (own, secrets):
-            # The settings may have a content type of their own.
-            kind = _JSON if endpoint.sends_body and "content-type" not in dict(own) else ()
-            self._common = _Common((own, secrets), own + kind, sign.Signer(secrets))
-        return self._common

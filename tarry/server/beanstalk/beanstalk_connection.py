@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from tarry.errors import Busy, Draining, StoreError
-from tarry.server.beanstalk.parser import MAX_JOB_SIZE
-from tarry.server.beanstalk.session import Session
+from tarry.server.beanstalk.client_session import Session
+from tarry.server.beanstalk.command_parser import MAX_JOB_SIZE
 from tarry.server.beanstalk.shared import BeanstalkDoor, Service
-from tarry.server.connections import Connections, peer_address, watch_peer
+from tarry.server.connection_limits import Connections, peer_address, watch_peer
 from tarry.server.identity.access import DoorAccess
 from tarry.server.open_connections.activity import ENDS_WITHIN, Activity, next_number
 from tarry.server.socket_listener import LeftToOthers, SocketListener, nothing_to_others

@@ -15,10 +15,10 @@ import logging
 from msgspec import Struct
 
 from tarry.push.http import resolver
-from tarry.push.http.exchange import Hop, SendState
+from tarry.push.http.address_guard import AddressGuard, ForbiddenAddress
 from tarry.push.http.failure import Failure, FailureKind, RequestFailed
-from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 from tarry.push.http.http1_client import Http1Client
+from tarry.push.http.http_attempt import Hop, SendState
 from tarry.push.http.response import Headers, HttpResponse
 from tarry.push.http.target import RequestTarget, check_headers, parse_target
 from tarry.push.http.tls_client import TlsClient

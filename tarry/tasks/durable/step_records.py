@@ -9,7 +9,7 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.moving import NEVER
-from tarry.tasks.durable.waiting import Wait
+from tarry.tasks.durable.durable_waits import Wait
 from tarry.tasks.progress import kept_steps
 from tarry.tasks.step_log import KeptStep
 

@@ -29,7 +29,7 @@ from tarry.push.endpoint.secret import Secret
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.endpoint.template import Template, UrlTemplate
 from tarry.push.rule.cel import RetryCondition
-from tarry.push.rule.errors import SettingSyntaxError
+from tarry.push.rule.rule_errors import SettingSyntaxError
 
 TIMEOUT, CONNECT_TIMEOUT = 30.0, 5.0
 _BODIES = frozenset({"POST", "PUT", "PATCH"})

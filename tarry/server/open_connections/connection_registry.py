@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from tarry.server.open_connections.activity import Activity
-from tarry.server.open_connections.records import (
+from tarry.server.open_connections.connection_records import (
     MOST_OF_PROCESS,
     ConnectionFilter,
     ConnectionGroup,

@@ -16,12 +16,12 @@ from tarry.keeper.limits import BY_HAND
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.push.endpoint.edits import check_version, forget_edits, note_edit
+from tarry.push.endpoint.endpoint_settings import Endpoint, EndpointError, setting_error
 from tarry.push.endpoint.fields import FIELDS
 from tarry.push.endpoint.flow import INITIAL, FlowState
 from tarry.push.endpoint.hidden import NothingKeptError, kept_values, places_of, restore_hidden, secrets_of
-from tarry.push.endpoint.settings import Endpoint, EndpointError, setting_error
 from tarry.push.endpoint.template import UrlTemplate
-from tarry.push.http.guard import AddressGuard, ForbiddenAddress
+from tarry.push.http.address_guard import AddressGuard, ForbiddenAddress
 from tarry.store.rules.base import Store
 from tarry.store.rules.cell import change_cell
 from tarry.store.rules.partial_result import reachable_part

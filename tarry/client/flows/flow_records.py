@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tarry.client.flows.results import nodes_of
+from tarry.client.flows.flow_results import nodes_of
 from tarry.client.flows.root import name_of, read_root
 from tarry.client.flows.searching import state_of
 from tarry.client.job_records import JobRecord, decode_json, job_fields

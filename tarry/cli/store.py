@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tarry.alert.stores import shards_of
-from tarry.cli.operate.command import CommandCall, Subject, add_methods, command_method
+from tarry.cli.operate.method_command import CommandCall, Subject, add_methods, command_method
 from tarry.cli.shared.printing import print_table
 from tarry.errors import UsageError
 from tarry.model.quantity import Short

@@ -16,7 +16,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import MAX_PRIORITY, Job, State
 from tarry.model.lifecycle import NotPossible, Rules
 from tarry.model.overrides import TIMEOUT, timeout_of
-from tarry.server.beanstalk.parser import Command
+from tarry.server.beanstalk.command_parser import Command
 from tarry.server.claim_requests import Rule
 
 TASK = "beanstalk"

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         print_report(take_report(store_access(setup), pid_file), args.json)
         return 0
     try:
-        from tarry.cli.top.live import Live  # noqa: PLC0415 - an extra
+        from tarry.cli.top.live_screen import Live  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
             f"the live picture needs prompt_toolkit: pip install 'tarry[top]'; `tarry top --once` does not ({error})"

@@ -11,12 +11,12 @@ from tarry.client.clock import Clock
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.push.catalog import HttpTaskCatalog
+from tarry.push.delivery.delivery_slots import Slots
+from tarry.push.delivery.delivery_verdict import DeliveryVerdict, Disabled, judge
+from tarry.push.delivery.http_task import DeliveryPort
 from tarry.push.delivery.order import KeyOrder
-from tarry.push.delivery.slots import Slots
-from tarry.push.delivery.task import DeliveryPort
-from tarry.push.delivery.verdict import DeliveryVerdict, Disabled, judge
-from tarry.push.endpoint import registry
-from tarry.push.endpoint.settings import Endpoint
+from tarry.push.endpoint import endpoint_cells
+from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.response import HttpResponse
 from tarry.tasks.running import current_job
@@ -138,7 +138,7 @@ class FakeDelivery(DeliveryPort):
     def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> DeliveryVerdict:
         verdict = judge(endpoint, came, self.now() / SECOND)
         if isinstance(verdict, Disabled):
-            registry.disable(
+            endpoint_cells.disable(
                 self._catalog.store, endpoint.name, self._catalog.is_configured(endpoint.name), verdict.reason
             )
             self._catalog.sync(self._catalog.store)

@@ -16,10 +16,10 @@ from msgspec import UNSET, Struct, UnsetType
 from tarry.errors import ArgumentError, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.retry import Retry
-from tarry.remote.job import RemoteJob
 from tarry.remote.problems import ServerProblem, error_of, error_of_answer
+from tarry.remote.remote_job import RemoteJob
 from tarry.tasks.arguments import json_values
-from tarry.tasks.arguments.errors import CAUSES
+from tarry.tasks.arguments.argument_errors import CAUSES
 from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio
 
@@ -103,7 +103,7 @@ class RemoteClient:
         self, url: str, token: str | None = None, *, timeout: float = TIMEOUT, tls: "ssl.SSLContext | None" = None
     ) -> None:
         # Python's HTTP client takes longer to load than all of tarry.
-        from tarry.remote.connections import ServerConnections  # noqa: PLC0415
+        from tarry.remote.kept_connections import ServerConnections  # noqa: PLC0415
 
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._connections = ServerConnections(url, headers, timeout, tls)

@@ -19,7 +19,7 @@ from tarry.model.retry import qualified_name
 from tarry.model.slept import kept_slept
 from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
 from tarry.store.rules import ids
-from tarry.tasks.arguments.errors import ArgumentsLater
+from tarry.tasks.arguments.argument_errors import ArgumentsLater
 from tarry.tasks.interrupts import Interrupted, TimeLimit
 from tarry.tasks.running import Running
 from tarry.tasks.step_log import StepLog, find_suspension

@@ -10,15 +10,15 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tarry.alert.alert_errors import SendError
+from tarry.alert.alert_message import Message
+from tarry.alert.alert_settings import NO_SMTP, AlertSettings
 from tarry.alert.condition import clean_line
-from tarry.alert.errors import SendError
-from tarry.alert.message import Message
-from tarry.alert.settings import NO_SMTP, AlertSettings
 from tarry.config.config import Config
 from tarry.errors import ConfigError, TarryError
 from tarry.push.certificates import load_certificates
 from tarry.push.endpoint.recipient import Recipient, RecipientKind
-from tarry.push.http.guard import AddressGuard
+from tarry.push.http.address_guard import AddressGuard
 from tarry.store.rules.base import Diagnostic
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from tarry.tasks.own_loop import OtherThreadLoop, OwnLoop
 from tarry.tasks.running import Batch, Running
 from tarry.testing.recording import TEST_QUEUE
 from tarry.worker.inline import InlineWorker
-from tarry.worker.run import attempt, report
+from tarry.worker.run import attempt, attempt_report
 from tarry.worker.run.context import AttemptContext
 
 DeathMoment = Literal["start", "end"]
@@ -156,7 +156,7 @@ class KitRunner:
     def _run(self, step: AttemptStep) -> None:
         if step.death == "start":
             return
-        token = report.error_sink.set(step.errors)
+        token = attempt_report.error_sink.set(step.errors)
         try:
             if step.running.task.is_async:
                 coroutine = attempt.run_async(step.running, step.terms)
@@ -165,7 +165,7 @@ class KitRunner:
                 with _no_loop():
                     step.outcome = attempt.run_sync(step.running, step.terms)
         finally:
-            report.error_sink.reset(token)
+            attempt_report.error_sink.reset(token)
 
     def _run_coroutine(self, coroutine: Any) -> Any:
         if asyncio._get_running_loop() is not None:
@@ -182,7 +182,7 @@ async def _arun(step: AttemptStep) -> None:
     assert caller is not None
     # Compared afterwards: a task may raise CancelledError itself, and that does not cancel the caller.
     before = caller.cancelling()
-    token = report.error_sink.set(step.errors)
+    token = attempt_report.error_sink.set(step.errors)
     try:
         step.outcome = await asyncio.create_task(
             attempt.run_async(step.running, step.terms), context=attempt.own_context()
@@ -190,7 +190,7 @@ async def _arun(step: AttemptStep) -> None:
     except asyncio.CancelledError:
         step.errors = [Interruption()]  # it was cancelled before the task started
     finally:
-        report.error_sink.reset(token)
+        attempt_report.error_sink.reset(token)
     if caller.cancelling() > before:
         step.outcome = Released()
         step.errors = [Interruption()]

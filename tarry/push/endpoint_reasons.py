@@ -11,7 +11,7 @@ from tarry.push.health import CLOSED, EndpointHealth, endpoint_health
 from tarry.store.rules.base import Store
 
 if TYPE_CHECKING:
-    from tarry.push.endpoint.settings import Endpoint
+    from tarry.push.endpoint.endpoint_settings import Endpoint
 
 
 def why_waiting(

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from tarry.client.flows import results
+from tarry.client.flows import flow_results
 from tarry.client.flows.root import name_of
 from tarry.client.follow import Event, Follow
 from tarry.client.handle import Handle
@@ -75,7 +75,7 @@ class FlowHandle(Generic[R]):
         row = self._client.store.flows.get(root.id)
         if row is None:
             raise JobNotFound(f"no flow {self.id}: its time of keeping is over, or this is no flow")
-        return results.with_root(row, root)
+        return flow_results.with_root(row, root)
 
     def result(self, timeout: float | None = None) -> R:
         """Waits up to `timeout` seconds (None: without end) for the end of the flow, and returns the result of its last
@@ -85,17 +85,17 @@ class FlowHandle(Generic[R]):
         results are more than 16 MiB: `results` has no limit.
         """
         root = self._root_id()
-        return cast("R", results.value(self._client, self._check_end(self._client.wait(root, timeout))))
+        return cast("R", flow_results.value(self._client, self._check_end(self._client.wait(root, timeout))))
 
     async def aresult(self, timeout: float | None = None) -> R:
         """The same, awaited."""
         ended = self._check_end(await self._client.await_finished(self._root_id(), timeout))
-        return cast("R", await asyncio.to_thread(results.value, self._client, ended))
+        return cast("R", await asyncio.to_thread(flow_results.value, self._client, ended))
 
     def results(self) -> Iterator[Any]:
         """The elements of a result that is a list, one by one, however many; of another one the result itself. The flow
         must have ended; errors as those of `result(0)`."""
-        yield from results.iterate(self._client, self._check_end(self._client.wait(self._root_id(), 0)))
+        yield from flow_results.iterate(self._client, self._check_end(self._client.wait(self._root_id(), 0)))
 
     def nodes(self) -> Iterator[Handle[Any]]:
         """The jobs of the flow, in the order in which they were added."""
@@ -166,7 +166,7 @@ class FlowHandle(Generic[R]):
         if root is None:
             raise JobNotFound(f"no flow {self.id}: it never existed, or its time of keeping is over")
         if root.state is not State.DONE:
-            raise results.failure(self._client, root)
+            raise flow_results.failure(self._client, root)
         return root
 
     def __eq__(self, other: object) -> bool:

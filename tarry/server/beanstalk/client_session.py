@@ -6,10 +6,10 @@ from typing import Any
 from tarry.client.handle import Handle
 from tarry.errors import BodyTooLarge, Busy, Draining
 from tarry.model.job import Job
-from tarry.server.beanstalk import records, replies
+from tarry.server.beanstalk import job_mapping, replies
+from tarry.server.beanstalk.command_parser import Command
 from tarry.server.beanstalk.conversation import Conversation, or_error
 from tarry.server.beanstalk.looking import PeekCommands
-from tarry.server.beanstalk.parser import Command
 from tarry.server.beanstalk.shared import BeanstalkDoor, add
 from tarry.server.beanstalk.taking import ReserveCommands
 from tarry.server.beanstalk.tube_choice import TubeChoice
@@ -128,7 +128,7 @@ class Session:
             return False
         door.counts["put"] += 1
         self._add_role("producers")
-        job = records.new_job(door.new_id(), self._tubes.used, command, door.now(), door.client.clock.unsure)
+        job = job_mapping.new_job(door.new_id(), self._tubes.used, command, door.now(), door.client.clock.unsure)
         self._puts.append(job)
         return True
 

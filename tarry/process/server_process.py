@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tarry.app import App
-from tarry.config.server import ServerConfig
+from tarry.config.server_settings import ServerConfig
 from tarry.errors import ConfigError, TarryError
 from tarry.process.connection_sockets import ConnectionSocket, HostConnections, remove_stale_sockets
 from tarry.process.metrics import HostReader
