@@ -103,17 +103,17 @@ def return_of_node(job: Job, change: Change) -> Change:
     return replace(change, body=alone(job.body)) if effect is None else replace(change, node=effect)
 
 
-def revive(root: Job, now: int) -> Change:
+def reopen(root: Job, now: int) -> Change:
     """The root of a flow that has ended, and now goes on with its failed nodes. It counts as active, so that the flow
-    cannot end before they are ready: `let_go` then ends that."""
+    cannot end before they are ready: `end_reopening` then ends that."""
     return Change(
         root.id, root.state, root.epoch, State.BLOCKED, now, root.due, root.failures, root.crashes,
         key_held_until=None if root.key is None else HELD, node=NodeEffect(active=1, revives=True),
     )  # fmt: skip
 
 
-def let_go(root: Job) -> Change:
-    """The root of a flow whose failed nodes are ready again, after `revive`."""
+def end_reopening(root: Job) -> Change:
+    """The root of a flow whose failed nodes are ready again, after `reopen`."""
     return Change(
         root.id, State.BLOCKED, root.epoch, State.BLOCKED, root.state_since, root.due, root.failures, root.crashes,
         node=NodeEffect(active=-1),

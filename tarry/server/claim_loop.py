@@ -339,9 +339,9 @@ class ClaimLoop:
         claim.group.plan.record(claim.wants, answer.jobs)
         if claim.lease is None:
             self.held.add(answer.jobs)
-        elif not answer.unheard:
+        elif not answer.unanswered:
             self._owners.note_claim(name, claim.lease, len(answer.jobs))
-        if answer.unheard:
+        if answer.unanswered:
             self._unseen.note_loss(name, answer.jobs)
         given = share_out(claim.tickets, jobs)
         with self._lock:

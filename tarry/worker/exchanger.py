@@ -325,7 +325,7 @@ class Exchanger:
 
     def _postpone(self, answer: Exchange, now: float) -> None:
         """Keeps the outcomes of stores that are away."""
-        if answer.unheard:
+        if answer.unanswered:
             self._unseen.note_loss(self.owner)
         self.postponed += [self.unsettled[at] for at in answer.missing]
         self._error = answer.away

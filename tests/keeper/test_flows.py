@@ -113,14 +113,14 @@ def test_the_hold_of_a_broken_retry_is_taken_away(store: MemoryStore, clock: Fak
     flow = put(store, CHAIN)
     run(store, flow, 1, outcome=BAD, now=clock.now())
     for _ in range(2):
-        assert store.apply([flow_rules.revive(root(store, flow), clock.now())], clock.now()) == [True]
+        assert store.apply([flow_rules.reopen(root(store, flow), clock.now())], clock.now()) == [True]
         audit_twice(keeping, clock)
         assert (numbers(store, flow), root(store, flow).state) == ((Phase.ENDED, 0, 2, 1), State.DEAD)
         clock.advance(3600)
         keeping.audit_flows()
-    store.apply([flow_rules.revive(root(store, flow), clock.now())], clock.now())
+    store.apply([flow_rules.reopen(root(store, flow), clock.now())], clock.now())
     store.apply([lifecycle.run_now(node(store, flow, 1), clock.now())], clock.now())
-    store.apply([flow_rules.let_go(root(store, flow))], clock.now())
+    store.apply([flow_rules.end_reopening(root(store, flow))], clock.now())
     for index in (1, 2, 3):
         run(store, flow, index, now=clock.now())
     assert root(store, flow).state is State.DONE

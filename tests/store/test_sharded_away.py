@@ -154,11 +154,11 @@ def test_workers_go_on_with_the_others_and_each_turn_costs_nothing() -> None:
         store.insert([on(store, number) for _ in range(10)])
     parts[1].down()
     first = store.exchange((), WANTS, 30, "ann", LEASE, NOW)
-    assert (len(first.jobs), first.unheard) == (20, True)
+    assert (len(first.jobs), first.unanswered) == (20, True)
     assert first.away == "memory://b is away: memory://b: no answer"
     parts[1].calls = 0
     for _ in range(50):
-        assert not store.exchange((), WANTS, 30, "ann", LEASE, NOW).unheard
+        assert not store.exchange((), WANTS, 30, "ann", LEASE, NOW).unanswered
     assert parts[1].calls == 0
 
 

@@ -18,7 +18,7 @@ from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
 from tarry.store.mysql.link.literals import bind, chunks, id_list, id_table, raw
 from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, SettingsCache, StoreSettings, limits_of
 from tarry.store.mysql.sql import note_literal
-from tarry.store.mysql.wakeup import news
+from tarry.store.mysql.wakeup import wake_row
 from tarry.store.rules import flows as verbs
 from tarry.store.rules.flow_settle import GateSum, add_up, effects_by_flow
 from tarry.store.rules.flows import NewFlow
@@ -314,5 +314,5 @@ class MysqlFlows(SqlFlows):
         living, is_new = CallerOfMysql(run).store(new)
         if is_new:
             # Nobody tells us whether and when the caller commits; processes that look for news see it then.
-            run(news((WakeReason.WORK,)))
+            run(wake_row((WakeReason.WORK,)))
         return living

@@ -46,7 +46,7 @@ from tarry.store.mysql.schema import MysqlSchema
 from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, RAISE, SettingsCache, StoreSettings, limits_of
 from tarry.store.mysql.sql import WAITING
 from tarry.store.mysql.transactional import through, where
-from tarry.store.mysql.wakeup import MysqlHub, forget_news, news
+from tarry.store.mysql.wakeup import MysqlHub, prune_wake_rows, wake_row
 from tarry.store.rules.admission import admit, admit_all
 from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, Store, Want, drop_order
 from tarry.store.rules.lanes import assign_lanes
@@ -104,7 +104,7 @@ class MysqlStore(ScanningSqlStore):
         # Sleepers on this host hear by the board, so a single host writes no news at all.
         if not reasons or not self._hub.has_remote_sleepers(boards):
             return []
-        return [news(reasons)]
+        return [wake_row(reasons)]
 
     # Keeping
 
@@ -168,7 +168,7 @@ class MysqlStore(ScanningSqlStore):
         mine = assign_lanes(jobs, limits_of(run(LIMITS)))
         lives = inserting.one_by_one(run, mine, int(number))
         # Nobody tells us whether and when the caller commits; processes that look for news see it then.
-        run(news((WakeReason.WORK,)))
+        run(wake_row((WakeReason.WORK,)))
         return lives
 
     def caller(self, connection: Any) -> RunSql:
@@ -285,7 +285,7 @@ class MysqlStore(ScanningSqlStore):
         def work(link: MysqlConnection) -> bool:
             held = hold(link, name, owner, until, now)
             link.run("BEGIN")
-            forget_news(link, self._reader().skip)
+            prune_wake_rows(link, self._reader().skip)
             link.run(COMMIT)
             return held
 

@@ -40,13 +40,13 @@ _NEWS = """INSERT INTO tarry_news (n, work, result, follow, recall, at)
 _OLD_NEWS = "SELECT n FROM tarry_news WHERE at < UNIX_TIMESTAMP() - 3600 LIMIT 1000 FOR UPDATE{}"
 
 
-def news(reasons: Collection[WakeReason]) -> str:
+def wake_row(reasons: Collection[WakeReason]) -> str:
     """The statement that tells other hosts these reasons."""
     # Each connection raises a number of its own, so that no transaction waits for another.
     return _NEWS.format(*(int(reason in reasons) for reason in COLUMNS))
 
 
-def forget_news(link: MysqlConnection, skip: str) -> None:
+def prune_wake_rows(link: MysqlConnection, skip: str) -> None:
     """Deletes the numbers that connections raised long ago; within a transaction of the caller."""
     # Without SKIP LOCKED this would wait for transactions of others.
     if not skip:

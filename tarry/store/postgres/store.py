@@ -232,7 +232,7 @@ class PostgresStore(SqlStore):
             set_aside_if_slow(self._pool, began, [*(change.id for change in changes), *split_ids(awake)])
             self._hub.notify(*wake_reasons(changes, limited or released > 0))
         jobs = pack.unpack_claimed((row[:_MADE] for row in rows), owner, now)
-        again, unheard = None, False
+        again, unanswered = None, False
         # With jobs in lanes the function claims nothing: limits are shared out in Python, over a few statements.
         if in_lanes:
             try:
@@ -241,11 +241,11 @@ class PostgresStore(SqlStore):
                 if not changes:
                     raise
                 # No error may leave this: the changes are made. The next exchange comes at once, and raises.
-                next_due, unheard = 0, not isinstance(error, NOT_DONE)
+                next_due, unanswered = 0, not isinstance(error, NOT_DONE)
         # A claim is a step that watchers of jobs want to see; with changes it was told above.
         if jobs and not changes:
             self._hub.notify(WakeReason.STEP)
-        return Exchange(valid, jobs, earliest(next_due, again), unheard=unheard, tend=tend)
+        return Exchange(valid, jobs, earliest(next_due, again), unanswered=unanswered, tend=tend)
 
     def _exchange_rows(self, changes: Sequence[Change], packed: Packed, rows: FetchRows) -> list[Row]:
         if touching_flows(changes):

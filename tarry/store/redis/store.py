@@ -125,16 +125,16 @@ class RedisStore(Store):
         valid = parse_validity(changes, zip([*first, last], [answer[0] for answer in answers], strict=True))
         _, flat, due, again, at = answers[-1][:5]
         found = claim.jobs(flat, at)
-        unheard = False
+        unanswered = False
         if len(found) == AT_ONCE < limit:
             try:
                 due = self._claim_on(claim, wants, limit, found)
             except StoreError as error:
                 # No error may leave this: changes are made and jobs are claimed. It may have given more.
-                unheard = not isinstance(error, NOT_DONE)
+                unanswered = not isinstance(error, NOT_DONE)
         found.sort(key=place_in_line)
         tend = any(answer[5] for answer in answers if answer[5:])
-        return Exchange(valid, found, earliest(due, again), unheard=unheard, tend=tend)
+        return Exchange(valid, found, earliest(due, again), unanswered=unanswered, tend=tend)
 
     def _exchange(self, changes: PackedChanges, words: Sequence[Word]) -> ScriptCall:
         return ScriptCall(scripts.EXCHANGE_NODES if changes.effects else scripts.EXCHANGE, self._keys, words)

@@ -66,10 +66,10 @@ class Exchange(Struct, frozen=True, gc=False):
     that it refused now; None: there is none. The time of a key's rate is part of it for claimers of all queues. 0, with
     no jobs: come again at once, since not all lanes were examined."""
     away: str = ""
-    """Of several stores used as one: why some did not answer; see `missing` and `unheard`. Empty: all did."""
+    """Of several stores used as one: why some did not answer; see `missing` and `unanswered`. Empty: all did."""
     missing: Collection[int] = ()
     """Positions of changes whose store did not answer: they may or may not be made; send them again."""
-    unheard: bool = False
+    unanswered: bool = False
     """A store that did not answer may have given jobs that are not in this answer."""
     claimed_at: int = 0
     """Of `sleep_and_claim`: the store's time of the claim."""

@@ -48,7 +48,7 @@ def retry_flow(store: Store, flow: bytes, now: int) -> int:
     _refuse_retry(row, root)
     assert row is not None
     assert root is not None
-    if not store.apply([flow_rules.revive(root, now)], now)[0]:
+    if not store.apply([flow_rules.reopen(root, now)], now)[0]:
         raise NotPossible("another unfinished flow has its key, or somebody else retries it")
     count = 0
     for page in _pages(store, flow, FAILED):
@@ -56,7 +56,7 @@ def retry_flow(store: Store, flow: bytes, now: int) -> int:
         count += sum(store.apply([lifecycle.run_now(node, now) for node in failed], now))
     (root,) = store.get([flow])
     if root is not None:
-        store.apply([flow_rules.let_go(root)], now)
+        store.apply([flow_rules.end_reopening(root)], now)
     if count < row.failed:
         raise NotPossible(f"{row.failed - count} of its failed jobs were deleted, so it cannot end well")
     return count

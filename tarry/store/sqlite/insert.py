@@ -20,7 +20,7 @@ class SomeKnown(Exception):
     """Some jobs were there already. To be rolled back, and inserted again with `insert_any`."""
 
 
-def hopefully(insert: Callable[[bool], T]) -> T:
+def assume_all_new(insert: Callable[[bool], T]) -> T:
     """The answer of `insert`, which is called with True first: it may hope that no job is there already."""
     # To look for each job first costs a tenth of its insert, and nearly always all are new.
     try:

@@ -35,7 +35,7 @@ from tarry.store.sqlite.apply import ChangeGroups, SomeInvalid, apply_changes
 from tarry.store.sqlite.file import T, call_again, diagnose, open_database, transaction, translate_errors
 from tarry.store.sqlite.flows import SqliteFlows, settle_flows
 from tarry.store.sqlite.history import SqliteHistory
-from tarry.store.sqlite.insert import hopefully, insert_any, insert_jobs, insert_unlimited
+from tarry.store.sqlite.insert import assume_all_new, insert_any, insert_jobs, insert_unlimited
 from tarry.store.sqlite.lanes import SqliteLanes, read_limits
 from tarry.store.sqlite.levels import SqliteRooms
 from tarry.store.sqlite.link import forked
@@ -138,7 +138,7 @@ class SqliteStore(ScanningSqlStore):
     def _insert_any(self, jobs: Sequence[Job]) -> list[bytes]:
         if len(jobs) == 1 and insert_unlimited(self._db, jobs[0], self._lanes.limits):
             return [jobs[0].id]
-        return hopefully(partial(self._insert_all, jobs))
+        return assume_all_new(partial(self._insert_all, jobs))
 
     def _insert_all(self, jobs: Sequence[Job], hoping: bool) -> list[bytes]:
         with transaction(self._db):
@@ -170,7 +170,7 @@ class SqliteStore(ScanningSqlStore):
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
     ) -> list[bytes | QueueFull]:
         self._check_insert()
-        return self._insert(partial(hopefully, partial(self._insert_admitted, jobs, bounds, now, freed)))
+        return self._insert(partial(assume_all_new, partial(self._insert_admitted, jobs, bounds, now, freed)))
 
     def _insert_admitted(
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str], hoping: bool

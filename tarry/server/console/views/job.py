@@ -59,7 +59,7 @@ def job_page(call: ApiCall, path: JobPath) -> PageData:
         "moments": list(moments(job, attempts)),
         "attempts": attempts,
         "has_exchanges": any(one.delivery for one in attempts),
-        "asked": asked_stacks(call, path) if job.state is State.RUNNING else [],
+        "asked": stack_requests(call, path) if job.state is State.RUNNING else [],
         "arguments": arguments,
         "has_secrets": arguments != raw,
         "curl": curl_call(job, arguments, is_http, _place(call), call.service.access.needs_token),
@@ -76,7 +76,7 @@ def _asked_of(call: ApiCall, job: JobAnswer) -> ApprovalRecord | None:
     return None if found is None else approval_record(found)
 
 
-def asked_stacks(call: ApiCall, path: JobPath) -> list[RequestRecord]:
+def stack_requests(call: ApiCall, path: JobPath) -> list[RequestRecord]:
     """The requests for the stack of its present attempt, the newest first."""
     return [one for one in list_job_requests.handler(call, path).requests if one.act is HostAct.STACK]
 

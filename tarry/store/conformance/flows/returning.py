@@ -49,12 +49,12 @@ class FlowReturning(FlowCase):
         run(store, flow, 1, outcome=BAD)
         run(store, flow, 2, outcome=Cancelled())
         assert root(store, flow).state is State.DEAD
-        assert store.apply([flow_rules.revive(root(store, flow), NOW)], NOW) == [True]
+        assert store.apply([flow_rules.reopen(root(store, flow), NOW)], NOW) == [True]
         assert numbers(store, flow) == (Phase.RUNNING, 1, 1, 2)
         assert store.flows.insert(flow_of(store, CHAIN, key="7"), NOW) == flow
         assert _again(store, flow, 1)
         assert _again(store, flow, 2)
-        assert store.apply([flow_rules.let_go(root(store, flow))], NOW) == [True]
+        assert store.apply([flow_rules.end_reopening(root(store, flow))], NOW) == [True]
         assert (states(store, flow), numbers(store, flow)) == ("rrb", (Phase.RUNNING, 2, 1, 0))
         for index in (1, 2, 3):
             run(store, flow, index)
@@ -65,7 +65,7 @@ class FlowReturning(FlowCase):
         flow = stored(store, [[]], key="7")
         run(store, flow, 1, outcome=BAD)
         stored(store, CHAIN, key="7")
-        assert store.apply([flow_rules.revive(root(store, flow), NOW)], NOW) == [False]
+        assert store.apply([flow_rules.reopen(root(store, flow), NOW)], NOW) == [False]
         assert numbers(store, flow) == (Phase.ENDED, 0, 0, 1)
 
     def test_failed_count_survives_a_broken_retry(self, store: Store) -> None:
@@ -73,15 +73,15 @@ class FlowReturning(FlowCase):
         flow = stored(store, [[], [], [1, 2]])
         run(store, flow, 1, outcome=BAD)
         run(store, flow, 2, outcome=BAD)
-        store.apply([flow_rules.revive(root(store, flow), NOW)], NOW)
+        store.apply([flow_rules.reopen(root(store, flow), NOW)], NOW)
         _again(store, flow, 1)
         run(store, flow, 1)
         assert numbers(store, flow) == (Phase.RUNNING, 1, 1, 1)
         assert store.flows.change(FlowChange(flow, Phase.RUNNING, Phase.RUNNING, active=0, seen=(1, 1, 1)), NOW)
         assert (root(store, flow).state, numbers(store, flow)) == (State.DEAD, (Phase.ENDED, 0, 1, 1))
-        store.apply([flow_rules.revive(root(store, flow), NOW)], NOW)
+        store.apply([flow_rules.reopen(root(store, flow), NOW)], NOW)
         _again(store, flow, 2)
-        store.apply([flow_rules.let_go(root(store, flow))], NOW)
+        store.apply([flow_rules.end_reopening(root(store, flow))], NOW)
         run(store, flow, 2)
         assert states(store, flow) == "ddr"
 
@@ -106,8 +106,8 @@ class FlowReturning(FlowCase):
         assert _again(store, flow, 1)
         run(store, flow, 1)
         assert (states(store, flow), numbers(store, flow)) == ("dbb", (Phase.ENDED, 0, 2, 0))
-        store.apply([flow_rules.revive(root(store, flow), NOW)], NOW)
-        store.apply([flow_rules.let_go(root(store, flow))], NOW)
+        store.apply([flow_rules.reopen(root(store, flow), NOW)], NOW)
+        store.apply([flow_rules.end_reopening(root(store, flow))], NOW)
         assert states(store, flow) == "drb"
         end(store, taken(store))
         run(store, flow, 3)
