@@ -19,7 +19,7 @@ from tarry.runtime.live_stacks import LiveStacks
 from tarry.runtime.logs import handlers
 from tarry.runtime.master_report import log_report
 from tarry.runtime.notify import Notifier
-from tarry.runtime.pidfile import PidFile, is_free_within
+from tarry.runtime.pidfile import LOCK_LIMIT, SUCCESSOR_LOCK_LIMIT, PidFile, is_free_within
 from tarry.runtime.process_end import QUIT, ProcessEnd
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
 from tarry.runtime.processes import DeathReports, Processes
@@ -67,7 +67,8 @@ class Master:
         self._place, self._board_place = pid_file, board_path
         pid_file, self._board_path = self._successor.place(pid_file), self._successor.place(board_path)
         self._on_serving, self._read_plan = on_serving, replan or (lambda: plan)
-        self._signals, self._pid_file = Signals(_HANDLED, _IGNORED), PidFile(pid_file)
+        lock_limit = SUCCESSOR_LOCK_LIMIT if self._successor.is_waiting else LOCK_LIMIT
+        self._signals, self._pid_file = Signals(_HANDLED, _IGNORED), PidFile(pid_file, lock_limit)
         self._listeners = Listeners(ActivationSockets(), self._successor.own_sockets)
         self._notifier = Notifier.from_environ(self._board_path)
         self._scaling, self._processes = PoolScaler(), Processes()

@@ -12,7 +12,10 @@ from tarry import files
 from tarry.errors import MasterError
 
 # Seconds for which a master tries to lock: a process that looks up the holder has a shared lock for an instant.
-_LOCK_TIMEOUT = 0.3
+LOCK_LIMIT = 0.3
+# Only one master at a time starts another. So whoever has its lock was killed: until all that it forked has let go of
+# it, a moment may pass on a busy host.
+SUCCESSOR_LOCK_LIMIT = 5.0
 
 _REMOVAL_TIME = 0.1  # Seconds within which another process that found the same file has removed it.
 
@@ -20,8 +23,9 @@ _REMOVAL_TIME = 0.1  # Seconds within which another process that found the same 
 class PidFile:
     """Held by one process at a time. Forked children call `close_in_child`."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._fd = path, -1
+    def __init__(self, path: Path, lock_limit: float = LOCK_LIMIT) -> None:
+        """lock_limit: seconds in which another master may let go of the file."""
+        self._path, self._lock_limit, self._fd = path, lock_limit, -1
 
     def __enter__(self) -> Self:
         """Takes the lock and writes our pid. MasterError: a live master has it, or the file cannot be made."""
@@ -63,7 +67,7 @@ class PidFile:
         """Opens and locks the file; only this user and root may open it."""
         # Another user's lock on it would prevent our start, and another writer could choose which process `tarry
         # stop` signals.
-        limit, replaced = monotonic() + _LOCK_TIMEOUT, False
+        limit, replaced = monotonic() + self._lock_limit, False
         while True:
             fd = files.open_private(self._path, os.O_RDWR | os.O_CREAT, files.OURS)
             taken = _try_lock(fd, fcntl.LOCK_EX)

@@ -10,6 +10,7 @@ import pytest
 
 from tarry import files
 from tarry.errors import MasterError
+from tarry.runtime import pidfile
 from tarry.runtime.pidfile import PidFile, holder, is_free_within
 from tests.runtime.master_harness import KEEPER, MasterHarness, until
 
@@ -57,6 +58,22 @@ def test_a_lock_that_goes_in_time_is_free(path: Path) -> None:
         gone = threading.Timer(0.05, held.close_in_child)
         gone.start()
         assert is_free_within(path, 30)
+
+
+def test_a_lock_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new master meets the lock of one that was killed, which a child of it still has."""
+    killed, looks = PidFile(path), []
+    killed.__enter__()
+
+    def pause(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            killed.close_in_child()
+
+    monkeypatch.setattr(pidfile, "sleep", pause)
+    with PidFile(path, lock_limit=60):
+        assert holder(path) == os.getpid()
+    assert len(looks) == 3
 
 
 def test_whoever_only_asks_keeps_no_master_out(path: Path) -> None:
