@@ -14,7 +14,7 @@ from tests.once import made_once
 from tests.runtime.master_harness import until
 from tests.servers.redis import RedisServer
 
-ENGINES = ["sqlite", *(pytest.param(name, marks=pytest.mark.deep) for name in ("redis", "postgresql", "mysql"))]
+ENGINES = ["sqlite", "redis", "postgresql", "mysql"]
 WEIGHS = "ALTER TABLE {}job ADD COLUMN weight INTEGER NOT NULL DEFAULT 3"
 STEPS = {
     "sqlite": ("STEPS", WEIGHS.format("tarry_")),
