@@ -89,6 +89,10 @@ def test_status_loads_neither_app_nor_store(words: list[str]) -> None:
     assert not heavy & modules
 
 
+def test_a_command_about_jobs_does_not_load_the_master() -> None:
+    assert not loaded("import tarry.cli.operate.jobs") & {"tarry.runtime.master", "tarry.runtime.process_group"}
+
+
 def test_whatever_is_no_command_is_told_with_all_that_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parser().parse_args(["statistics"])

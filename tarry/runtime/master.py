@@ -14,18 +14,18 @@ from time import monotonic
 from tarry.runtime.board.layout import QUITTING, RESTING, SERVING, STARTING, STOPPING
 from tarry.runtime.board.master_status import MasterStatus
 from tarry.runtime.board.scoreboard import Scoreboard
-from tarry.runtime.child_process import ChildProcess, reap_children
+from tarry.runtime.child_process import QUIT, ChildProcess, ProcessEnd, reap_children
 from tarry.runtime.live_stacks import LiveStacks
 from tarry.runtime.logs import handlers
 from tarry.runtime.master_report import log_report
 from tarry.runtime.notify import Notifier
 from tarry.runtime.pidfile import LOCK_LIMIT, SUCCESSOR_LOCK_LIMIT, PidFile, is_free_within
-from tarry.runtime.process_end import QUIT, ProcessEnd
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
 from tarry.runtime.processes import DeathReports, Processes
 from tarry.runtime.reload import Reloads
 from tarry.runtime.role import KEEPER, WATCHER, Plan, Role
-from tarry.runtime.scaling import PoolScaler, pool_status, scale_path
+from tarry.runtime.scale_request import scale_path
+from tarry.runtime.scaling import PoolScaler, pool_status
 from tarry.runtime.signal_queue import Signals, signal_name, unblock_signals
 from tarry.runtime.sockets.activation import ActivationSockets
 from tarry.runtime.sockets.listeners import Listeners, Sockets

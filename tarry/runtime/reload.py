@@ -14,9 +14,8 @@ from msgspec import Struct
 from tarry.errors import TarryError
 from tarry.runtime.board.master_status import MasterStatus, PoolStatus
 from tarry.runtime.board.scoreboard import Scoreboard
-from tarry.runtime.child_process import ChildProcess
+from tarry.runtime.child_process import LATE, ChildProcess
 from tarry.runtime.notify import Notifier
-from tarry.runtime.process_end import LATE
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
 from tarry.runtime.processes import Processes
 from tarry.runtime.role import Inherit, Plan, Role

@@ -1,7 +1,4 @@
-"""Sets the worker counts of the pools: by hand, or from the backlogs that the keeper reports.
-
-A request for a number of workers in a pool: a file beside the pid file, followed by a signal to the master.
-"""
+"""Sets the worker counts of the pools: by hand, or from the backlogs that the keeper reports."""
 
 import logging
 from collections.abc import Iterable
@@ -10,12 +7,12 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tarry import files
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.runtime.autoscaler import FULL, MAX_WAIT, Autoscaler, PoolLoad, Range
 from tarry.runtime.board.master_status import PoolStatus
 from tarry.runtime.board.reader import SERVER
 from tarry.runtime.process_group import ProcessGroup
+from tarry.runtime.scale_request import take_request
 
 _SOONEST = 0.2  # Seconds between two measurements, at least: a shorter time says nothing about the load.
 _SERVERS_EVERY = 1.0
@@ -119,30 +116,3 @@ def pool_status(group: ProcessGroup) -> PoolStatus:
     range = group.role.range
     bounds = (0, 0) if range is None else (range.least, range.most)
     return PoolStatus(group.role.pool, group.wanted, group.failure, *bounds, dict(group.ends))
-
-
-def scale_path(pid_file: Path) -> Path:
-    """The path of the request."""
-    return pid_file.with_name(pid_file.name + ".scale")
-
-
-def write_request(pid_file: Path, pool: str, workers: int) -> Path:
-    """Writes the request atomically and returns its path. The caller signals the master next. OSError."""
-    path = scale_path(pid_file)
-    # In one step: the master may look for a request at any time, and must not find half of one.
-    files.replace(path, msgspec.json.encode((pool, workers)))
-    return path
-
-
-def take_request(path: Path) -> tuple[str, int] | None:
-    """Reads and removes the request: pool and workers; None: there is none. An invalid one has an empty pool name."""
-    try:
-        text = path.read_bytes()
-        path.unlink()
-        pool, workers = msgspec.json.decode(text, type=tuple[str, int])
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError):
-        # Not None: the master would take its signal for a plain TTIN, one worker more.
-        return "", 0
-    return (pool, workers) if workers >= 0 else ("", 0)

@@ -13,7 +13,7 @@ from tarry.keeper.host_requests import MOST_OPEN, HostAct, HostRequest, HostRequ
 from tarry.keeper.hosts import HostEntry
 from tarry.model.job import State
 from tarry.process.loading import CommandContext
-from tarry.runtime import control
+from tarry.runtime import wait_notes
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.hosts import Host, WorkerFigures
 from tarry.store.rules.base import Query, Want
@@ -78,8 +78,8 @@ def test_a_wait_for_a_master_names_the_job_and_the_way_out(
     app: App, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (job,) = app.client.store.find(Query())
-    monkeypatch.setattr(control, "TELL_EVERY", 0.0)
-    monkeypatch.setattr(control, "WAY_OUT_AFTER", 0.0)
+    monkeypatch.setattr(wait_notes, "TELL_EVERY", 0.0)
+    monkeypatch.setattr(wait_notes, "WAY_OUT_AFTER", 0.0)
     with pytest.raises(ResultTimeout):
         kill(app)
     first, second = capsys.readouterr().err.splitlines()

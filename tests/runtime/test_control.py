@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tarry.errors import MasterError
-from tarry.runtime import control
+from tarry.runtime import control, wait_notes
 from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 from tests.runtime.scripted_roles import FIRST
 
@@ -57,13 +57,13 @@ class Heard(Exception):
 def test_each_wait_tells_what_for_and_later_how_to_end_it(
     harness: MasterHarness,
     monkeypatch: pytest.MonkeyPatch,
-    command: Callable[[Path, float | None, control.Tell], object],
+    command: Callable[[Path, float | None, wait_notes.Tell], object],
     awaited: list[str],
     way_out: list[str],
 ) -> None:
-    assert control.WAY_OUT_AFTER == 10
-    monkeypatch.setattr(control, "TELL_EVERY", 0.1)
-    monkeypatch.setattr(control, "WAY_OUT_AFTER", 0.25)
+    assert wait_notes.WAY_OUT_AFTER == 10
+    monkeypatch.setattr(wait_notes, "TELL_EVERY", 0.1)
+    monkeypatch.setattr(wait_notes, "WAY_OUT_AFTER", 0.25)
     master = harness.serve(STUBBORN, KEEPER)
     (pid,) = harness.ready()
     master.send_signal(signal.SIGSTOP)
@@ -84,7 +84,7 @@ def test_each_wait_tells_what_for_and_later_how_to_end_it(
 def test_the_way_out_is_told_once_after_ten_seconds() -> None:
     told: list[str] = []
     now = 0.0
-    notes = control.WaitNotes(told.append, "go away", lambda: now)
+    notes = wait_notes.WaitNotes(told.append, "go away", lambda: now)
     for tenth in range(250):
         now = tenth / 10
         notes.note(lambda: [f"{now:g}"])  # noqa: B023 - called at once
@@ -127,7 +127,7 @@ def test_stop_waits_while_a_quit_overtakes_it(harness: MasterHarness) -> None:
 
 
 @pytest.mark.parametrize("command", [control.stop, control.quit])
-def test_where_none_runs_it_says_so(tmp_path: Path, command: Callable[[Path, float, control.Tell], None]) -> None:
+def test_where_none_runs_it_says_so(tmp_path: Path, command: Callable[[Path, float, wait_notes.Tell], None]) -> None:
     path = tmp_path / "tarry.pid"
     with pytest.raises(MasterError, match=r"no master is running .*: `tarry start` starts one"):
         command(path, 1, silence)

@@ -10,7 +10,7 @@ from tarry.keeper.host_requests import HostRequest, HostRequests, RequestState
 from tarry.keeper.keeper_records import RequestRecord
 from tarry.model.duration import format_duration
 from tarry.model.job import Job
-from tarry.runtime.control import WaitNotes
+from tarry.runtime.wait_notes import WaitNotes
 from tarry.store.queries.hosts import Host
 from tarry.terminal import harmless, say
 
