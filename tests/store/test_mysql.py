@@ -19,8 +19,9 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT, NotPossible, Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Lost, Outcome, Released, Returned
+from tarry.model.retry import Retry
 from tarry.store import migrating
-from tarry.store.conformance.cases.jobs import LEASE, NOW, ids, made, put, running, seen, settle, taken
+from tarry.store.conformance.cases.jobs import FAILED, LEASE, NOW, ids, made, put, running, seen, settle, taken
 from tarry.store.conformance.cases.sleepers import wakes
 from tarry.store.mysql import claim as mysql_claim
 from tarry.store.mysql import exchange as mysql_exchange
@@ -32,6 +33,7 @@ from tarry.store.mysql.link import guard as mysql_guard
 from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.literals import raw
+from tarry.store.mysql.link.mysql_errors import DuplicateKey
 from tarry.store.mysql.open_lanes import exists
 from tarry.store.mysql.schema import STEPS
 from tarry.store.mysql.sql import digest
@@ -716,3 +718,52 @@ def test_due_jobs_that_one_claim_makes_ready_are_no_other_claims(
     given += taken(store, now=NOW + 1)
     assert sorted(ids(given)) == sorted(ids(jobs))
     assert {job.epoch for job in given} == {1}
+
+
+LATER = Rules(retry=Retry(5, base=10))
+LEFT = {
+    "ready": ("queue, late, claim_order, due, id", "queue, 0, 0, due, id"),
+    "laned": ("queue, band, task, lane, claim_order, due, id, late", "queue, 0, task, lane, 0, due, id, 0"),
+    "scheduled": ("due, id", "due + 10000000, id"),
+    "finished": ("keep_until, id, queue, size", f"{NOW + DEFAULT.keep_done}, id, queue, 1"),
+    "running": ("id, owner, epoch", "id, 'bob', 7"),
+}
+"""Of each place its columns, and the row of a job that was left behind there."""
+
+
+@pytest.mark.parametrize(
+    ("table", "outcome"),
+    [("ready", Released()), ("laned", Released()), ("scheduled", FAILED), ("finished", Returned()), ("running", None)],
+)
+def test_a_row_that_was_left_behind_is_in_nobodys_way(
+    store: MysqlStore, client: Any, table: str, outcome: Outcome | None
+) -> None:
+    """As somebody who changes a job's row by hand may leave it: the job's own row says where the job is."""
+    jobs = put(store, 3, lane="x" if table == "laned" else None)
+    if outcome:
+        jobs = taken(store)
+    columns, values = LEFT[table]
+    asked(client, f"INSERT INTO tarry_{table} ({columns}) SELECT {values} FROM tarry_job WHERE id = {raw(jobs[0].id)}")
+    client.commit()
+    start = time.monotonic()
+    if outcome is None:
+        assert ids(taken(store)) == ids(jobs)
+    else:
+        changes = [lifecycle.after(job, outcome, LATER, NOW) for job in jobs]
+        assert store.apply(changes, NOW) == [True, True, True]
+        assert [seen(store, job).state for job in jobs] == [change.to for change in changes]
+    assert asked(client, f"SELECT COUNT(*) FROM tarry_{table}") == [(3,)]
+    assert time.monotonic() - start < 0.6 * store.address.timeout
+
+
+def test_a_row_that_stays_in_the_way_is_told_soon(store: MysqlStore) -> None:
+    tries = 0
+
+    def work(link: MysqlConnection) -> None:
+        nonlocal tries
+        tries += 1
+        raise DuplicateKey("Duplicate entry '7' for key 'PRIMARY'")
+
+    with pytest.raises(DuplicateKey, match="entry '7'"):
+        store._calls.call(work)
+    assert 2 < tries < 20

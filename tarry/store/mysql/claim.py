@@ -219,8 +219,10 @@ def promote(link: MysqlConnection, ids: Sequence[bytes], now: int) -> None:
 class Start:
     """Reads the chosen jobs and lets them run: they leave their places."""
 
-    def __init__(self, link: MysqlConnection, owner: str, now: int, settings: StoreSettings) -> None:
+    def __init__(self, link: MysqlConnection, owner: str, now: int, settings: StoreSettings, anyway: str = "") -> None:
+        """anyway: `sql.RUNNING_ANYWAY` after a try in whose way a row was."""
         self._link, self._owner, self._now, self._settings = link, owner, now, settings
+        self._anyway = anyway
         self._late: set[bytes] = set()
         self.strays = False
         """Some jobs waited in the open line although their task has a limit: they moved into its lane, and wait."""
@@ -273,7 +275,7 @@ class Start:
         )
         # In sorted order: concurrent transactions lock the rows in the same order.
         running = sorted((job.id, job.epoch) for job in jobs)
-        yield sql.RUNNING + ",".join([f"({raw(id)},{owner},{epoch})" for id, epoch in running])
+        yield sql.RUNNING + ",".join([f"({raw(id)},{owner},{epoch})" for id, epoch in running]) + self._anyway
         if let_go := [sql.digest(job.task, job.key) for job in jobs if job.key_ttl < 0 and job.key is not None]:
             yield f"{sql.DROP_KEYS.format(id_table(let_go))} AND p.id IN ({ids})"
 

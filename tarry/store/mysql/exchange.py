@@ -60,7 +60,7 @@ class MysqlExchange:
         self._settled = Settled()
         wants = [want for want in asked.wants if want.queue not in settings.paused]
         self._wants = wants if asked.limit > 0 else []
-        self._start = Start(link, asked.owner, asked.now, settings)
+        self._start = Start(link, asked.owner, asked.now, settings, sql.RUNNING_ANYWAY if asked.careful else "")
         self._open = OpenLineClaim(reader, self._wants, asked.limit, asked.only)
 
     def run(self) -> ExchangeResult:

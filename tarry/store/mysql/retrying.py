@@ -16,6 +16,20 @@ A = TypeVar("A")
 # Such questions may read all jobs.
 PEOPLE = 30.0
 """Seconds that an answer to people's questions may take, once it is known that the server answers at all."""
+_SAME_ROW = 8
+"""After so many tries the row that is in the way is nobody's who is at work, but one that stays."""
+
+
+class Repeats:
+    """How often the same text came, one after the other."""
+
+    def __init__(self) -> None:
+        self._text, self._times = "", 0
+
+    def count(self, text: str) -> int:
+        self._times = self._times + 1 if text == self._text else 1
+        self._text = text
+        return self._times
 
 
 class Calls:
@@ -31,12 +45,13 @@ class Calls:
     def call(self, work: Callable[[MysqlConnection], A], slow: bool = False, repeatable: bool = False) -> A:
         """Does the work on a connection; again after a conflict, or if a connection had died while it was idle.
 
-        repeatable: again even if the work may be done already.
+        repeatable: again even if the work may be done already. DuplicateKey: the same row is in the way of each try.
         """
         # A server that does not answer is noticed after the usual limit, not only after PEOPLE.
         if slow:
             self.call(lambda link: link.run("DO 0"))
         start, tries, links = time.monotonic(), 0, self._slow if slow else self._links
+        same = Repeats()
         sent = False
         """Whether an earlier try may be done: its COMMIT was sent, and the answer was lost."""
         while True:
@@ -46,6 +61,8 @@ class Calls:
                 with links.lent() as lent:
                     return work(lent)
             except (Conflict, DuplicateKey) as conflict:
+                if same.count(str(conflict)) >= _SAME_ROW and isinstance(conflict, DuplicateKey):
+                    raise
                 self._wait_for_turn(conflict, start, tries)
             except errors.StoreUnavailable as error:
                 # What broke this connection, such as a restart of the server, may have broken the idle ones too.

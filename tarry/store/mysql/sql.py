@@ -50,6 +50,8 @@ READY = "INSERT INTO tarry_ready (queue, late, claim_order, due, id) VALUES "
 LANED = "INSERT INTO tarry_laned (queue, band, task, lane, claim_order, due, id, late) VALUES "
 SCHEDULED = "INSERT INTO tarry_scheduled (due, id) VALUES "
 RUNNING = "INSERT INTO tarry_running (id, owner, epoch) VALUES "
+RUNNING_ANYWAY = " ON DUPLICATE KEY UPDATE owner = VALUES(owner), epoch = VALUES(epoch)"
+"""Behind RUNNING, for jobs that are locked and wait: what says that they run has been left behind."""
 MARK = """UPDATE tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id SET j.progress = {}
     WHERE r.id = {} AND r.epoch = {} AND r.owner = {}"""
 KEYS = "INSERT INTO tarry_key (digest, id, key_held_until) VALUES "
@@ -95,6 +97,14 @@ COME_LANED = f"""{LANED.removesuffix("VALUES ")} SELECT j.queue, SIGN(j.claim_or
 COME_SCHEDULED = "INSERT INTO tarry_scheduled SELECT due, id FROM tarry_job FORCE INDEX (PRIMARY) WHERE id IN ({})"
 COME_FINISHED = f"""INSERT INTO tarry_finished SELECT keep_until, id, queue, {SIZE.format("j")} FROM tarry_job j
     FORCE INDEX (PRIMARY) WHERE id IN ({{}})"""
+
+
+def come_anyway(come: str) -> str:
+    """As that statement, one of COME_..., where the place may have such a row already: it was left behind, since the
+    job's own row says where the job is."""
+    return come.replace("INSERT ", "INSERT IGNORE ", 1)
+
+
 DIFFERING = "INSERT INTO tarry_job (id, {0}) VALUES "
 ALREADY = " ON DUPLICATE KEY UPDATE "
 """DIFFERING and ALREADY together change existing rows, each to values of its own, in one statement."""
