@@ -7,7 +7,6 @@ from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.store.memory.index import NamedValues
 from tarry.store.rules import kept_places
-from tarry.store.rules.kept_places import KeptPlace
 from tarry.store.rules.lanes import JobKey, count_by_level, limit_name, wrong_levels
 
 
@@ -29,9 +28,10 @@ class MemoryLimits:
         """Gives back the places of a job that ran; those of an attempt that goes on are kept."""
         if not change.keeps_places:
             self._lower([_key(job)])
-        elif count_by_level([_key(job)], self.limits):
-            place = KeptPlace(self._leases.get(job.owner, now), *_key(job))
-            self._cells.put(kept_places.name_for(change), place.encode())
+        else:
+            kept = kept_places.places_to_keep([(change, _key(job))], self.limits, self._leases.get, now)
+            for name, value in kept.items():
+                self._cells.put(name, value)
 
     def free_kept(self, changes: Sequence[Change], valid: Sequence[bool]) -> None:
         """Gives back the places of attempts that went on, and whose outcome came now."""

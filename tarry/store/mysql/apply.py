@@ -19,7 +19,7 @@ from tarry.store.mysql.link.literals import blob_or_null, bounded_statements, ch
 from tarry.store.mysql.plain_ends import ChangePlan, is_plain_end, leave_running, lose_keys, write_ends
 from tarry.store.mysql.settings import StoreSettings
 from tarry.store.mysql.sql import ALREADY, DIFFERING, digest, note_literal
-from tarry.store.rules.kept_places import KeptPlace, given_up, job_keys, name_for
+from tarry.store.rules.kept_places import given_up, job_keys, places_to_keep
 from tarry.store.rules.lanes import JobKey, count_by_level
 from tarry.store.shared.state_codes import CODE, state_of
 
@@ -231,13 +231,14 @@ class ChangeApplier:
 
     def _keep_places(self, changes: Sequence[Change], plan: ChangePlan) -> None:
         """Keeps what levels count of these attempts, which go on."""
-        for change in changes:
-            if count_by_level([key := self._job_key(change)], self._settings.limits):
-                owner = text(change.owner)
-                leased = self._link.rows(f"SELECT until FROM tarry_owner WHERE name = {owner}")
-                place = KeptPlace(int(leased[0][0]) if leased else self._now, *key)
-                values = f"{text(name_for(change))}, {raw(place.encode())}"
-                plan.add(f"INSERT INTO tarry_cell VALUES ({values}) ON DUPLICATE KEY UPDATE value = VALUES(value)")
+        ended = [(change, self._job_key(change)) for change in changes]
+        for name, value in places_to_keep(ended, self._settings.limits, self._leased, self._now).items():
+            values = f"{text(name)}, {raw(value)}"
+            plan.add(f"INSERT INTO tarry_cell VALUES ({values}) ON DUPLICATE KEY UPDATE value = VALUES(value)")
+
+    def _leased(self, owner: str) -> int | None:
+        rows = self._link.rows(f"SELECT until FROM tarry_owner WHERE name = {text(owner)}")
+        return int(rows[0][0]) if rows else None
 
     def _free_places(self, names: Sequence[str]) -> list[str]:
         """The statements that remove the kept places of these names, as far as there are any, and lower the levels that

@@ -12,6 +12,7 @@ from tarry.model.limit import EACH, TASK, Level
 from tarry.store.mysql import open_lanes
 from tarry.store.mysql.claim import Reader, Start, last_of_each
 from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
+from tarry.store.mysql.limits import MysqlLimits
 from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
 from tarry.store.mysql.link.literals import bounded_statements, id_list, text
 from tarry.store.mysql.open_lanes import LatenessLine, exists, halves
@@ -31,8 +32,8 @@ from tarry.store.sql.lane_reader import (
 )
 
 # Levels of keys, of which there may be any number, begin with "each:"; ";" is the character after ":".
-NOT_EACH = "(name < 'each:' OR name >= 'each;')"
-_LEVELS = f"SELECT name, running, next, turn FROM tarry_level WHERE {NOT_EACH}"
+_NOT_EACH = "(name < 'each:' OR name >= 'each;')"
+_LEVELS = f"SELECT name, running, next, turn FROM tarry_level WHERE {_NOT_EACH}"
 _LINE = "queue = {} AND band = {}"
 # One column, since the driver takes a microsecond for each column of each row.
 _CANDIDATE = "CONCAT_WS(' ', HEX(id), claim_order, due, late)"
@@ -42,7 +43,7 @@ _WRITE_LEVELS = "INSERT INTO tarry_level (name, running, next) VALUES "
 _SET_LEVELS = " ON DUPLICATE KEY UPDATE running = VALUES(running), next = VALUES(next)"
 _WRITE_TURNS = "INSERT INTO tarry_level (name, turn) VALUES "
 _SET_TURNS = " ON DUPLICATE KEY UPDATE turn = VALUES(turn)"
-_ALL = 10**6
+_ALL, _CLOSED = 10**6, 100
 
 
 class MysqlLaneReader(LaneReader[bytes]):
@@ -58,7 +59,7 @@ class MysqlLaneReader(LaneReader[bytes]):
 
     def look(self, lines: Sequence[Line]) -> LaneState:
         """Also opens lanes whose time has come."""
-        next_open = open_lanes.reopen_due(self._link, self._now) if self._limits else None
+        next_open = MysqlLimits(self._link).reopen_due(self._now, _CLOSED) if self._limits else None
         # All lines at once: one round trip, where SQLite reads each line when the claim comes to it.
         look = "SELECT " + ", ".join(exists([half]) for line in lines for half in halves(*line))
         rows, ready = self._link.run(_LEVELS, look)

@@ -1,124 +1,90 @@
-"""Sets, lifts and recounts limits, and keeps the rooms of bounded queues; each within one transaction of its caller."""
+"""Limits in MySQL and MariaDB. Who reads or writes levels or open lanes has the turn (`mysql.settings.TAKE_TURN`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from tarry.model.limit import QUEUE, Level, Limit
+from tarry.model.limit import Limit
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.claim import into_lanes
-from tarry.store.mysql.lane_reader import NOT_EACH
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.literals import bind, bounded_statements, id_list, id_table, raw, text
-from tarry.store.mysql.settings import LIMITS, NUMBER, RAISE, TAKE_TURN, limits_of
-from tarry.store.rules.kept_places import PREFIX, job_keys
-from tarry.store.rules.lanes import JobKey, count_by_level, wrong_levels
-
-# STRAIGHT_JOIN: running jobs are few, and are looked up in the large table, not the other way round.
-_ALL_RUNNING = "SELECT j.queue, j.task, j.lane FROM tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id"
-
-_ALL_KEPT = f"SELECT value FROM tarry_cell WHERE name LIKE '{PREFIX}%'"
+from tarry.store.mysql.settings import NUMBER, RAISE, TAKE_TURN
+from tarry.store.rules.lanes import UNTIL_AN_END
+from tarry.store.sql.columns import Row
+from tarry.store.sql.lane_reader import Lane
+from tarry.store.sql.limits import LimitSql, RoomSql, SqlLimits, SqlRooms, SqlTransaction
 
 
-def change_limit(link: MysqlConnection, name: str, limit: Limit) -> bool:
-    """Changes a limit that is set; False if it is not set."""
-    # Running jobs are counted and waiting jobs have lanes since the limit was set, so no pass over the jobs is needed.
-    value = f"UPDATE tarry_limit SET value = {raw(msgspec.json.encode(limit))} WHERE name = {text(name)}"
-    *_, found = link.run(RAISE, value)
-    if found.changed > 0:
-        open_lanes.reopen_task(link, name)
-    return found.changed > 0
+class MysqlTransaction(SqlTransaction):
+    """A transaction of the connection."""
+
+    def __init__(self, link: MysqlConnection) -> None:
+        self._link = link
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
+        return self._link.rows(bind(statement, values))
+
+    def change(self, statement: str, values: Sequence[Any]) -> int:
+        return self._link.run(bind(statement, values))[0].changed
 
 
-def set_limit(link: MysqlConnection, name: str, limit: Limit | None) -> str | None:
-    """Sets or lifts a limit, and counts the running jobs. Answers the task whose waiting jobs may have no lane yet."""
-    if limit is not None and change_limit(link, name, limit):
-        return None
-    which = f"name = {text(name)} OR (name >= {text(name + chr(31))} AND name < {text(name + chr(32))})"
-    change = f"DELETE FROM tarry_limit WHERE name = {text(name)}"
-    if limit is not None:
-        value = f"{text(name)}, {raw(msgspec.json.encode(limit))}, ({NUMBER})"
-        change = f"INSERT INTO tarry_limit VALUES ({value}) ON DUPLICATE KEY UPDATE value = VALUES(value)"
-    unused = f"UPDATE tarry_level SET running = 0{', next = 0' if limit is None else ''} WHERE {which}"
-    link.run(RAISE, TAKE_TURN, change, unused)
-    open_lanes.reset_lanes(link, name, limit)
-    if limit is None:
-        return None
-    kind, _, task = name.partition(":")
-    # Lanes belong to tasks: a queue's limit holds for jobs in the open line too.
-    of_task = f"{kind}:" != QUEUE
-    if of_task:
-        _move_running_into_lanes(link, task)
-    _count_running(link, name, limit)
-    return task if of_task else None
+class MysqlLimits(MysqlTransaction, SqlLimits):
+    """The limits and open lanes of one database."""
 
-
-def _move_running_into_lanes(link: MysqlConnection, task: str) -> None:
-    rows = link.rows(
-        "SELECT r.id FROM tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id"
-        f" WHERE j.lane IS NULL AND j.task = {text(task)}"
-    )
-    if rows:
-        ids = id_list(id for (id,) in rows)
-        link.run(f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({ids})")
-
-
-def _count_running(link: MysqlConnection, name: str, limit: Limit) -> None:
-    kind, _, which = name.partition(":")
-    column = "queue" if f"{kind}:" == QUEUE else "task"
-    running, kept = link.run(f"{_ALL_RUNNING} WHERE j.{column} = {text(which)}", _ALL_KEPT)
-    _write_running(link, count_by_level(_counted(running.rows, kept.rows), {name: limit}))
-
-
-def _counted(running: Sequence[Any], kept: Sequence[Any]) -> list[JobKey]:
-    """What levels count: running jobs and kept places, of these rows."""
-    return [*map(_job_key, running), *job_keys(bytes(value) for (value,) in kept)]
-
-
-def _job_key(row: Sequence[Any]) -> JobKey:
-    queue, task, lane = row
-    return (
-        queue.decode("utf-8", "replace"),
-        task.decode("utf-8", "replace"),
-        None if lane is None else lane.decode("utf-8", "replace"),
+    sql = LimitSql(
+        tables="tarry_",
+        limits="tarry_limit",
+        put=f"INSERT INTO tarry_limit VALUES (?1, ?2, ({NUMBER})) ON DUPLICATE KEY UPDATE value = VALUES(value)",
+        # STRAIGHT_JOIN: running jobs are few, and are looked up in the large table, not the other way round.
+        running="tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id WHERE TRUE",
+        closed=f"""SELECT c.task, c.lane, IFNULL(l.running, 0), NULLIF(c.again, {UNTIL_AN_END}) FROM tarry_closed c
+            LEFT JOIN tarry_level l ON l.name = CONCAT('each:', c.task, X'1F', c.lane)""",
+        next_open=open_lanes.NEXT_TIME,
+        add_lanes=open_lanes.ALL_OF.format("?1"),
+        remove_lanes=open_lanes.NONE_CLOSED.format("?1"),
+        reopen_task=(open_lanes.OPEN_TASK.format("?1"), open_lanes.NONE_CLOSED.format("?1")),
     )
 
+    def set_running(self, counts: Mapping[str, int]) -> None:
+        values = (f"({text(name)},{count})" for name, count in sorted(counts.items()))
+        self._link.run(*bounded_statements("INSERT INTO tarry_level (name, running) VALUES ", values,
+                       " ON DUPLICATE KEY UPDATE running = VALUES(running)"))  # fmt: skip
 
-def _write_running(link: MysqlConnection, counts: Mapping[str, int]) -> None:
-    values = (f"({text(name)},{count})" for name, count in sorted(counts.items()))
-    link.run(*bounded_statements("INSERT INTO tarry_level (name, running) VALUES ", values,
-                     " ON DUPLICATE KEY UPDATE running = VALUES(running)"))  # fmt: skip
+    def _move_into_lanes(self, task: str) -> None:
+        # Only those that run: the store moves those that wait, a few at a time.
+        rows = self.rows(f"SELECT r.id FROM {self.sql.running} AND j.lane IS NULL AND j.task = ?1", (task,))
+        if rows:
+            ids = id_list(id for (id,) in rows)
+            self._link.run(f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({ids})")
+
+    def reopen(self, lanes: Collection[Lane]) -> None:
+        self._link.run(*open_lanes.reopen_statements(self._link, lanes))
+
+    def reopen_some_due(self, now: int, most: int) -> None:
+        due = self.rows(f"SELECT DISTINCT task, lane FROM tarry_closed WHERE again <= {now} LIMIT {most}")
+        self._link.run(*(statement for row in due for statement in open_lanes.reopen_lane(row)))
+
+    def set_limit(self, name: str, limit: Limit | None) -> bool:
+        self._link.run(RAISE, TAKE_TURN)
+        return super().set_limit(name, limit)
+
+    def recount(self, now: int) -> int:
+        # Claims and ends go on while `needs_recount` looks: the counts are exact only under the turn.
+        self._link.run(TAKE_TURN)
+        return super().recount(now)
 
 
-def find_wrong_levels(link: MysqlConnection) -> dict[str, int]:
-    """The right count for each wrong level, by name. Without the turn it may also name right levels."""
-    limits = limits_of(link.rows(LIMITS))
-    if not limits:
-        return {}
-    levels, running, kept = link.run("SELECT name, running FROM tarry_level", _ALL_RUNNING, _ALL_KEPT)
-    return wrong_levels(
-        _counted(running.rows, kept.rows),
-        limits,
-        {name.decode("utf-8", "replace"): count for name, count in levels.rows},
+class MysqlRooms(MysqlTransaction, SqlRooms):
+    """The rooms of queues with a bound."""
+
+    rooms = RoomSql(
+        # Changes nothing where the row is there, but locks it: one that is not there could not be locked.
+        make="INSERT INTO tarry_cell VALUES (?1, '') ON DUPLICATE KEY UPDATE name = name",
+        lock="SELECT value FROM tarry_cell WHERE name = ?1 FOR UPDATE",
+        save="UPDATE tarry_cell SET value = ?2 WHERE name = ?1",
+        # The first plain read of the transaction, so it sees what others committed before the lock.
+        count=sql.COUNT_WAITING,
     )
-
-
-def needs_recount(link: MysqlConnection, now: int) -> bool:
-    """Whether a level or a closed lane may be wrong."""
-    # Without the turn, since that would hold up claims, and there is hardly ever anything wrong.
-    return bool(find_wrong_levels(link) or open_lanes.find_wrongly_closed(link, limits_of(link.rows(LIMITS)), now))
-
-
-def recount(link: MysqlConnection, now: int) -> int:
-    """Corrects levels and opens lanes that need not be closed; answers how many levels were wrong."""
-    # Claims and ends go on while `needs_recount` looks: the counts are exact only under the turn.
-    link.run(TAKE_TURN)
-    wrong = find_wrong_levels(link)
-    _write_running(link, wrong)
-    closed = open_lanes.find_wrongly_closed(link, limits_of(link.rows(LIMITS)), now)
-    link.run(*open_lanes.reopen_statements(link, closed))
-    return len(wrong)
 
 
 def jobs_without_lane(link: MysqlConnection, task: str, after: bytes) -> list[bytes]:
@@ -141,34 +107,3 @@ def move_into_lanes(link: MysqlConnection, ids: Sequence[bytes]) -> None:
     # A scheduled job is in no line yet: its row only has to say into which lane it will go.
     if scheduled := [id for id, state in found if state == 0]:
         link.run(f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({id_list(scheduled)})")
-
-
-def all_limits(link: MysqlConnection) -> dict[str, tuple[Limit, Level]]:
-    """Limits and levels, by name."""
-    limits, rows = link.run(LIMITS, f"SELECT name, running, next FROM tarry_level WHERE {NOT_EACH}")
-    levels = {name.decode("utf-8", "replace"): Level(running, following) for name, running, following in rows.rows}
-    return {name: (limit, levels.get(name, Level())) for name, limit in sorted(limits_of(limits.rows).items())}
-
-
-class MysqlRooms:
-    """The rooms of queues with a bound, in the transaction of the connection."""
-
-    def __init__(self, link: MysqlConnection) -> None:
-        self._link = link
-
-    def lock(self, name: str) -> bytes | None:
-        """The value of a cell, locked; empty if there was none."""
-        # Changes nothing where the row is there, but locks it: one that is not there could not be locked.
-        self._link.run(f"INSERT INTO tarry_cell VALUES ({text(name)}, '') ON DUPLICATE KEY UPDATE name = name")
-        ((value,),) = self._link.rows(f"SELECT value FROM tarry_cell WHERE name = {text(name)} FOR UPDATE")
-        return bytes(value)
-
-    def save(self, name: str, value: bytes) -> None:
-        """Sets the value of a cell that is locked."""
-        self._link.run(f"UPDATE tarry_cell SET value = {raw(value)} WHERE name = {text(name)}")
-
-    def count(self, queue: str, most: int) -> int:
-        """How many jobs of a queue wait; at most `most`."""
-        # The first plain read of the transaction comes after the lock, so it sees what others committed before that.
-        ((count,),) = self._link.rows(bind(sql.COUNT_WAITING, (queue, most)))
-        return int(count)

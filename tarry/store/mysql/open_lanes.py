@@ -14,18 +14,17 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.model.job import Job, State
-from tarry.model.limit import EACH, Limit
+from tarry.model.limit import EACH
 from tarry.store.mysql import sql
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.literals import bounded_statements, id_list, raw, text
 from tarry.store.mysql.settings import NUMBER, StoreSettings
 from tarry.store.rules.base import BANDS, Want, band
-from tarry.store.rules.lanes import is_wrongly_closed
+from tarry.store.rules.lanes import UNTIL_AN_END
 from tarry.store.sql.lane_reader import Lane, Line, TaskLine
 
 LatenessLine = tuple[str, int, bool]
 """Queue, band, and whether it has the late jobs. The jobs' order: priority, due, id."""
-UNTIL_AN_END = 2**62
 # The look of an idle worker has a condition for each limited task; with more than _FEW of them there is no look.
 _MOST, _FEW = 1000, 50
 _PLACE = "queue = {} AND band = {} AND task = {}"
@@ -41,14 +40,11 @@ ADD_JOBS = f"""{_OPEN} SELECT queue, SIGN(claim_order), task, lane, MIN(id) FROM
 _REMOVE = """DELETE p FROM JSON_TABLE('[{}]', '$[*]' COLUMNS (i VARCHAR(1500) PATH '$')) v STRAIGHT_JOIN tarry_open p
     FORCE INDEX (PRIMARY) ON p.queue = {} AND p.band = {} AND p.task = {}
     AND p.lane = UNHEX(SUBSTRING(v.i, 33)) AND p.id = UNHEX(LEFT(v.i, 32))"""
-_OPEN_TASK = f"""{_OPEN} SELECT queue, band, task, lane, {_NOBODY} FROM tarry_closed WHERE task = {{}}"""
-_ALL_OF = f"""{_OPEN} SELECT queue, band, task, lane, {_NOBODY} FROM tarry_laned WHERE task = {{}}
+OPEN_TASK = f"""{_OPEN} SELECT queue, band, task, lane, {_NOBODY} FROM tarry_closed WHERE task = {{}}"""
+ALL_OF = f"""{_OPEN} SELECT queue, band, task, lane, {_NOBODY} FROM tarry_laned WHERE task = {{}}
     GROUP BY queue, band, task, lane"""
-_NONE_CLOSED = "DELETE FROM tarry_closed WHERE task = {}"
+NONE_CLOSED = "DELETE FROM tarry_closed WHERE task = {}"
 NEXT_TIME = f"SELECT MIN(again) FROM tarry_closed WHERE again < {UNTIL_AN_END}"
-_DUE = "SELECT DISTINCT task, lane FROM tarry_closed WHERE again <= {} LIMIT 100"
-_CLOSED_NOW = f"""SELECT c.task, c.lane, IFNULL(l.running, 0), NULLIF(c.again, {UNTIL_AN_END}) FROM tarry_closed c
-    LEFT JOIN tarry_level l ON l.name = CONCAT('each:', c.task, X'1F', c.lane)"""
 
 
 class NothingToClaim(Struct, frozen=True):
@@ -158,46 +154,14 @@ def reopen_statements(link: MysqlConnection, lanes: Iterable[Lane]) -> list[str]
         for task, names in sorted(tasks.items())
     ]
     answers = link.run(*asked) if asked else []
-    return [statement for answer in answers for row in answer.rows for statement in _reopen_lane(row)]
+    return [statement for answer in answers for row in answer.rows for statement in reopen_lane(row)]
 
 
-def _reopen_lane(row: Sequence[Any]) -> Iterator[str]:
+def reopen_lane(row: Sequence[Any]) -> Iterator[str]:
+    """The statements that open a lane. row: its task and its name, as they are stored."""
     where = f"{raw(row[0])} AND lane = {raw(row[1])}"
-    yield _OPEN_TASK.format(where)
-    yield _NONE_CLOSED.format(where)
-
-
-def reopen_due(link: MysqlConnection, now: int) -> int | None:
-    """Opens some lanes whose time has come; answers when the next opens, 0 if its time has come too."""
-    time: int | None = link.rows(NEXT_TIME)[0][0]
-    if time is None or time > now:
-        return time
-    link.run(*(statement for row in link.rows(_DUE.format(now)) for statement in _reopen_lane(row)))
-    time = link.rows(NEXT_TIME)[0][0]
-    return 0 if time is not None and time <= now else time
-
-
-def reset_lanes(link: MysqlConnection, name: str, limit: Limit | None) -> None:
-    """After a limit was set or lifted: opens all lanes of its task, or forgets them."""
-    if name.startswith(EACH):
-        task = text(name.removeprefix(EACH))
-        link.run(_NONE_CLOSED.format(task), *([] if limit is None else [_ALL_OF.format(task)]))
-
-
-def reopen_task(link: MysqlConnection, name: str) -> None:
-    """After a limit changed: opens the closed lanes of its task."""
-    if name.startswith(EACH):
-        task = text(name.removeprefix(EACH))
-        link.run(_OPEN_TASK.format(task), _NONE_CLOSED.format(task))
-
-
-def find_wrongly_closed(link: MysqlConnection, limits: Mapping[str, Limit], now: int) -> list[Lane]:
-    """The lanes that are closed and need not be."""
-    return [
-        (task.decode("utf-8", "replace"), lane.decode("utf-8", "replace"))
-        for task, lane, running, again in link.rows(_CLOSED_NOW)
-        if is_wrongly_closed(limits.get(EACH + task.decode("utf-8", "replace")), running, again, now)
-    ]
+    yield OPEN_TASK.format(where)
+    yield NONE_CLOSED.format(where)
 
 
 def halves(queue: str, which: int) -> tuple[LatenessLine, LatenessLine]:

@@ -14,7 +14,7 @@ from tarry.errors import QueueFull
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.model.limit import Level, Limit
+from tarry.model.limit import QUEUE, Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.mysql import insert as inserting
 from tarry.store.mysql import sql
@@ -26,15 +26,7 @@ from tarry.store.mysql.finished import MysqlFinished
 from tarry.store.mysql.flows import MysqlFlows
 from tarry.store.mysql.history import MysqlHistory
 from tarry.store.mysql.insert import RunSql, apart, statements
-from tarry.store.mysql.limits import (
-    MysqlRooms,
-    all_limits,
-    jobs_without_lane,
-    move_into_lanes,
-    needs_recount,
-    recount,
-    set_limit,
-)
+from tarry.store.mysql.limits import MysqlLimits, MysqlRooms, jobs_without_lane, move_into_lanes
 from tarry.store.mysql.link.address import Address, parse
 from tarry.store.mysql.link.connection import COMMIT, PASSES_BY_LOCKED, MysqlConnection
 from tarry.store.mysql.link.guard import LivenessConnection, LostOwners
@@ -332,9 +324,10 @@ class MysqlStore(ScanningSqlStore):
         self._known.forget()
 
     def limit(self, name: str, limit: Limit | None) -> None:
-        task = self.tell(lambda link: set_limit(link, name, limit), (WakeReason.WORK,))
+        is_new = self.tell(lambda link: MysqlLimits(link).set_limit(name, limit), (WakeReason.WORK,))
         self._known.forget()
-        if task is not None:
+        kind, _, task = name.partition(":")
+        if is_new and f"{kind}:" != QUEUE:
             with a_part_is_done():
                 self._give_lanes(task)
         self._hub.notify(WakeReason.WORK)
@@ -361,11 +354,13 @@ class MysqlStore(ScanningSqlStore):
         return done
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
-        return self._call(all_limits)
+        return self._call(lambda link: MysqlLimits(link).with_levels())
 
     def recount(self, now: int) -> int:
-        wrong = self._call(lambda link: needs_recount(link, now))
-        return self.tell(lambda link: recount(link, now), (WakeReason.WORK,)) if wrong else 0
+        # Without the turn, since that would hold up claims, and there is hardly ever anything wrong.
+        if not self._call(lambda link: MysqlLimits(link).needs_recount(now)):
+            return 0
+        return self.tell(lambda link: MysqlLimits(link).recount(now), (WakeReason.WORK,))
 
     # The rest
 

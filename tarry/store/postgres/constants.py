@@ -3,13 +3,12 @@
 from tarry.model.duration import DAY
 from tarry.model.job import HELD, RELATIVE
 from tarry.store.postgres import job_columns
+from tarry.store.rules.lanes import UNTIL_AN_END
 
 STORED_WITHIN = 1_000_000
 """Microseconds: a job is in order if it is stored at most this long after it was due."""
 SEEN_WITHIN = 2_000_000
 """Microseconds: a scan start stays this far behind the clock."""
-UNTIL_AN_END = 2**62
-"""The opening time of a lane that is closed until one of its attempts ends (`open_lanes`)."""
 CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 # One number, so that one look finds both lines of a band. The index cannot hold the bare condition
 # `state_since > due`: where it must be false the planner rewrites it, and does not use the index.

@@ -5,8 +5,8 @@ from itertools import groupby
 
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
+from tarry.store.postgres.limits import PostgresLimits
 from tarry.store.postgres.link.pool import PostgresPool
-from tarry.store.postgres.open_lanes import remove_empty
 from tarry.store.sql.pruning import Finished, LanePlace, PrunedPlace
 from tarry.store.sql.sql_store import SqlFinishedJobs, SqlStore
 
@@ -49,7 +49,7 @@ class PostgresFinished(SqlFinishedJobs):
     def _remove_lanes(self, lanes: Sequence[LanePlace]) -> None:
         for line, alike in groupby(lanes, key=lambda lane: lane[:3]):
             names = sorted({lane for *_, lane in alike})
-            self._pool.call(lambda connection: remove_empty(connection, self._schema, line, names))  # noqa: B023
+            self._pool.call(lambda link: PostgresLimits(link, self._schema).remove_between_claims(line, names))  # noqa: B023
 
 
 def _whole(place: PrunedPlace) -> PrunedPlace:

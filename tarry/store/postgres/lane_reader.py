@@ -5,13 +5,13 @@ they lower levels at any time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
-from tarry.store.postgres import open_lanes, sql
 from tarry.store.postgres import packing as pack
+from tarry.store.postgres import sql
+from tarry.store.postgres.limits import PostgresLimits, PostgresTransaction
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.rules.lanes import JobKey, decode_limit, lane_level
 from tarry.store.sql.columns import Row
@@ -30,28 +30,29 @@ class WaitingJob(Struct, frozen=True, gc=False):
     lane: str | None
 
 
-class PostgresLaneReader(LaneReader[WaitingJob]):
+class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
     """Reads and writes for one claim of this owner, in its own transaction. `claimed` gets the rows of `sql.TAKE`."""
 
     def __init__(self, link: PostgresConnection, schema: str, owner: str, now: int) -> None:
-        self._link, self._schema, self._owner, self._now = link, schema, owner, now
+        super().__init__(link, schema)
+        self._lanes, self._owner, self._now = PostgresLimits(link, schema), owner, now
         self._limits: dict[str, Limit] = {}
         """The limits that count here."""
         self._stored_limits: dict[str, bytes] = {}
-        """The same limits as they are stored: closing a lane compares them (`open_lanes.close`)."""
+        """The same limits as they are stored: closing a lane compares them (`PostgresLimits.close`)."""
         self._tasks: dict[Line, list[str]] = {}
         self._lane_levels: dict[str, Level] = {}
         self.claimed: list[Row] = []
 
     def look(self, lines: Sequence[Line]) -> LaneState:
         """What a claim of these lines begins with, without paused queues. Locks the levels of queues and tasks."""
-        paused = {queue for (queue,) in self._rows(sql.PAUSED)}
+        paused = {queue for (queue,) in self.rows(sql.PAUSED)}
         tasks = {line: self._find_tasks(line) for line in lines if line[0] not in paused}
         all_tasks = sorted({task for names in tasks.values() for task in names})
         queues = {QUEUE + queue for queue, _ in tasks}
         # Only these: there may be thousands of other limits.
         names = {*queues, *(kind + task for task in all_tasks for kind in (TASK, EACH))}
-        self._stored_limits = dict(self._rows(sql.LIMITS_OF, (pack.texts(sorted(names)),)))
+        self._stored_limits = dict(self.rows(sql.LIMITS_OF, (pack.texts(sorted(names)),)))
         self._limits = {name: decode_limit(value) for name, value in self._stored_limits.items()}
         rows = self._lock_levels({*(TASK + task for task in all_tasks), *queues.intersection(self._limits)})
         self._tasks = tasks
@@ -63,26 +64,26 @@ class PostgresLaneReader(LaneReader[WaitingJob]):
 
     def _find_tasks(self, line: Line) -> list[str]:
         queue, band = line
-        return [task for (task,) in self._rows(sql.TASKS, (queue, -band))]
+        return [task for (task,) in self.rows(sql.TASKS, (queue, -band))]
 
     def _lock_levels(self, names: set[str]) -> list[Row]:
         packed = pack.texts(sorted(names))
         if not names:
             return []
         # A row that is not there cannot be locked. All lock in the order of names, so that claims do not deadlock.
-        self._run(sql.LEVELS_THERE, (packed,))
-        return self._rows(sql.LEVELS, (packed,))
+        self.change(sql.LEVELS_THERE, (packed,))
+        return self.rows(sql.LEVELS, (packed,))
 
     def tasks(self, line: Line) -> list[str] | None:
         return self._tasks.get(line)
 
     def has_open_jobs(self, line: Line) -> bool:
         queue, band = line
-        return bool(self._rows(sql.OPEN_LINES, (queue, -band, 1)))
+        return bool(self.rows(sql.OPEN_LINES, (queue, -band, 1)))
 
     def open_fronts(self, line: Line, most: int) -> list[list[Candidate[WaitingJob]]]:
         queue, band = line
-        jobs = _candidates(self._rows(sql.OPEN_LINES, (queue, -band, most)))
+        jobs = _candidates(self.rows(sql.OPEN_LINES, (queue, -band, most)))
         return [[job for job in jobs if job[1].late is late] for late in (True, False)]
 
     def lanes(self, line: Line, stretches: Mapping[str, LaneRange]) -> dict[str, list[FoundLane]]:
@@ -95,7 +96,7 @@ class PostgresLaneReader(LaneReader[WaitingJob]):
             (sql.OPEN_FROM, sql.OPEN_AFTER) if EACH + task in self._limits else (sql.LANES_FROM, sql.LANES_AFTER)
         )
         statement, start = (first, "") if stretch.after is None else (after, stretch.after)
-        rows = self._rows(statement, (line[0], -line[1], task, start, stretch.count))
+        rows = self.rows(statement, (line[0], -line[1], task, start, stretch.count))
         rows = [row for row in rows if stretch.last is None or row[0] <= stretch.last]
         self._lane_levels |= {lane_level(task, lane): Level(running, next) for lane, running, next, _ in rows}
         return [FoundLane(lane, has_jobs) for lane, _, _, has_jobs in rows]
@@ -108,13 +109,13 @@ class PostgresLaneReader(LaneReader[WaitingJob]):
         for task in dict.fromkeys(task for task, _ in counts):
             lanes = {lane: count for (of, lane), count in counts.items() if of == task}
             names, most = pack.texts(lanes), pack.big_ints(lanes.values())
-            for job in _candidates(self._rows(sql.LINES, (line[0], -line[1], task, names, most))):
+            for job in _candidates(self.rows(sql.LINES, (line[0], -line[1], task, names, most))):
                 fronts[task, job[1].lane or ""].append(job)
         return {**fronts}
 
     def start(self, items: Sequence[WaitingJob]) -> list[JobKey]:
         # A job that another claim has locked or taken is skipped: only what comes back is ours.
-        rows = self._rows(sql.TAKE, (pack.uuids([job.id for job in items]), self._owner, self._now))
+        rows = self.rows(sql.TAKE, (pack.uuids([job.id for job in items]), self._owner, self._now))
         self.claimed += rows
         got = {row[0] for row in rows}
         return [(job.queue, job.task, job.lane) for job in items if job.id in got]
@@ -125,22 +126,16 @@ class PostgresLaneReader(LaneReader[WaitingJob]):
             # claims lock rows in one order.
             names = sorted(use.started)
             counts, following = [use.started[name] for name in names], [use.levels[name].next for name in names]
-            self._run(sql.RAISE_LEVELS, (pack.texts(names), pack.big_ints(counts), pack.big_ints(following)))
+            self.change(sql.RAISE_LEVELS, (pack.texts(names), pack.big_ints(counts), pack.big_ints(following)))
         if use.turns:
-            self._run(sql.SAVE_TURNS, (pack.texts(TASK + task for task in use.turns), pack.texts(use.turns.values())))
+            self.change(sql.SAVE_TURNS, (pack.texts(TASK + task for task in use.turns), pack.texts(use.turns.values())))
         for line in sorted({*use.empty, *use.drained}):
             lanes = use.empty.get(line, set()) | use.drained.get(line, set())
-            open_lanes.remove(self._link, self._schema, line, sorted(lanes))
-        # Last: after closing lanes a claim must not wait for any lock (`open_lanes.close`).
+            self._lanes.remove(line, sorted(lanes))
+        # Last: after closing lanes a claim must not wait for any lock (`PostgresLimits.close`).
         for line, full in use.full.items():
             limit = self._limits[EACH + line[-1]], self._stored_limits[EACH + line[-1]]
-            open_lanes.close(self._link, self._schema, line, sorted(full), limit, self._now)
-
-    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._link.rows(sql.for_schema(statement, self._schema), values)
-
-    def _run(self, statement: str, values: Sequence[Any]) -> None:
-        self._link.run(sql.for_schema(statement, self._schema), values)
+            self._lanes.close(line, sorted(full), limit, self._now)
 
 
 def _candidates(rows: Iterable[Row]) -> list[Candidate[WaitingJob]]:

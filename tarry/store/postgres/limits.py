@@ -1,48 +1,198 @@
-"""Sets, lifts and recounts limits, and keeps the rooms of bounded queues; each within one transaction of its caller."""
+"""Limits in PostgreSQL, and the open lanes.
+
+A transaction that puts a job into a lane of a task with a limit for each key always adds a row to the table `lane`: if
+it relied on a row that is there, it would have to wait for a transaction that removes that row. When a claim closes a
+lane, one closed row replaces all open rows. No lane stays closed or is lost by mistake:
+
+- Closing locks the row of the level and sees that it is still full. The end of an attempt locks the level before it
+  opens lanes. If it comes first, there is room; if it comes second, it finds the closed row and opens it.
+- The statement that removes a row sees that no job waits there. A row is committed together with its job, so a
+  statement that does not see the job does not see its row either.
+"""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
-import msgspec
 import psycopg
 
 from tarry.errors import StoreBusy
 from tarry.model.change import Change
-from tarry.model.limit import QUEUE, Level, Limit
-from tarry.store.postgres import open_lanes, sql
+from tarry.model.limit import TASK, Level, Limit
 from tarry.store.postgres import packing as pack
+from tarry.store.postgres import sql
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.pool import LONG_TIMEOUT, PostgresPool
-from tarry.store.rules.kept_places import KeptPlace, job_keys, name_for, name_of
-from tarry.store.rules.lanes import count_by_level, decode_limit
+from tarry.store.rules.kept_places import job_keys, name_for, name_of, places_to_keep
+from tarry.store.rules.lanes import UNTIL_AN_END, JobKey, count_by_level, lane_level
 from tarry.store.shared.backoff import jitter
+from tarry.store.sql.columns import Row
+from tarry.store.sql.lane_reader import Lane, TaskLine
+from tarry.store.sql.limits import LimitSql, RoomSql, SqlLimits, SqlRooms, SqlTransaction
+
+_OPEN = "again IS NULL AND queue = $1 AND band = $2::int AND task = $3"
+# A level that another transaction has locked may change: its lane stays open, and a later claim closes it.
+_LOCKED = "SELECT name, running, next FROM {s}.level WHERE name = ANY ($1) FOR UPDATE SKIP LOCKED"
+# Only while the task still has the limit by which the lanes are full: a change has opened its lanes already.
+_CLOSE = f"""WITH full_ AS (SELECT * FROM unnest($4, $5) AS f (lane, again)
+        WHERE EXISTS (SELECT FROM {{s}}.limits WHERE name = 'each:' || $3 AND value = $6)),
+    gone AS (DELETE FROM {{s}}.lane WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM {{s}}.lane o
+        WHERE {_OPEN} AND lane IN (SELECT lane FROM full_) LIMIT 2000)))
+    INSERT INTO {{s}}.lane (queue, band, task, lane, again) SELECT $1, $2::int, $3, f.lane, f.again FROM full_ f
+    WHERE NOT EXISTS (SELECT FROM {{s}}.lane c WHERE c.again IS NOT NULL AND c.task = $3 AND c.lane = f.lane
+        AND c.queue = $1 AND c.band = $2::int)"""
+# LIMIT keeps the planner from joining: it would read all open lanes, or all jobs that wait, for each lane.
+_REMOVE = f"""DELETE FROM {{s}}.lane WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM unnest($4) AS n (name)
+    CROSS JOIN LATERAL (SELECT ctid, lane FROM {{s}}.lane WHERE {_OPEN} AND lane = n.name LIMIT 2000) AS o
+    WHERE (SELECT true FROM {{s}}.job j WHERE j.state = 1 AND j.lane IS NOT NULL AND j.queue = $1
+        AND (j.claim_order > 0)::int - (j.claim_order < 0)::int = -$2::int AND j.task = $3 AND j.lane = o.lane
+        LIMIT 1) IS NULL
+    LIMIT 2000))"""
+_OPEN_THESE = """UPDATE {s}.lane c SET again = NULL FROM unnest($1, $2) AS o (task, lane)
+    WHERE c.again IS NOT NULL AND c.task = o.task AND c.lane = o.lane"""
 
 
-def read_limits(link: PostgresConnection, schema: str) -> dict[str, Limit]:
-    """The limits that are set."""
-    return {name: decode_limit(value) for name, value in link.rows(sql.for_schema(sql.LIMITS, schema))}
+class PostgresTransaction(SqlTransaction):
+    """A transaction of the connection."""
+
+    def __init__(self, link: PostgresConnection, schema: str) -> None:
+        self._link, self._schema = link, schema
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self._link.rows(sql.for_schema(statement, self._schema), values)
+
+    def change(self, statement: str, values: Sequence[Any] = ()) -> int:
+        return self._link.run(sql.for_schema(statement, self._schema), values)
 
 
-def change_limit(link: PostgresConnection, schema: str, name: str, limit: Limit) -> bool:
-    """Changes a limit that is set; False if it is not set."""
-    # Since the limit was set, running jobs are counted and jobs have lanes. So there is nothing to count, and others
-    # need not wait.
-    changed = link.run(sql.for_schema(sql.CHANGE_LIMIT, schema), (name, msgspec.json.encode(limit))) > 0
-    if changed:
-        open_lanes.reopen_task(link, schema, name)
-    return changed
+class PostgresLimits(PostgresTransaction, SqlLimits):
+    """The limits and open lanes of one schema."""
+
+    sql = LimitSql(
+        tables="{s}.",
+        limits="{s}.limits",
+        put="INSERT INTO {s}.limits VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        running="{s}.job j WHERE j.state = 2",
+        closed=f"""SELECT DISTINCT c.task, c.lane, coalesce(l.running, 0), nullif(c.again, {UNTIL_AN_END})
+            FROM {{s}}.lane c LEFT JOIN {{s}}.level l ON l.name = 'each:' || c.task || chr(31) || c.lane
+            WHERE c.again IS NOT NULL""",
+        move_into_lanes=("UPDATE {s}.job SET lane = '' WHERE lane IS NULL AND state BETWEEN 0 AND 2 AND task = ?1",),
+        add_lanes="""INSERT INTO {s}.lane (queue, band, task, lane)
+            SELECT DISTINCT queue, (claim_order < 0)::int - (claim_order > 0)::int, task, lane FROM {s}.job
+            WHERE state = 1 AND lane IS NOT NULL AND task = ?1""",
+        remove_lanes="DELETE FROM {s}.lane WHERE task = ?1",
+        reopen_task=("UPDATE {s}.lane SET again = NULL WHERE again IS NOT NULL AND task = ?1",),
+    )
+
+    def set_running(self, counts: Mapping[str, int]) -> None:
+        self.change(sql.RUNNING_NOW, (pack.texts(counts), pack.big_ints(counts.values())))
+
+    def _reopen_task(self, task: str) -> None:
+        # A claim that still uses the old limit could close lanes after this.
+        self._wait_for_claims(task)
+        super()._reopen_task(task)
+
+    def _wait_for_claims(self, task: str) -> None:
+        """Takes the lock that claims of the task have."""
+        turn = (pack.texts([TASK + task]),)
+        self.change(sql.LEVELS_THERE, turn)
+        self.rows(sql.LEVELS, turn)
+
+    def reopen(self, lanes: Collection[Lane]) -> None:
+        tasks, names = zip(*lanes, strict=True)
+        self.change(_OPEN_THESE, (pack.texts(tasks), pack.texts(names)))
+
+    def close(self, line: TaskLine, lanes: Iterable[str], limit: tuple[Limit, bytes], now: int) -> None:
+        """Closes the lanes that are full. limit: the task's limit for each key, decoded and as it is stored.
+
+        To be called only at the end of a claim: after it the claim must not wait for any lock.
+        """
+        names = {lane_level(line[-1], lane): lane for lane in lanes}
+        # Locked and read again: an attempt may have ended since the claim saw the lane full, and then there is room.
+        locked = self.rows(_LOCKED, (pack.texts(names),))
+        # Where nothing may start there may be no row of a level: the lane is full without one.
+        levels = dict.fromkeys(names, Level()) if limit[0].most == 0 else {}
+        levels |= {name: Level(running, following) for name, running, following in locked}
+        full = {names[name]: one.again(limit[0], now) for name, one in levels.items() if not one.room(limit[0], now)}
+        if full:
+            again = pack.big_ints(UNTIL_AN_END if time is None else time for time in full.values())
+            self.change(_CLOSE, (*line, pack.texts(full), again, limit[1]))
+
+    def remove(self, line: TaskLine, lanes: Iterable[str]) -> None:
+        """Removes the lanes where no job waits."""
+        self.change(_REMOVE, (*line, pack.texts(lanes)))
+
+    def remove_between_claims(self, line: TaskLine, lanes: Iterable[str]) -> None:
+        """As `remove`, in a transaction of its own."""
+        with self._link.transaction_with():
+            # Two that remove rows at once may wait for each other.
+            self._wait_for_claims(line[-1])
+            self.remove(line, lanes)
+
+    def set_limit(self, name: str, limit: Limit | None) -> bool:
+        """As in other stores. NotAlone: try again."""
+        try:
+            self.change(sql.NOBODY_ELSE)
+        except psycopg.errors.LockNotAvailable:
+            raise NotAlone from None
+        return super().set_limit(name, limit)
+
+    def needs_recount(self, now: int) -> bool:
+        # So it sees levels, jobs and lanes as of one moment, and needs no lock.
+        self.change("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        return super().needs_recount(now)
+
+    def _locked_wrong_levels(self) -> dict[str, int]:
+        # Here each statement sees what is committed by then, so this may name right ones, too.
+        names = self.wrong_levels()
+        self.change(sql.LEVELS_THERE, (pack.texts(names),))
+        self.rows(sql.LOCK_LEVELS, (pack.texts(names),))
+        # With the locks held, all earlier changes of these levels are committed, and later ones add to this count.
+        return {name: count for name, count in self.wrong_levels().items() if name in names}
+
+    def keep_places(self, changes: Sequence[Change], now: int) -> None:
+        """Counts the attempts that go on after these changes a second time, which their ends take back; in a
+        transaction with the changes."""
+        going_on = {name_for(change): change for change in changes if change.keeps_places}
+        if not going_on:
+            return
+        found = self.rows(sql.LOCK_RUNNING, (pack.uuids([change.id for change in changes]),))
+        running: dict[str, tuple[JobKey, int | None]] = {
+            name_of(owner, id, epoch): ((queue, task, lane), until)
+            for id, epoch, owner, queue, task, lane, until in found
+        }
+        limits, names = self.read(), [name for name in running if name in going_on]
+        leases = {going_on[name].owner: running[name][1] for name in names}
+        kept = places_to_keep([(going_on[name], running[name][0]) for name in names], limits, leases.get, now)
+        if counts := count_by_level(job_keys(kept.values()), limits):
+            self.change(sql.KEEP, (pack.texts(kept), pack.blobs(kept.values())))
+            self.change(sql.ADD_RUNNING, (pack.texts(counts), pack.big_ints(counts.values())))
+
+    def free_places(self, names: Sequence[str], now: int) -> None:
+        """Removes the kept places of these names, as far as there are any, and lowers the levels that count them."""
+        with self._link.transaction_with():
+            values = [bytes(value) for (value,) in self.rows(sql.FREE, (pack.texts(names),))]
+            if values:
+                queues, tasks, lanes = map(pack.texts, zip(*job_keys(values), strict=True))
+                # Any ids: each tells apart one attempt that has ended.
+                ids = pack.uuids([number.to_bytes(16, "big") for number in range(len(values))])
+                self.rows(sql.ENDED, (ids, queues, tasks, lanes, now))
 
 
 class NotAlone(Exception):
     """Another transaction that inserted, claimed or changed jobs is still open."""
 
 
-def set_limit_alone(pool: PostgresPool, schema: str, name: str, limit: Limit | None) -> None:
+def set_limit(pool: PostgresPool, schema: str, name: str, limit: Limit | None) -> None:
     """Sets or lifts a limit. StoreBusy: a transaction that enqueued stays open for too long."""
+    # One that is set already is changed without stopping all others.
+    if limit is not None and pool.call_long(lambda link: PostgresLimits(link, schema).change_limit(name, limit)):
+        return
     until = time.monotonic() + LONG_TIMEOUT
     while time.monotonic() < until:
         try:
-            return pool.call_long(lambda connection: set_limit(connection, schema, name, limit))
+            pool.call_long(lambda link: PostgresLimits(link, schema).set_limit(name, limit))
+            return
         except NotAlone:
             time.sleep(jitter(0.3))  # meanwhile the others go on
     raise StoreBusy(
@@ -51,105 +201,7 @@ def set_limit_alone(pool: PostgresPool, schema: str, name: str, limit: Limit | N
     )
 
 
-def set_limit(link: PostgresConnection, schema: str, name: str, limit: Limit | None) -> None:
-    """Sets or lifts a limit, and counts what runs now. NotAlone: try again."""
-    try:
-        link.run(sql.for_schema(sql.NOBODY_ELSE, schema))
-    except psycopg.errors.LockNotAvailable:
-        raise NotAlone from None
-    if limit is None:
-        link.run(sql.for_schema(sql.LIFT_LIMIT, schema), (name,))
-    else:
-        link.run(sql.for_schema(sql.SET_LIMIT, schema), (name, msgspec.json.encode(limit)))
-    # What an earlier limit has counted is not true any more. Only a lifted limit loses its rate's next start, too.
-    link.run(sql.for_schema(sql.UNUSED, schema), (name, limit is None))
-    kind, _, which = name.partition(":")
-    # Jobs of a limited task wait in lanes. Those that came before have none yet.
-    if limit is not None and kind + ":" != QUEUE:
-        link.run(sql.for_schema(sql.INTO_LANES, schema), (which,))
-    open_lanes.reset_lanes(link, schema, name, limit)
-    if limit is None:
-        return
-    running = link.rows(sql.for_schema(sql.RUNNING_IN[kind + ":" == QUEUE], schema), (which,))
-    levels = count_by_level([(queue, task, lane) for queue, task, lane in running], {name: limit})
-    if levels:
-        link.run(sql.for_schema(sql.RUNNING_NOW, schema), (pack.texts(levels), pack.big_ints(levels.values())))
+class PostgresRooms(PostgresTransaction, SqlRooms):
+    """The rooms of queues with a bound."""
 
-
-def keep_places(link: PostgresConnection, schema: str, changes: Sequence[Change], now: int) -> None:
-    """Counts the attempts that go on after these changes a second time, which their ends take back; in a transaction
-    with the changes."""
-    going_on = {name_for(change) for change in changes if change.keeps_places}
-    if not going_on:
-        return
-    rows = link.rows(sql.for_schema(sql.LOCK_RUNNING, schema), (pack.uuids([change.id for change in changes]),))
-    limits = read_limits(link, schema)
-    places = {
-        name: KeptPlace(until or now, *names)
-        for id, epoch, owner, *names, until in rows
-        if (name := name_of(owner, id, epoch)) in going_on and count_by_level([(names[0], names[1], names[2])], limits)
-    }
-    counts = count_by_level([place.job_key for place in places.values()], limits)
-    if counts:
-        cells = pack.texts(places), pack.blobs(place.encode() for place in places.values())
-        link.run(sql.for_schema(sql.KEEP, schema), cells)
-        link.run(sql.for_schema(sql.ADD_RUNNING, schema), (pack.texts(counts), pack.big_ints(counts.values())))
-
-
-def free_places(link: PostgresConnection, schema: str, names: Sequence[str], now: int) -> None:
-    """Removes the kept places of these names, as far as there are any, and lowers the levels that count them."""
-    with link.transaction_with():
-        values = [bytes(value) for (value,) in link.rows(sql.for_schema(sql.FREE, schema), (pack.texts(names),))]
-        if values:
-            queues, tasks, lanes = map(pack.texts, zip(*job_keys(values), strict=True))
-            # Any ids: each tells apart one attempt that has ended.
-            ids = pack.uuids([number.to_bytes(16, "big") for number in range(len(values))])
-            link.rows(sql.for_schema(sql.ENDED, schema), (ids, queues, tasks, lanes, now))
-
-
-def all_limits(link: PostgresConnection, schema: str) -> dict[str, tuple[Limit, Level]]:
-    """Limits and levels, by name."""
-    limits = read_limits(link, schema)
-    rows = link.rows(sql.for_schema(sql.LEVELS_SEEN, schema), (pack.texts(limits),))
-    levels = {name: Level(running, following) for name, running, following in rows}
-    return {name: (limit, levels.get(name, Level())) for name, limit in limits.items()}
-
-
-def recount(link: PostgresConnection, schema: str, names: Sequence[str]) -> int:
-    """Sets these levels to the number of jobs that run; answers how many were wrong."""
-    packed = pack.texts(names)
-    link.run(sql.for_schema(sql.LEVELS_THERE, schema), (packed,))
-    link.run(sql.for_schema(sql.LOCK_LEVELS, schema), (packed,))
-    # With the locks held, all earlier changes of these levels are committed, and later ones add to this count.
-    return link.run(sql.for_schema(sql.RECOUNT, schema), (packed,))
-
-
-def reopen_wrongly_closed(link: PostgresConnection, schema: str, now: int) -> int:
-    """Opens lanes that need not be closed; answers how many."""
-    lanes = open_lanes.find_wrongly_closed(link, schema, read_limits(link, schema), now)
-    if lanes:
-        open_lanes.reopen(link, schema, lanes)
-    return len(lanes)
-
-
-class PostgresRooms:
-    """The rooms of queues with a bound, in the transaction of the connection."""
-
-    def __init__(self, link: PostgresConnection, schema: str) -> None:
-        self._link, self._schema = link, schema
-
-    def lock(self, name: str) -> bytes | None:
-        """The value of a cell, locked; empty if there was none."""
-        self._link.run(sql.for_schema(sql.CELL_THERE, self._schema), (name,))
-        ((value,),) = self._link.rows(sql.for_schema(sql.LOCK_CELL, self._schema), (name,))
-        return bytes(value)
-
-    def save(self, name: str, value: bytes) -> None:
-        """Sets the value of a cell that is locked."""
-        self._link.run(sql.for_schema(sql.SAVE_CELL, self._schema), (name, value))
-
-    def count(self, queue: str, most: int) -> int:
-        """How many jobs of a queue wait; at most `most`."""
-        # After the lock: at this level of isolation each statement sees what was committed before it.
-        ((count,),) = self._link.rows(sql.for_schema(sql.COUNT_WAITING, self._schema), (queue, most))
-        return int(count)
+    rooms = RoomSql(make=sql.CELL_THERE, lock=sql.LOCK_CELL, save=sql.SAVE_CELL, count=sql.COUNT_WAITING)

@@ -195,7 +195,6 @@ LEVELS_THERE = (
     "INSERT INTO {s}.level SELECT name, 0, 0 FROM unnest($1) AS n (name) ORDER BY name ON CONFLICT DO NOTHING"
 )
 LEVELS = "SELECT name, running, next, turn FROM {s}.level WHERE name = ANY ($1) ORDER BY name FOR UPDATE"
-LEVELS_SEEN = "SELECT name, running, next FROM {s}.level WHERE name = ANY ($1)"
 RAISE_LEVELS = """INSERT INTO {s}.level AS l (name, running, next) SELECT * FROM unnest($1, $2, $3)
     ON CONFLICT (name) DO UPDATE SET running = l.running + excluded.running, next = excluded.next"""
 SAVE_TURNS = "UPDATE {s}.level l SET turn = t.turn FROM unnest($1, $2) AS t (name, turn) WHERE l.name = t.name"
@@ -203,50 +202,14 @@ TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = least(j.epoch, 214
     key_held_until = CASE WHEN j.key_ttl < 0 THEN 0 ELSE j.key_held_until END
     WHERE j.id = ANY (ARRAY(SELECT r.id FROM {s}.job r WHERE r.id = ANY ($1) AND r.state = 1 FOR UPDATE SKIP LOCKED))
     RETURNING """ + of_row("j.", CLAIMED, as_jobs=True)
-# What attempts keep whose job has ended: `store/rules/kept_places.py` says how a value is made.
-# In hex: UTF-8 without zeros. Another value would make every count an error.
-_UTF8 = (
-    "^(0[1-9a-f]|[1-7].|(c[2-9a-f]|d.)[89ab].|(e0[ab]|ed[89]|e[1-9abcef][89ab]).[89ab]."
-    "|(f0[9ab]|f[1-3][89ab]|f48).[89ab].[89ab].)*$"
-)
-_KEPT = f"""SELECT a[2] AS queue, a[3] AS task,
-        CASE WHEN cardinality(a) > 3 THEN array_to_string(a[4:], chr(31)) END AS lane
-    FROM (SELECT CASE WHEN encode(value, 'hex') ~ '{_UTF8}' THEN string_to_array(convert_from(value, 'UTF8'), chr(31))
-        END AS a FROM {{s}}.cell WHERE name >= 'place:' AND name < 'place;') AS cells
-    WHERE cardinality(a) > 2"""
-_COUNTED = f"""WITH counting AS (SELECT queue, task, lane FROM {{s}}.job WHERE state = 2 UNION ALL {_KEPT}),
-    running AS (SELECT queue, task, lane, count(*) AS n FROM counting GROUP BY 1, 2, 3),
-    named AS (
-        SELECT 'queue:' || queue AS name, n FROM running
-        UNION ALL SELECT 'task:' || task, n FROM running WHERE lane IS NOT NULL
-        UNION ALL SELECT 'each:' || task || chr(31) || lane, n FROM running WHERE lane IS NOT NULL),
-    counted AS (SELECT name, sum(n)::bigint AS n FROM named
-        WHERE split_part(name, chr(31), 1) IN (SELECT name FROM {{s}}.limits) GROUP BY name)"""
-# One statement sees levels and jobs at one moment, so it needs no lock.
-MISCOUNTED = f"""{_COUNTED} SELECT coalesce(l.name, c.name) FROM counted c FULL JOIN (
-        SELECT name, running FROM {{s}}.level
-        WHERE split_part(name, chr(31), 1) IN (SELECT name FROM {{s}}.limits)) AS l ON l.name = c.name
-    WHERE coalesce(l.running, 0) <> coalesce(c.n, 0)"""
 LOCK_LEVELS = "SELECT FROM {s}.level WHERE name = ANY ($1) ORDER BY starts_with(name, 'each:'), name FOR UPDATE"
-RECOUNT = f"""{_COUNTED} UPDATE {{s}}.level l SET running = coalesce((SELECT n FROM counted c WHERE c.name = l.name), 0)
-    WHERE l.name = ANY ($1) AND l.running <> coalesce((SELECT n FROM counted c WHERE c.name = l.name), 0)"""
-LIMITS = "SELECT name, value FROM {s}.limits ORDER BY name"
 LIMITS_OF = "SELECT name, value FROM {s}.limits WHERE name = ANY ($1)"
 PAUSED = "SELECT queue FROM {s}.paused"
 # Each claim, change and insert reads the limits. So with this lock none runs and none begins, and the running jobs can
 # be counted. While this waits for those that run, no other begins: so the time limit is short.
 NOBODY_ELSE = """SET LOCAL lock_timeout = '50ms'; LOCK TABLE {s}.limits IN ACCESS EXCLUSIVE MODE;
     SET LOCAL lock_timeout TO DEFAULT"""
-CHANGE_LIMIT = "UPDATE {s}.limits SET value = $2 WHERE name = $1"
-SET_LIMIT = "INSERT INTO {s}.limits VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-LIFT_LIMIT = "DELETE FROM {s}.limits WHERE name = $1"
-UNUSED = """UPDATE {s}.level SET running = 0, next = CASE WHEN $2 THEN 0 ELSE next END
-    WHERE name = $1 OR starts_with(name, $1 || chr(31))"""
-INTO_LANES = "UPDATE {s}.job SET lane = '' WHERE lane IS NULL AND state BETWEEN 0 AND 2 AND task = $1"
-_RUNNING_IN = f"SELECT queue, task, lane FROM {{s}}.job WHERE state = 2 AND {{0}} = $1 UNION ALL {_KEPT}"
-RUNNING_IN = {True: _RUNNING_IN.replace("{0}", "queue"), False: _RUNNING_IN.replace("{0}", "task")}
-"""What takes places of limits: the jobs of a queue or task that run, and all kept places."""
-LOCK_RUNNING = """SELECT uuid_send(id), epoch, owner, queue, task, lane, coalesce(o.until, 0) FROM {s}.job j
+LOCK_RUNNING = """SELECT uuid_send(id), epoch, owner, queue, task, lane, o.until FROM {s}.job j
     LEFT JOIN {s}.owner o ON o.name = j.owner
     WHERE id = ANY ($1) AND state + 0 = 2 ORDER BY id FOR UPDATE OF j"""
 KEEP = "INSERT INTO {s}.cell SELECT * FROM unnest($1, $2) ON CONFLICT DO NOTHING"

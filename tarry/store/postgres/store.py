@@ -28,16 +28,7 @@ from tarry.store.postgres.finished import PostgresFinished
 from tarry.store.postgres.flows import PostgresFlows, split_ids
 from tarry.store.postgres.history import PostgresHistory
 from tarry.store.postgres.lane_reader import PostgresLaneReader
-from tarry.store.postgres.limits import (
-    PostgresRooms,
-    all_limits,
-    change_limit,
-    free_places,
-    keep_places,
-    recount,
-    reopen_wrongly_closed,
-    set_limit_alone,
-)
+from tarry.store.postgres.limits import PostgresLimits, PostgresRooms, set_limit
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.pool import PostgresPool
 from tarry.store.postgres.link.postgres_errors import translate_errors
@@ -227,7 +218,7 @@ class PostgresStore(SqlStore):
         if limited and (names := given_up(changes, valid)):
             # No error may leave this: changes are made. What is not freed now ends with its lease.
             with suppress(StoreError):
-                self._call(lambda connection: free_places(connection, self._schema, names, now))
+                self._call(lambda connection: self._limits(connection).free_places(names, now))
         if changes:
             set_aside_if_slow(self._pool, began, [*(change.id for change in changes), *split_ids(awake)])
             self._hub.notify(*wake_reasons(changes, limited or released > 0))
@@ -257,7 +248,7 @@ class PostgresStore(SqlStore):
     ) -> list[Row]:
         with connection.transaction_with(*self._claim_settings()):
             changes = pack.lock_and_compare(connection, self._schema, changes)
-            keep_places(connection, self._schema, changes, now)
+            self._limits(connection).keep_places(changes, now)
             return self._exchange_rows(
                 changes, packed, lambda statement, values: connection.rows(self._for_schema(statement), values)
             )
@@ -336,20 +327,21 @@ class PostgresStore(SqlStore):
         return [(id, epoch) in owned for id, epoch, _ in marks]
 
     def limit(self, name: str, limit: Limit | None) -> None:
-        # A limit that is set already is changed without stopping all others.
-        if limit is None or not self._call_long(lambda connection: change_limit(connection, self._schema, name, limit)):
-            set_limit_alone(self._pool, self._schema, name, limit)
+        set_limit(self._pool, self._schema, name, limit)
         self._hub.notify(WakeReason.WORK)
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
-        return self._call(lambda connection: all_limits(connection, self._schema))
+        return self._call(lambda connection: self._limits(connection).with_levels())
 
     def recount(self, now: int) -> int:
-        wrong = [name for (name,) in self._rows(sql.MISCOUNTED)]
-        put_right = self._call_long(lambda connection: recount(connection, self._schema, wrong)) if wrong else 0
-        if self._call(lambda connection: reopen_wrongly_closed(connection, self._schema, now)) or put_right:
-            self._hub.notify(WakeReason.WORK)
-        return put_right
+        if not self._call_long(lambda connection: self._limits(connection).needs_recount(now)):
+            return 0
+        wrong = self._call_long(lambda connection: self._limits(connection).recount(now))
+        self._hub.notify(WakeReason.WORK)
+        return wrong
+
+    def _limits(self, connection: PostgresConnection) -> PostgresLimits:
+        return PostgresLimits(connection, self._schema)
 
     # Wake-up, and the rest
 

@@ -7,15 +7,16 @@ removes it and lowers the levels. The worker prolongs it while the body goes on;
 dead, the keeper removes it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.model.change import Change
 from tarry.model.job import State
+from tarry.model.limit import Limit
 from tarry.store.rules.base import Store
-from tarry.store.rules.lanes import JobKey
+from tarry.store.rules.lanes import JobKey, count_by_level
 from tarry.store.rules.owner import is_outside
 from tarry.store.rules.partial_result import reachable_part
 
@@ -42,6 +43,19 @@ class KeptPlace(Struct, frozen=True):
         """The named value."""
         lane = () if self.lane is None else (self.lane,)
         return _SEPARATOR.join((str(self.until), self.queue, self.task, *lane)).encode()
+
+
+def places_to_keep(
+    ended: Iterable[tuple[Change, JobKey]], limits: Mapping[str, Limit], leased: Callable[[str], int | None], now: int
+) -> dict[str, bytes]:
+    """What a store keeps of these attempts, which go on, where limits count them. leased: the end of an owner's
+    lease."""
+    kept: dict[str, bytes] = {}
+    for change, key in ended:
+        if count_by_level([key], limits):
+            until = leased(change.owner)
+            kept[name_for(change)] = KeptPlace(now if until is None else until, *key).encode()
+    return kept
 
 
 _AT_ONCE = 1000

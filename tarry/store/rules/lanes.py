@@ -26,6 +26,8 @@ JobKey = tuple[str, str, str | None]
 # Not NUL: SQLite's functions end a text there.
 _OF = "\x1f"
 """Separates a task and its lane in the name of a level."""
+UNTIL_AN_END = 2**62
+"""When a lane opens that is closed until one of its attempts ends."""
 
 
 def assign_lanes(jobs: Sequence[Job], limits: Mapping[str, Limit]) -> Sequence[Job]:
@@ -35,7 +37,12 @@ def assign_lanes(jobs: Sequence[Job], limits: Mapping[str, Limit]) -> Sequence[J
 
 def lane_level(task: str, lane: str) -> str:
     """The name of the level of one lane."""
-    return f"{EACH}{task}{_OF}{lane}"
+    return lane_levels(EACH + task) + lane
+
+
+def lane_levels(name: str) -> str:
+    """What the names of the levels of all lanes begin with that have this limit for each key."""
+    return name + _OF
 
 
 def earliest(*times: int | None) -> int | None:

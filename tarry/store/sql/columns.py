@@ -44,6 +44,11 @@ stored_values = values_of(column for column in COLUMNS if column.stored)
 """The values of STORED."""
 
 
+def name_text(name: str | bytes) -> str:
+    """A name that was read: a database may keep names as bytes."""
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else name
+
+
 def stored_job(row: Sequence[Any]) -> Job:
     """The job of a row of FIELDS, in which the state is a code."""
     return Job(*row[:6], state_of(row[6]), *row[7:])  # type: ignore[call-arg]

@@ -11,7 +11,7 @@ from tarry.model.change import Change
 from tarry.model.duration import DAY
 from tarry.model.flow.signal import MOST_KEPT, Awaited, Signal, SignalWait
 from tarry.store.rules import flows
-from tarry.store.sql.columns import Row
+from tarry.store.sql.columns import Row, name_text
 from tarry.store.sql.flow_tables import FlowSql, SqlFlowTables, upserting
 
 _ADDRESS = ("name", "key", "n")
@@ -136,11 +136,6 @@ def is_over(row: Row) -> bool:
     return bool(now != epoch)
 
 
-def text(name: str | bytes) -> str:
-    """A name that was read: where names are kept as bytes."""
-    return name.decode() if isinstance(name, bytes) else name
-
-
 def next_waking(sql: FlowSql) -> str:
     """The statement for the address of a signal that has not woken all who wait."""
     return f"SELECT name, {sql.column.format('key')} FROM {sql.tables}signal WHERE until = 0 AND n = {WAKING} LIMIT 1"
@@ -155,4 +150,4 @@ def signal_row(name: str, key: str, row: Row) -> Signal:
 def awaiting_row(row: Row) -> SignalWait:
     """Who waits: name, key, job, epoch, seen."""
     name, key, job, epoch, seen = row
-    return SignalWait(text(name), text(key), bytes(job), epoch, seen)
+    return SignalWait(name_text(name), name_text(key), bytes(job), epoch, seen)

@@ -17,7 +17,7 @@ from tarry.store.rules.flow_settle import RELEASING, Settled, change_flow, relea
 from tarry.store.rules.flow_turns import Turns
 from tarry.store.rules.flows import FLOW_TASK, RELEASED_AT_ONCE, STORING_TIME, FlowQuery, NewFlow, StoreFlows
 from tarry.store.shared.state_codes import CODE
-from tarry.store.sql.columns import Row
+from tarry.store.sql.columns import Row, name_text
 from tarry.store.sql.flow_signals import (
     LOOKED_AT,
     SqlSignals,
@@ -26,7 +26,6 @@ from tarry.store.sql.flow_signals import (
     is_over,
     next_waking,
     signal_row,
-    text,
 )
 from tarry.store.sql.flow_tables import LAST_INDEX, FlowSql, SqlFlowTables, flow_row, gate_row
 from tarry.store.sql.prefix import prefix_end
@@ -139,7 +138,7 @@ class SqlFlows(StoreFlows):
         """Goes on with a signal that has not woken all who wait."""
         rows = self._rows(next_waking(self._sql))
         for name, key in rows:
-            self._wake_more(text(name), text(key), now)
+            self._wake_more(name_text(name), name_text(key), now)
         return bool(rows)
 
     def _delete(self, now: int, limit: int) -> bool:

@@ -22,10 +22,9 @@ from tarry.store.sql.flow_tables import FlowSql, SqlFlowTables, touching_flows
 from tarry.store.sql.flows import FlowStore, SqlFlows
 from tarry.store.sqlite.file import call_again, transaction
 from tarry.store.sqlite.insert import insert_any
-from tarry.store.sqlite.lanes import read_limits
+from tarry.store.sqlite.limits import SqliteLimits
 from tarry.store.sqlite.link.connection import Statements
 from tarry.store.sqlite.link.database import Database
-from tarry.store.sqlite.open_lanes import OpenLanes
 
 T = TypeVar("T")
 # The transaction has the write lock of the file, so no row needs one.
@@ -68,7 +67,7 @@ class SqliteFlowTables(SqlFlowTables):
         return f"{column} IN (SELECT value FROM carray(?{place}))", (bound,)
 
     def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
-        return insert_any(self._db, assign_lanes(jobs, read_limits(self._db)))
+        return insert_any(self._db, assign_lanes(jobs, SqliteLimits(self._db).read()))
 
     def delete_jobs(self, ids: Sequence[bytes]) -> None:
         self.each(_DELETE, [(id,) for id in ids])
@@ -84,7 +83,7 @@ class SqliteFlowTables(SqlFlowTables):
         rows = self.rows(statement, values)
         self.released += [bytes(id) for id, *_ in rows]
         laned = [place for _, state, *place in rows if state == 1 and place[-1] is not None]
-        OpenLanes(self._db).add((queue, band(-claim_order), task, lane) for queue, claim_order, task, lane in laned)
+        SqliteLimits(self._db).add((queue, band(-claim_order), task, lane) for queue, claim_order, task, lane in laned)
         return len(rows)
 
     def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:

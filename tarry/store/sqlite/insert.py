@@ -8,10 +8,9 @@ from tarry.model.limit import Limit
 from tarry.store.rules.history.journal import record_of_new
 from tarry.store.sql.columns import stored_values
 from tarry.store.sqlite import sql
-from tarry.store.sqlite.lanes import ready_lanes
+from tarry.store.sqlite.limits import SqliteLimits, ready_lanes
 from tarry.store.sqlite.link.connection import Statements
 from tarry.store.sqlite.link.database import Database
-from tarry.store.sqlite.open_lanes import OpenLanes
 
 T = TypeVar("T")
 
@@ -45,7 +44,7 @@ def insert_jobs(db: Database, jobs: Sequence[Job], hoping: bool) -> list[bytes]:
     there already."""
     if not hoping or any(job.key is not None for job in jobs):
         return insert_any(db, jobs)
-    OpenLanes(db).add(ready_lanes(jobs))
+    SqliteLimits(db).add(ready_lanes(jobs))
     before = db.total_changes()
     db.executemany(sql.INSERT, [stored_values(job) for job in jobs])
     if db.total_changes() - before < len(jobs):
@@ -57,7 +56,7 @@ def insert_jobs(db: Database, jobs: Sequence[Job], hoping: bool) -> list[bytes]:
 def insert_any(db: Statements, jobs: Sequence[Job]) -> list[bytes]:
     """Stores those jobs that are not there and whose key nobody holds, and counts them; answers the id under which each
     lives."""
-    OpenLanes(db).add(ready_lanes(jobs))
+    SqliteLimits(db).add(ready_lanes(jobs))
     new: dict[bytes, Job] = {}
     # A key may be held already, also by a job of this batch.
     lives = [_insert_one(db, job, new) for job in jobs]

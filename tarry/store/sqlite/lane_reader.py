@@ -10,8 +10,8 @@ from tarry.store.sql.lane_claim import FULL
 from tarry.store.sql.lane_reader import Candidate, FoundLane, Lane, LaneRange, LaneReader, LaneState, LaneUse, Line
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.levels import LevelTable
+from tarry.store.sqlite.limits import SqliteLimits
 from tarry.store.sqlite.link.database import Database
-from tarry.store.sqlite.open_lanes import OpenLanes
 from tarry.store.sqlite.open_line import OpenLine, position
 
 TASK_OF, QUEUE_OF, LANE = (sql.PLACE[field] for field in ("task", "queue", "lane"))
@@ -23,7 +23,7 @@ class SqliteLaneReader(LaneReader[Row]):
 
     def __init__(self, db: Database, limits: Mapping[str, Limit], levels: LevelTable, owner: str, now: int) -> None:
         self._db, self._limits, self._levels, self._owner, self._now = db, limits, levels, owner, now
-        self._open = OpenLanes(db)
+        self._open = SqliteLimits(db)
         self._state = LaneState(limits, {}, {})
         self._tasks: dict[Line, list[str] | None] = {}
         self.claimed: list[Row] = []
@@ -64,7 +64,7 @@ class SqliteLaneReader(LaneReader[Row]):
 
     def lanes(self, line: Line, stretches: Mapping[str, LaneRange]) -> Mapping[str, Sequence[FoundLane]]:
         return {
-            task: (self._open.read if EACH + task in self._limits else self._read_lanes)((*line, task), stretch)
+            task: (self._open.open_lanes if EACH + task in self._limits else self._read_lanes)((*line, task), stretch)
             for task, stretch in stretches.items()
         }
 

@@ -1,4 +1,4 @@
-"""The table `tarry_level`: how far each limit is used, and which lane each task served last. And rooms of queues."""
+"""The table `tarry_level`: how far each limit is used, and which lane each task served last."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -6,7 +6,6 @@ from typing import TypeAlias
 import msgspec
 
 from tarry.model.limit import EACH, TASK, Level
-from tarry.store.sqlite import sql
 from tarry.store.sqlite.link.connection import Statements
 
 _READ = "SELECT name, running, next, turn FROM tarry_level WHERE name IN (SELECT value FROM json_each(?))"
@@ -79,23 +78,3 @@ class LevelTable:
     def _read(self, names: Sequence[str]) -> dict[str, LevelRow]:
         rows = self._db.execute(_READ, (msgspec.json.encode(names).decode(),)).fetchall()
         return {name: (Level(running, next_start), turn) for name, running, next_start, turn in rows}
-
-
-class SqliteRooms:
-    """The rooms of queues with a bound, in a transaction that has the write lock."""
-
-    def __init__(self, db: Statements) -> None:
-        self._db = db
-
-    def lock(self, name: str) -> bytes | None:
-        """The value of a cell, if there is one."""
-        value: bytes | None = self._db.execute("SELECT value FROM tarry_cell WHERE name = ?", (name,)).get
-        return value
-
-    def save(self, name: str, value: bytes) -> None:
-        """Sets the value of a cell."""
-        self._db.execute(sql.SET_CELL, (name, value))
-
-    def count(self, queue: str, most: int) -> int:
-        """How many jobs of a queue wait; at most `most`."""
-        return int(self._db.execute(sql.COUNT_WAITING, (queue, queue, queue, most)).get)

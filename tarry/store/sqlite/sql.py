@@ -60,13 +60,6 @@ TASK_INTO_LANES = [
     for state, index in enumerate(("tarry_scheduled", "tarry_ready", "tarry_running"))
 ]
 COUNTED = "SELECT id, queue, task, lane FROM tarry_job WHERE id IN (SELECT value FROM carray(?)) AND state = 2"
-SET_LIMIT = "INSERT INTO tarry_limit VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-# char(31) separates a task from its key: the second condition takes the levels of all keys of the task.
-UNUSED = """UPDATE tarry_level SET running = 0, next = iif(?2, 0, next)
-    WHERE name = ?1 OR (name > ?1 || char(31) AND name < ?1 || char(32))"""
-_RUNNING_BY = "SELECT queue, task, lane FROM tarry_job WHERE state = 2 AND {} = ?"
-RUNNING_BY = {True: _RUNNING_BY.format("queue"), False: _RUNNING_BY.format("task")}
-ALL_RUNNING = "SELECT queue, task, lane FROM tarry_job INDEXED BY tarry_running WHERE state = 2"
 RUNNING_NOW = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, 0)
     ON CONFLICT (name) DO UPDATE SET running = ?2"""
 PROMOTE = """UPDATE tarry_job SET state = 1, state_since = ?1 WHERE n IN
@@ -87,15 +80,14 @@ _FIRST_LANED = """SELECT due FROM tarry_job INDEXED BY tarry_laned
     WHERE state = 1 AND lane IS NOT NULL AND queue = ? LIMIT ?"""
 FIRST_READY = (_FIRST_READY.format(1), _FIRST_READY.format(0), _FIRST_LANED)
 """When the first ready jobs of a queue were due: late ones, those on time, those in lanes."""
-_WAITING = """SELECT {0} FROM tarry_job INDEXED BY tarry_ready WHERE state = 1 AND lane IS NULL AND queue = ?{1}
-    UNION ALL SELECT {0} FROM tarry_job INDEXED BY tarry_laned WHERE state = 1 AND lane IS NOT NULL AND queue = ?{1}
-    UNION ALL SELECT {0} FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0 AND queue = ?{1}"""
-COUNT_WAITING = f"SELECT count(*) FROM ({_WAITING.format('1', '')} LIMIT ?)"
+_WAITING = """SELECT {0} FROM tarry_job INDEXED BY tarry_ready WHERE state = 1 AND lane IS NULL AND queue = ?1
+    UNION ALL SELECT {0} FROM tarry_job INDEXED BY tarry_laned WHERE state = 1 AND lane IS NOT NULL AND queue = ?1
+    UNION ALL SELECT {0} FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0 AND queue = ?1"""
+COUNT_WAITING = f"SELECT count(*) FROM ({_WAITING.format('1')} LIMIT ?2)"
 _BY_BAND = "iif(state = 0, 2, (claim_order < 0) - (claim_order > 0)), due, id"
 OLDEST_WAITING = f"""SELECT {_COLUMNS} FROM tarry_job WHERE n IN (SELECT n FROM (
-    {_WAITING.format("n, state, claim_order, due, id", "1")}) ORDER BY {_BY_BAND} LIMIT ?2) ORDER BY {_BY_BAND}"""
+    {_WAITING.format("n, state, claim_order, due, id")}) ORDER BY {_BY_BAND} LIMIT ?2) ORDER BY {_BY_BAND}"""
 SET_CELL = "INSERT INTO tarry_cell VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-CELLS_BETWEEN = "SELECT value FROM tarry_cell WHERE name >= ? AND name < ?"
 REMOVE_CELLS = "DELETE FROM tarry_cell WHERE name IN (SELECT value FROM json_each(?)) RETURNING value"
 LEASED_UNTIL = "SELECT until FROM tarry_owner WHERE name = ?"
 NEXT_DUE = "SELECT min(due) FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0"
@@ -117,11 +109,8 @@ FORGET = "DELETE FROM tarry_job WHERE id = ? AND state = ? AND epoch = ? AND own
 IF_TIMES = "AND due = ? AND expires = ? RETURNING id"
 CHANGE_IF_TIMES = CHANGE.replace("RETURNING id", IF_TIMES)
 FORGET_IF_TIMES = FORGET.replace("RETURNING id", IF_TIMES)
-LIMITS = "SELECT name, value FROM tarry_limit"
 LIMIT = "SELECT value FROM tarry_limit WHERE name = ?"
 FEW_LIMITS = "SELECT name, value, running, next, turn FROM tarry_limit LEFT JOIN tarry_level USING (name) LIMIT ?"
-LIMITS_AND_LEVELS = """SELECT name, value, ifnull(running, 0), ifnull(next, 0)
-    FROM tarry_limit LEFT JOIN tarry_level USING (name) ORDER BY name"""
 # Changes nothing, but takes the write lock, so that the following statements read the latest state.
 TAKE_LOCK = "DELETE FROM tarry_cell WHERE 0"
 HOLDER = "SELECT id FROM tarry_job INDEXED BY tarry_key WHERE task = ? AND key = ? AND key_held_until > 0"

@@ -36,8 +36,8 @@ from tarry.store.sqlite.file import T, call_again, diagnose, open_database, tran
 from tarry.store.sqlite.flows import SqliteFlows, settle_flows
 from tarry.store.sqlite.history import SqliteHistory
 from tarry.store.sqlite.insert import assume_all_new, insert_any, insert_jobs, insert_unlimited
-from tarry.store.sqlite.lanes import SqliteLanes, read_limits
-from tarry.store.sqlite.levels import SqliteRooms
+from tarry.store.sqlite.lanes import SqliteLanes
+from tarry.store.sqlite.limits import SqliteLimits, SqliteRooms
 from tarry.store.sqlite.link import forked
 from tarry.store.sqlite.link.connection import Statements
 from tarry.store.sqlite.link.database import Database
@@ -77,7 +77,7 @@ class SqliteStore(ScanningSqlStore):
         self._errors = translate_errors(self.path, self._guard)
         self._board = WakeupBoard(board_directory(self.path))
         self._commits = CommitWatch(self.path, shared)
-        self._lanes = SqliteLanes(self._db)
+        self._lanes, self._limits = SqliteLanes(self._db), SqliteLimits(self._db)
         self._pruning = Pruning(SqliteFinished(self))
         self.history = SqliteHistory(self)
         self.flows = SqliteFlows(self)
@@ -149,7 +149,7 @@ class SqliteStore(ScanningSqlStore):
     ) -> list[bytes]:
         theirs = self.caller_statements(connection)
         admit_all(SqliteRooms(theirs), jobs, bounds, now)
-        lives = insert_any(theirs, assign_lanes(jobs, read_limits(theirs)))
+        lives = insert_any(theirs, assign_lanes(jobs, SqliteLimits(theirs).read()))
         self.expect({job.id for job in jobs}.intersection(lives))
         return lives
 
@@ -335,21 +335,22 @@ class SqliteStore(ScanningSqlStore):
     def limit(self, name: str, limit: Limit | None) -> None:
         with self._lock, self._errors:
             with transaction(self._db):
-                self._lanes.set_limit(name, limit)
+                self._limits.set_limit(name, limit)
+                self._lanes.load_limits()
             self._board.wake(WakeReason.WORK)
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         with self._lock, self._errors:
-            return self._lanes.all_limits()
+            return self._limits.with_levels()
 
     def recount(self, now: int) -> int:
         with self._lock, self._errors:
             # A look without the write lock comes first: there is hardly ever anything wrong.
             with transaction(self._db, "BEGIN"):
-                if not (self._lanes.wrong_levels() or self._lanes.find_wrongly_closed(now)):
+                if not self._limits.needs_recount(now):
                     return 0
             with transaction(self._db):
-                wrong = self._lanes.recount(now)
+                wrong = self._limits.recount(now)
             self._board.wake(WakeReason.WORK)
             return wrong
 

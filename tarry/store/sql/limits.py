@@ -1,0 +1,242 @@
+"""Limits in an SQL database: what is set, how far each is used (its level), and which lanes are open.
+
+A task with a limit for each key has open lanes: a claim looks at these only. A lane opens as soon as a job waits in it.
+A claim that finds it full closes it; one that takes its last job removes it, as does the keeper where the last job was
+taken away. It opens again when one of its attempts ends, when its rate allows a start, and when its limit changes. So
+thousands of full lanes cost a claim nothing.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import Struct
+
+from tarry.model.limit import EACH, QUEUE, Level, Limit
+from tarry.store.rules.kept_places import PREFIX, job_keys
+from tarry.store.rules.lanes import JobKey, count_by_level, decode_limit, is_wrongly_closed, lane_levels, wrong_levels
+from tarry.store.sql.columns import Row, name_text
+from tarry.store.sql.lane_reader import Lane
+from tarry.store.sql.prefix import prefix_end
+
+
+class SqlTransaction(ABC):
+    """Runs statements in a transaction. In them ?1 is the first value, and ?2 the second."""
+
+    @abstractmethod
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
+        """The rows that a statement finds."""
+
+    @abstractmethod
+    def change(self, statement: str, values: Sequence[Any]) -> int:
+        """Runs a statement; how many rows it was about."""
+
+
+class LimitSql(Struct, frozen=True, kw_only=True):
+    """How one database writes the statements."""
+
+    tables: str
+    """The prefix of its tables' names."""
+    limits: str
+    """The table of limits."""
+    put: str
+    """name, value: sets a limit, whether it is there or not."""
+    running: str
+    """The jobs j that run: tables, and a condition."""
+    closed: str
+    """Task and lane of each closed lane, how many of it run, and when it opens; NULL: when an attempt ends."""
+    next_open: str = ""
+    """When the next lane opens; NULL: none does by itself."""
+    move_into_lanes: Sequence[str] = ()
+    """task: moves its jobs that are in no lane into the one without a name."""
+    add_lanes: str
+    """task: adds the lanes where its jobs are ready."""
+    remove_lanes: str
+    """task: removes all its lanes."""
+    reopen_task: Sequence[str]
+    """task: opens its closed lanes."""
+
+
+class SqlLimits(SqlTransaction):
+    """The limits of one database, in a transaction of the caller."""
+
+    sql: ClassVar[LimitSql]
+
+    @abstractmethod
+    def set_running(self, counts: Mapping[str, int]) -> None:
+        """Sets how many run under these levels; the time of a rate stays."""
+
+    @abstractmethod
+    def reopen(self, lanes: Collection[Lane]) -> None:
+        """Opens these lanes, in all queues and bands."""
+
+    # What is set
+
+    def read(self) -> dict[str, Limit]:
+        """The limits that are set."""
+        rows = self.rows(f"SELECT name, value FROM {self.sql.limits}")
+        return {name_text(name): decode_limit(value) for name, value in rows}
+
+    def with_levels(self) -> dict[str, tuple[Limit, Level]]:
+        """As `Store.limits`."""
+        # A look for each name: a join might read the levels of all keys.
+        level = f"FROM {self.sql.tables}level v WHERE v.name = {self.sql.limits}.name"
+        columns = f"name, value, coalesce((SELECT running {level}), 0), coalesce((SELECT next {level}), 0)"
+        rows = self.rows(f"SELECT {columns} FROM {self.sql.limits} ORDER BY name")
+        return {name_text(name): (decode_limit(value), Level(*level)) for name, value, *level in rows}
+
+    def change_limit(self, name: str, limit: Limit) -> bool:
+        """Changes a limit that is set; False if it is not set."""
+        # Since it was set running jobs are counted and waiting jobs have lanes, so no pass over the jobs is needed.
+        update = f"UPDATE {self.sql.limits} SET value = ?2 WHERE name = ?1"
+        found = self.change(update, (name, msgspec.json.encode(limit))) > 0
+        if found and name.startswith(EACH):
+            self._reopen_task(name.removeprefix(EACH))
+        return found
+
+    def _reopen_task(self, task: str) -> None:
+        """Opens the closed lanes of a task."""
+        for statement in self.sql.reopen_task:
+            self.change(statement, (task,))
+
+    def _move_into_lanes(self, task: str) -> None:
+        """Moves the jobs of a task that are in no lane into one."""
+        for statement in self.sql.move_into_lanes:
+            self.change(statement, (task,))
+
+    def set_limit(self, name: str, limit: Limit | None) -> bool:
+        """Sets or lifts a limit, and counts what runs under it; whether it was not set before."""
+        if limit is not None and self.change_limit(name, limit):
+            return False
+        if limit is None:
+            self.change(f"DELETE FROM {self.sql.limits} WHERE name = ?1", (name,))
+        else:
+            self.change(self.sql.put, (name, msgspec.json.encode(limit)))
+        # What an earlier limit has counted is not true any more. Only a lifted limit loses its rate's next start, too.
+        unused = "running = 0" if limit is not None else "running = 0, next = 0"
+        keys = lane_levels(name)
+        of_it = "name = ?1 OR (name >= ?2 AND name < ?3)"
+        self.change(f"UPDATE {self.sql.tables}level SET {unused} WHERE {of_it}", (name, keys, prefix_end(keys)))
+        self._begin(name, limit)
+        return limit is not None
+
+    def _begin(self, name: str, limit: Limit | None) -> None:
+        """What has come before a limit keeps to it."""
+        kind, _, which = name.partition(":")
+        # Lanes belong to tasks: a queue's limit holds for jobs in the open line too.
+        is_of_queue = kind + ":" == QUEUE
+        if limit is not None and not is_of_queue:
+            self._move_into_lanes(which)
+        if kind + ":" == EACH:
+            # While there was no limit, jobs came without a lane here.
+            self.change(self.sql.remove_lanes, (which,))
+            if limit is not None:
+                self.change(self.sql.add_lanes, (which,))
+        if limit is not None:
+            counted = self._counted(f" AND j.{'queue' if is_of_queue else 'task'} = ?1", (which,))
+            if counts := count_by_level(counted, {name: limit}):
+                self.set_running(counts)
+
+    # What is used. A claim raises a level, and the end of an attempt lowers it. So a claim never has to count running
+    # jobs, and what a dead worker took comes back with its jobs.
+
+    def _counted(self, where: str = "", values: Sequence[Any] = ()) -> Counter[JobKey]:
+        """What levels count: the running jobs for which that is true, and all kept places."""
+        key = "j.queue, j.task, j.lane"
+        jobs = self.rows(f"SELECT {key}, count(*) FROM {self.sql.running}{where} GROUP BY {key}", values)
+        counted = Counter[JobKey]()
+        for queue, task, lane, count in jobs:
+            counted[name_text(queue), name_text(task), None if lane is None else name_text(lane)] += count
+        kept = f"SELECT value FROM {self.sql.tables}cell WHERE name >= ?1 AND name < ?2"
+        counted.update(job_keys(bytes(value) for (value,) in self.rows(kept, (PREFIX, prefix_end(PREFIX)))))
+        return counted
+
+    def wrong_levels(self) -> dict[str, int]:
+        """The right count for each wrong level, by name."""
+        limits = self.read()
+        if not limits:
+            return {}
+        levels = self.rows(f"SELECT name, running FROM {self.sql.tables}level WHERE running <> 0")
+        return wrong_levels(self._counted(), limits, {name_text(name): running for name, running in levels})
+
+    def wrongly_closed(self, now: int) -> list[Lane]:
+        """The lanes that are closed and need not be."""
+        limits = self.read()
+        closed = ((name_text(task), name_text(lane), *rest) for task, lane, *rest in self.rows(self.sql.closed))
+        return [
+            (task, lane)
+            for task, lane, running, again in closed
+            if is_wrongly_closed(limits.get(EACH + task), running, again, now)
+        ]
+
+    def needs_recount(self, now: int) -> bool:
+        """Whether a level or a closed lane may be wrong."""
+        return bool(self.wrong_levels() or self.wrongly_closed(now))
+
+    def recount(self, now: int) -> int:
+        """Corrects levels and opens lanes that need not be closed; how many levels were wrong."""
+        if wrong := self._locked_wrong_levels():
+            self.set_running(wrong)
+        if closed := self.wrongly_closed(now):
+            self.reopen(closed)
+        return len(wrong)
+
+    def _locked_wrong_levels(self) -> dict[str, int]:
+        """As `wrong_levels`; until the transaction ends nobody else changes these levels."""
+        return self.wrong_levels()
+
+    # Lanes that a rate has closed
+
+    def reopen_due(self, now: int, most: int) -> int | None:
+        """Opens up to so many lanes whose time has come; when the next opens, 0 if its time has come too."""
+        first = self._next_open()
+        # Most claims end here, without a write.
+        if first is None or first > now:
+            return first
+        self.reopen_some_due(now, most)
+        first = self._next_open()
+        return 0 if first is not None and first <= now else first
+
+    def _next_open(self) -> int | None:
+        time: int | None = self.rows(self.sql.next_open)[0][0]
+        return time
+
+    def reopen_some_due(self, now: int, most: int) -> None:
+        """Opens up to so many lanes whose time has come, if claims do that."""
+
+
+class RoomSql(Struct, frozen=True, kw_only=True):
+    """How one database writes the statements about rooms."""
+
+    make: str = ""
+    """name: makes the cell unless it is there, where a row must be there to be locked."""
+    lock: str
+    """name: the value of a cell, locked."""
+    save: str
+    """name, value: sets it."""
+    count: str
+    """queue, most: how many jobs of a queue wait."""
+
+
+class SqlRooms(SqlTransaction):
+    """The rooms of queues with a bound (`admission.RoomTable`)."""
+
+    rooms: ClassVar[RoomSql]
+
+    def lock(self, name: str) -> bytes | None:
+        """The value of a cell, locked; empty or None if there was none."""
+        if self.rooms.make:
+            self.change(self.rooms.make, (name,))
+        rows = self.rows(self.rooms.lock, (name,))
+        return bytes(rows[0][0]) if rows else None
+
+    def save(self, name: str, value: bytes) -> None:
+        """Sets the value of a cell that is locked."""
+        self.change(self.rooms.save, (name, value))
+
+    def count(self, queue: str, most: int) -> int:
+        """How many jobs of a queue wait; at most `most`."""
+        # After the lock: it sees what others committed before that.
+        return int(self.rows(self.rooms.count, (queue, most))[0][0])
