@@ -12,7 +12,8 @@ from tarry.store.mysql.settings import NUMBER, RAISE, TAKE_TURN
 from tarry.store.rules.lanes import UNTIL_AN_END
 from tarry.store.sql.columns import Row
 from tarry.store.sql.lane_reader import Lane
-from tarry.store.sql.limits import LimitSql, RoomSql, SqlLimits, SqlRooms, SqlTransaction
+from tarry.store.sql.limits import LimitSql, RoomSql, SqlLimits, SqlRooms
+from tarry.store.sql.transaction import SqlTransaction
 
 
 class MysqlTransaction(SqlTransaction):
@@ -24,8 +25,8 @@ class MysqlTransaction(SqlTransaction):
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
         return self._link.rows(bind(statement, values))
 
-    def change(self, statement: str, values: Sequence[Any]) -> int:
-        return self._link.run(bind(statement, values))[0].changed
+    def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        self._link.run(*(bind(statement, row) for row in rows))
 
 
 class MysqlLimits(MysqlTransaction, SqlLimits):
@@ -44,6 +45,9 @@ class MysqlLimits(MysqlTransaction, SqlLimits):
         remove_lanes=open_lanes.NONE_CLOSED.format("?1"),
         reopen_task=(open_lanes.OPEN_TASK.format("?1"), open_lanes.NONE_CLOSED.format("?1")),
     )
+
+    def change(self, statement: str, values: Sequence[Any]) -> int:
+        return self._link.run(bind(statement, values))[0].changed
 
     def set_running(self, counts: Mapping[str, int]) -> None:
         values = (f"({text(name)},{count})" for name, count in sorted(counts.items()))

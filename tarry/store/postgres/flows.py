@@ -12,12 +12,13 @@ from tarry.model.flow.node_ids import MAX_NODES
 from tarry.model.flow.signal import MOST_KEPT, Signal
 from tarry.model.flow.wiring import Gate
 from tarry.model.flow_row import FlowChange, FlowRow, GateRow, Phase
-from tarry.model.job import HELD, Job, State
+from tarry.model.job import Job, State
 from tarry.model.wake import WakeReason
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.constants import in_schema
 from tarry.store.postgres.job_columns import NEW_TYPES
+from tarry.store.postgres.limits import PostgresTransaction
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.pool import PostgresPool
 from tarry.store.postgres.link.postgres_errors import translate_errors
@@ -36,7 +37,6 @@ from tarry.store.sql.flow_tables import FLOW_COLUMNS, GATE_COLUMNS, FlowSql, Sql
 from tarry.store.sql.flows import FlowStore, SqlFlows
 
 T = TypeVar("T")
-BLOCKED = CODE[State.BLOCKED]
 SQL = FlowSql(tables="{s}.", id=sql.STATEMENTS.id, bytes_of="uuid_send({})")
 _ID = sql.STATEMENTS.id
 _INSERT = f"SELECT * FROM {{s}}.insert_flow_v1({', '.join(f'?{place}' for place in range(1, len(NEW_TYPES) + 18))})"
@@ -47,8 +47,6 @@ _GROW = f"""UPDATE {{s}}.flow SET size = size + ?2
     WHERE id = {_ID.format("?1")} AND phase <> {Phase.ENDED:d} AND size + ?2 <= {MAX_NODES} RETURNING size - ?2"""
 _RELEASE = "SELECT {s}.release_v1(?1, ?2, ?3, ?4)"
 _WAKE = "SELECT {s}.wake_waiting_v1(?1, ?2, ?3)"
-_END_ROOT = f"""UPDATE {{s}}.job SET state = $2, note = $3, state_since = $4, keep_until = {HELD}, key_held_until = 0
-    WHERE id = {_ID.format("$1")} AND state = {BLOCKED}"""
 # One statement for all rows: a large flow may have very many gates, and an exchange may be about very many flows.
 _FLUSH = f"""WITH kept AS (INSERT INTO {{s}}.gate (flow, first, count, waits, next)
     SELECT * FROM unnest(?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bigint[], ?5::bigint[])
@@ -59,7 +57,6 @@ _FLUSH = f"""WITH kept AS (INSERT INTO {{s}}.gate (flow, first, count, waits, ne
     FROM unnest(?8::uuid[], {", ".join(f"?{place}::bigint[]" for place in range(9, 8 + len(FLOW_COLUMNS)))},
         ?{8 + len(FLOW_COLUMNS)}::bytea[]) AS n (id, {", ".join(FLOW_COLUMNS)})
     WHERE f.id = ANY (?8::uuid[]) AND f.id = n.id"""
-_DELETE = f"DELETE FROM {{s}}.job WHERE id = ANY ($1) AND (state >= 3 OR state = {BLOCKED})"
 
 
 def _uuid(id: bytes) -> UUID:
@@ -74,13 +71,13 @@ def split_ids(ids: bytes) -> list[bytes]:
 _ARMS, _REVIVES = 1, 2
 
 
-class PostgresFlowTables(SqlFlowTables):
+class PostgresFlowTables(PostgresTransaction, SqlFlowTables):
     """The rows of flows, in a transaction of the connection."""
 
     sql = SQL
 
     def __init__(self, connection: PostgresConnection, schema: str) -> None:
-        self._connection, self._schema = connection, schema
+        super().__init__(connection, schema)
         self._wait_for_nothing()
         self.awake: list[bytes] = []
         """The jobs that this transaction made ready or scheduled."""
@@ -89,14 +86,6 @@ class PostgresFlowTables(SqlFlowTables):
         self._flows: dict[bytes, FlowRow] = {}
         self._gates: dict[tuple[bytes, int], GateRow | None] = {}
         """None: to be deleted."""
-
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
-        return self._connection.rows(sql.for_schema(statement, self._schema), values)
-
-    def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        text = sql.for_schema(statement, self._schema)
-        for row in rows:
-            self._connection.run(text, row)
 
     def among(self, column: str, values: Collection[bytes] | Collection[int], place: int) -> tuple[str, Sequence[Any]]:
         numbers = [value for value in values if isinstance(value, int)]
@@ -165,9 +154,6 @@ class PostgresFlowTables(SqlFlowTables):
         self.awake += [job.id for job in jobs if job.state is not State.BLOCKED]
         return lives
 
-    def delete_jobs(self, ids: Sequence[bytes]) -> None:
-        self.each(_DELETE, [(pack.uuids(ids),)])
-
     def release(self, flow: bytes, first: int, count: int, now: int) -> int:
         values = _uuid(flow), pack.big_ints([first]), pack.big_ints([count]), now
         return self._ready(_RELEASE, values)
@@ -181,9 +167,6 @@ class PostgresFlowTables(SqlFlowTables):
         ids = split_ids(self.rows(statement, values)[0][0])
         self.awake += ids
         return len(ids)
-
-    def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:
-        self.each(_END_ROOT, [(flow, CODE[state], note, now)])
 
 
 _VALUE = re.compile(r"\?([1-9][0-9]*)")

@@ -66,7 +66,7 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         queue, band = line
         return [task for (task,) in self.rows(sql.TASKS, (queue, -band))]
 
-    def _lock_levels(self, names: set[str]) -> list[Row]:
+    def _lock_levels(self, names: set[str]) -> Sequence[Row]:
         packed = pack.texts(sorted(names))
         if not names:
             return []

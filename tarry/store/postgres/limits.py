@@ -28,7 +28,8 @@ from tarry.store.rules.lanes import UNTIL_AN_END, JobKey, count_by_level, lane_l
 from tarry.store.shared.backoff import jitter
 from tarry.store.sql.columns import Row
 from tarry.store.sql.lane_reader import Lane, TaskLine
-from tarry.store.sql.limits import LimitSql, RoomSql, SqlLimits, SqlRooms, SqlTransaction
+from tarry.store.sql.limits import LimitSql, RoomSql, SqlLimits, SqlRooms
+from tarry.store.sql.transaction import SqlTransaction
 
 _OPEN = "again IS NULL AND queue = $1 AND band = $2::int AND task = $3"
 # A level that another transaction has locked may change: its lane stays open, and a later claim closes it.
@@ -58,10 +59,15 @@ class PostgresTransaction(SqlTransaction):
     def __init__(self, link: PostgresConnection, schema: str) -> None:
         self._link, self._schema = link, schema
 
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
         return self._link.rows(sql.for_schema(statement, self._schema), values)
 
+    def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        for row in rows:
+            self.change(statement, row)
+
     def change(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Runs a statement; how many rows it was about."""
         return self._link.run(sql.for_schema(statement, self._schema), values)
 
 

@@ -4,7 +4,7 @@ In the statements here ?1 is the first value and ?2 the second; a store rewrites
 """
 
 import itertools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -15,12 +15,14 @@ from msgspec.structs import replace
 from tarry.model.change import Change
 from tarry.model.flow.node_ids import MAX_NODES, flow_of, node_id
 from tarry.model.flow_row import FlowRow, GateRow, Phase
-from tarry.model.job import Job, State
+from tarry.model.job import HELD, Job, State
 from tarry.store.rules.flow_settle import Settled, end_flow, settle
 from tarry.store.rules.flows import STORING_TIME, NewFlow, abandoned, deleted_meanwhile
 from tarry.store.shared.state_codes import CODE, state_of
 from tarry.store.sql.columns import Row
+from tarry.store.sql.transaction import SqlTransaction
 
+_BLOCKED = CODE[State.BLOCKED]
 LAST_INDEX = 2**32 - 1
 """No node of a flow has a greater index."""
 FLOW_COLUMNS = (
@@ -113,18 +115,10 @@ def flow_values(flow: FlowRow) -> Row:
     )  # fmt: skip
 
 
-class SqlFlowTables(ABC):
+class SqlFlowTables(SqlTransaction):
     """`FlowTables` in an SQL database."""
 
     sql: FlowSql
-
-    @abstractmethod
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
-        """The rows that a statement finds."""
-
-    @abstractmethod
-    def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Runs a statement with the values of each row."""
 
     @abstractmethod
     def among(self, column: str, values: Collection[bytes] | Collection[int], place: int) -> tuple[str, Sequence[Any]]:
@@ -136,10 +130,6 @@ class SqlFlowTables(ABC):
         """As `Store.insert`."""
 
     @abstractmethod
-    def delete_jobs(self, ids: Sequence[bytes]) -> None:
-        """Deletes those of these jobs that are finished or blocked."""
-
-    @abstractmethod
     def release(self, flow: bytes, first: int, count: int, now: int) -> int:
         """As `FlowTables.release`."""
 
@@ -147,11 +137,17 @@ class SqlFlowTables(ABC):
     def wake(self, rows: Sequence[Row], now: int) -> int:
         """Makes jobs ready, each with its epoch, that are scheduled in it (`rules.wake`); returns how many were."""
 
-    @abstractmethod
-    def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:
-        """As `FlowTables.end_root`."""
+    def delete_jobs(self, ids: Sequence[bytes]) -> None:
+        """Deletes those of these jobs that are finished or blocked."""
+        where, values = self.among("id", ids, 1)
+        self.each(f"DELETE FROM {self.sql.tables}job WHERE {where} AND (state >= 3 OR state = {_BLOCKED})", [values])
 
     # FlowTables
+
+    def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:
+        ended = f"state = ?2, note = ?3, state_since = ?4, keep_until = {HELD}, key_held_until = 0"
+        where = f"id = {self.sql.given(1)} AND state = {_BLOCKED}"
+        self.each(f"UPDATE {self.sql.tables}job SET {ended} WHERE {where}", [(flow, CODE[state], note, now)])
 
     def lock(self, ids: Collection[bytes]) -> dict[bytes, FlowRow]:
         if not ids:
@@ -243,7 +239,7 @@ class SqlFlowTables(ABC):
         row = self.lock((flow,)).get(flow)
         if row is None or row.phase is not Phase.ENDED:
             return False
-        if idle := self._ids(flow, f"(state >= 3 OR state = {CODE[State.BLOCKED]})", limit):
+        if idle := self._ids(flow, f"(state >= 3 OR state = {_BLOCKED})", limit):
             self.delete_jobs(idle)
         elif self._ids(flow, "state >= 0", 1):
             # A person runs one of them once more.

@@ -6,7 +6,7 @@ taken away. It opens again when one of its attempts ends, when its rate allows a
 thousands of full lanes cost a claim nothing.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
@@ -17,21 +17,10 @@ from msgspec import Struct
 from tarry.model.limit import EACH, QUEUE, Level, Limit
 from tarry.store.rules.kept_places import PREFIX, job_keys
 from tarry.store.rules.lanes import JobKey, count_by_level, decode_limit, is_wrongly_closed, lane_levels, wrong_levels
-from tarry.store.sql.columns import Row, name_text
+from tarry.store.sql.columns import name_text
 from tarry.store.sql.lane_reader import Lane
 from tarry.store.sql.prefix import prefix_end
-
-
-class SqlTransaction(ABC):
-    """Runs statements in a transaction. In them ?1 is the first value, and ?2 the second."""
-
-    @abstractmethod
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
-        """The rows that a statement finds."""
-
-    @abstractmethod
-    def change(self, statement: str, values: Sequence[Any]) -> int:
-        """Runs a statement; how many rows it was about."""
+from tarry.store.sql.transaction import SqlTransaction
 
 
 class LimitSql(Struct, frozen=True, kw_only=True):
@@ -63,6 +52,10 @@ class SqlLimits(SqlTransaction):
     """The limits of one database, in a transaction of the caller."""
 
     sql: ClassVar[LimitSql]
+
+    @abstractmethod
+    def change(self, statement: str, values: Sequence[Any]) -> int:
+        """Runs a statement; how many rows it was about."""
 
     @abstractmethod
     def set_running(self, counts: Mapping[str, int]) -> None:
@@ -228,13 +221,13 @@ class SqlRooms(SqlTransaction):
     def lock(self, name: str) -> bytes | None:
         """The value of a cell, locked; empty or None if there was none."""
         if self.rooms.make:
-            self.change(self.rooms.make, (name,))
+            self.each(self.rooms.make, [(name,)])
         rows = self.rows(self.rooms.lock, (name,))
         return bytes(rows[0][0]) if rows else None
 
     def save(self, name: str, value: bytes) -> None:
         """Sets the value of a cell that is locked."""
-        self.change(self.rooms.save, (name, value))
+        self.each(self.rooms.save, [(name, value)])
 
     def count(self, queue: str, most: int) -> int:
         """How many jobs of a queue wait; at most `most`."""

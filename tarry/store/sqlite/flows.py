@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from tarry.model.change import Change
 from tarry.model.flow.node_ids import node_id
-from tarry.model.job import HELD, RELATIVE, Job, State
+from tarry.model.job import RELATIVE, Job, State
 from tarry.model.wake import WakeReason
 from tarry.store.rules.base import band
 from tarry.store.rules.flow_settle import Settled
@@ -22,7 +22,7 @@ from tarry.store.sql.flow_tables import FlowSql, SqlFlowTables, touching_flows
 from tarry.store.sql.flows import FlowStore, SqlFlows
 from tarry.store.sqlite.file import call_again, transaction
 from tarry.store.sqlite.insert import insert_any
-from tarry.store.sqlite.limits import SqliteLimits
+from tarry.store.sqlite.limits import SqliteLimits, SqliteTransaction
 from tarry.store.sqlite.link.connection import Statements
 from tarry.store.sqlite.link.database import Database
 
@@ -39,27 +39,19 @@ _RELEASE = f"""UPDATE tarry_job SET state = iif({_DUE} > ?3, 0, 1), state_since 
 # As `rules.wake`.
 _WAKE = """UPDATE tarry_job SET state = 1, due = min(due, ?3), state_since = ?3
     WHERE id = ?1 AND epoch = ?2 AND state = 0 RETURNING id, state, queue, claim_order, task, lane"""
-_END_ROOT = f"""UPDATE tarry_job SET state = ?2, note = ?3, state_since = ?4, keep_until = {HELD}, key_held_until = 0
-    WHERE id = ?1 AND state = {CODE[State.BLOCKED]}"""
 _NOTHING: tuple[Settled, Sequence[bytes]] = Settled(), ()
-_DELETE = f"DELETE FROM tarry_job WHERE id = ?1 AND (state >= 3 OR state = {CODE[State.BLOCKED]})"
 
 
-class SqliteFlowTables(SqlFlowTables):
+class SqliteFlowTables(SqliteTransaction, SqlFlowTables):
     """The rows of flows, in a transaction that has the write lock. array: makes one value of many."""
 
     sql = SQL
 
     def __init__(self, db: Statements, array: Callable[[Any], Any]) -> None:
-        self._db, self._array = db, array
+        super().__init__(db)
+        self._array = array
         self.released: list[bytes] = []
         """The ids of the jobs that it made ready or scheduled."""
-
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
-        return self._db.execute(statement, tuple(values)).fetchall()
-
-    def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        self._db.executemany(statement, [tuple(row) for row in rows])
 
     def among(self, column: str, values: Collection[bytes] | Collection[int], place: int) -> tuple[str, Sequence[Any]]:
         numbers = [value for value in values if isinstance(value, int)]
@@ -68,9 +60,6 @@ class SqliteFlowTables(SqlFlowTables):
 
     def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
         return insert_any(self._db, assign_lanes(jobs, SqliteLimits(self._db).read()))
-
-    def delete_jobs(self, ids: Sequence[bytes]) -> None:
-        self.each(_DELETE, [(id,) for id in ids])
 
     def release(self, flow: bytes, first: int, count: int, now: int) -> int:
         return self._ready(_RELEASE, (node_id(flow, first), node_id(flow, first + count), now))
@@ -85,9 +74,6 @@ class SqliteFlowTables(SqlFlowTables):
         laned = [place for _, state, *place in rows if state == 1 and place[-1] is not None]
         SqliteLimits(self._db).add((queue, band(-claim_order), task, lane) for queue, claim_order, task, lane in laned)
         return len(rows)
-
-    def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:
-        self.each(_END_ROOT, [(flow, CODE[state], note, now)])
 
 
 class SqliteFlowStore(FlowStore, Protocol):

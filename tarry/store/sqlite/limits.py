@@ -9,8 +9,9 @@ from tarry.store.rules.base import band
 from tarry.store.rules.lanes import UNTIL_AN_END, decode_limit
 from tarry.store.sql.columns import Row
 from tarry.store.sql.lane_reader import FoundLane, Lane, LaneRange, TaskLine
-from tarry.store.sql.limits import LimitSql, RoomSql, SqlLimits, SqlRooms, SqlTransaction
+from tarry.store.sql.limits import LimitSql, RoomSql, SqlLimits, SqlRooms
 from tarry.store.sql.pruning import LanePlace
+from tarry.store.sql.transaction import SqlTransaction
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.link.connection import Statements
 
@@ -68,16 +69,17 @@ class SqliteTransaction(SqlTransaction):
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
         return self._db.execute(statement, tuple(values)).fetchall()
 
-    def change(self, statement: str, values: Sequence[Any]) -> int:
-        self._db.execute(statement, tuple(values))
-        # Not RETURNING: a caller's connection may be of an older SQLite.
-        return int(self._db.execute("SELECT changes()").get)
+    def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        self._db.executemany(statement, [tuple(row) for row in rows])
 
 
 class SqliteLimits(SqliteTransaction, SqlLimits):
     """The limits and open lanes of one file."""
 
     sql = _SQL
+
+    def change(self, statement: str, values: Sequence[Any]) -> int:
+        return len(self.rows(f"{statement} RETURNING 1", values))
 
     def set_running(self, counts: Mapping[str, int]) -> None:
         self._db.executemany(sql.RUNNING_NOW, list(counts.items()))
