@@ -7,17 +7,12 @@ from tarry.store.postgres.constants import CLOCK, LINE, STORED_WITHIN, in_schema
 from tarry.store.postgres.job_columns import NEW_TYPES, PLAIN, USUAL, of_row
 from tarry.store.shared.columns import BLOBS, CLAIMED, ColumnKind
 from tarry.store.sql.columns import column_list
-from tarry.store.sql.sql_store import SqlStatements
+from tarry.store.sql.sql_store import SqlStatements, distinct_scan
 from tarry.store.sql.waiting import WaitingDialect
 
 _ID = "encode({}, 'hex')::uuid"
 _COLUMNS = column_list(expressions={"id": "uuid_send(id)", "priority": "-claim_order", "owner": "coalesce(owner, '')"})
-# Steps from owner to owner in the index of running jobs: it reads one entry for each owner, not for each job.
-_OWNERS = """WITH RECURSIVE found (owner) AS (
-    (SELECT owner FROM {s}.job WHERE state = 2 ORDER BY owner LIMIT 1)
-    UNION ALL
-    SELECT (SELECT owner FROM {s}.job j WHERE state = 2 AND j.owner > found.owner ORDER BY owner LIMIT 1)
-    FROM found WHERE owner IS NOT NULL)"""
+_OWNERS = distinct_scan("owner", "FROM {s}.job WHERE state = 2")
 LEASE = """INSERT INTO {s}.owner AS o (name, until) VALUES ($1, $2)
     ON CONFLICT (name) DO UPDATE SET until = excluded.until WHERE o.until < $3"""
 LEASED = "SELECT 1 FROM {s}.owner WHERE name = $1 AND until >= $2"
@@ -36,9 +31,9 @@ STATEMENTS = SqlStatements(
         WHERE state >= 3 AND keep_until >= ?1 AND keep_until < ?2 ORDER BY keep_until, id LIMIT ?3""",
     held_by=f"SELECT {_COLUMNS} FROM {{s}}.job WHERE state = 2 AND owner = ?1 ORDER BY id LIMIT ?2",
     overdue=f"""{_OWNERS} SELECT {_COLUMNS} FROM {{s}}.job WHERE state = 2 AND owner = ANY (ARRAY(
-        SELECT owner FROM found WHERE owner IS NOT NULL AND NOT EXISTS (
-            SELECT FROM {{s}}.owner o WHERE o.name = found.owner AND o.until > ?1))) ORDER BY id LIMIT ?2""",
-    owners=f"{_OWNERS} SELECT owner FROM found WHERE owner IS NOT NULL",
+        SELECT value FROM found WHERE value IS NOT NULL AND NOT EXISTS (
+            SELECT FROM {{s}}.owner o WHERE o.name = found.value AND o.until > ?1))) ORDER BY id LIMIT ?2""",
+    owners=f"{_OWNERS} SELECT value FROM found WHERE value IS NOT NULL",
     lanes="""SELECT o.*, (SELECT true FROM {s}.job j WHERE j.state = 1 AND j.lane IS NOT NULL AND j.queue = o.queue
             AND (j.claim_order > 0)::int - (j.claim_order < 0)::int = -o.band AND j.task = o.task
             AND j.lane = o.lane LIMIT 1) IS NULL
@@ -157,34 +152,21 @@ def _open_line(late: bool) -> str:
 
 OPEN_LINES = f"{_open_line(True)} UNION ALL {_open_line(False)}"
 """The first late jobs, then the first jobs on time; each with jobs in order and jobs out of order."""
-TASKS = f"""WITH RECURSIVE found (task) AS (
-    (SELECT task {_LANED} ORDER BY task LIMIT 1)
-    UNION ALL
-    SELECT (SELECT task {_LANED} AND task > found.task ORDER BY task LIMIT 1) FROM found WHERE task IS NOT NULL)
-    SELECT task FROM found WHERE task IS NOT NULL"""
-_LANES = f"""WITH RECURSIVE found (lane, n) AS (
-    (SELECT lane, 1 {_LANED} AND task = $3 AND lane {{first}} $4 ORDER BY lane LIMIT 1)
-    UNION ALL
-    SELECT (SELECT lane {_LANED} AND task = $3 AND lane > found.lane ORDER BY lane LIMIT 1), n + 1
-    FROM found WHERE lane IS NOT NULL AND n < $5::int)
-    SELECT f.lane, coalesce(l.running, 0), coalesce(l.next, 0), true
-    FROM found f LEFT JOIN {{s}}.level l ON l.name = 'each:' || $3 || chr(31) || f.lane
-    WHERE f.lane IS NOT NULL ORDER BY f.n"""
-_OPEN = f"""WITH RECURSIVE found (lane, n) AS (
-    (SELECT lane, 1 {{open}} AND lane {{first}} $4 ORDER BY lane LIMIT 1)
-    UNION ALL
-    SELECT (SELECT lane {{open}} AND lane > found.lane ORDER BY lane LIMIT 1), n + 1
-    FROM found WHERE lane IS NOT NULL AND n < $5::int)
-    SELECT f.lane, coalesce(l.running, 0), coalesce(l.next, 0),
-        EXISTS (SELECT {_LANED} AND task = $3 AND lane = f.lane)
-    FROM found f LEFT JOIN {{s}}.level l ON l.name = 'each:' || $3 || chr(31) || f.lane
-    WHERE f.lane IS NOT NULL ORDER BY f.n""".replace(
-    "{open}", "FROM {s}.lane WHERE again IS NULL AND queue = $1 AND band = -$2::int AND task = $3"
-)
-OPEN_FROM = _OPEN.replace("{first}", ">=")
-OPEN_AFTER = _OPEN.replace("{first}", ">")
-LANES_FROM = _LANES.replace("{first}", ">=")
-LANES_AFTER = _LANES.replace("{first}", ">")
+TASKS = f"{distinct_scan('task', _LANED)} SELECT value FROM found WHERE value IS NOT NULL"
+_OPEN = "FROM {s}.lane WHERE again IS NULL AND queue = $1 AND band = -$2::int"
+
+
+def _lanes(source: str, has_jobs: str, start: str) -> str:
+    return f"""{distinct_scan("lane", f"{source} AND task = $3", start, "$5::int")}
+        SELECT f.value, coalesce(l.running, 0), coalesce(l.next, 0), {has_jobs}
+        FROM found f LEFT JOIN {{s}}.level l ON l.name = 'each:' || $3 || chr(31) || f.value
+        WHERE f.value IS NOT NULL ORDER BY f.n"""
+
+
+_FROM, _AFTER = "AND lane >= $4", "AND lane > $4"
+_HAS_JOBS = f"EXISTS (SELECT {_LANED} AND task = $3 AND lane = f.value)"
+OPEN_FROM, OPEN_AFTER = _lanes(_OPEN, _HAS_JOBS, _FROM), _lanes(_OPEN, _HAS_JOBS, _AFTER)
+LANES_FROM, LANES_AFTER = _lanes(_LANED, "true", _FROM), _lanes(_LANED, "true", _AFTER)
 LINES = f"""SELECT found.* FROM unnest($4, $5) WITH ORDINALITY AS w (name, most, n)
     CROSS JOIN LATERAL (
         SELECT {_CANDIDATE} {_LANED} AND task = $3 AND lane = w.name

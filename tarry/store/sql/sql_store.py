@@ -27,6 +27,17 @@ def like_pattern(pattern: str) -> str:
     return translate(pattern, "%", lambda part: re.sub(r"([!%_])", r"!\1", part))
 
 
+def distinct_scan(column: str, source: str, start: str = "", most: str = "") -> str:
+    """The rows `found (value, n)`, for a statement behind it: the distinct values of a column in order, then perhaps
+    NULL. source: FROM and WHERE; start: a condition more for the first value; most: how many values at most."""
+    # Each step is one look into the index that serves `source`: DISTINCT would read all rows.
+    look = f"SELECT {column} {source}"
+    first = f"ORDER BY {column} LIMIT 1"
+    end = f" AND n < {most}" if most else ""
+    return f"""WITH RECURSIVE found (value, n) AS (SELECT ({look} {start} {first}), 1
+        UNION ALL SELECT ({look} AND {column} > found.value {first}), n + 1 FROM found WHERE value IS NOT NULL{end})"""
+
+
 class SqlStatements(Struct, frozen=True, kw_only=True):
     """The SQL of one store. For each statement: the values it takes, then the rows it returns."""
 

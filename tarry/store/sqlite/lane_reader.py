@@ -1,7 +1,7 @@
 """What a claim under limits reads and writes in the embedded store."""
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.rules.lanes import JobKey
@@ -38,18 +38,14 @@ class SqliteLaneReader(LaneReader[Row]):
 
     def tasks(self, line: Line) -> list[str] | None:
         if line not in self._tasks:
-            found = list(self._find_tasks(line))
+            queue, band = line
+            rows: list[Row] = self._db.execute(sql.TASKS, (queue, -band)).fetchall()
+            found: list[str] = [task for (task,) in rows]
             self._tasks[line] = found if found or self.has_open_jobs(line) else None
             for task in found:
                 if task not in self._state.turns:
                     self._add_task(task)
         return self._tasks[line]
-
-    def _find_tasks(self, line: Line) -> Iterator[str]:
-        task, (queue, band) = "", line
-        # One look into the index for each task: DISTINCT would read all jobs.
-        while (task := self._db.execute(sql.NEXT_TASK, (queue, -band, task)).get) is not None:
-            yield task
 
     def _add_task(self, task: str) -> None:
         self._state.turns[task] = self._levels.turn(task)
@@ -71,18 +67,11 @@ class SqliteLaneReader(LaneReader[Row]):
     def _read_lanes(self, place: tuple[str, int, str], stretch: LaneRange) -> list[FoundLane]:
         """Lanes of a task without a limit for each key."""
         queue, band, task = place
-        found: list[FoundLane] = []
-        lane = stretch.after
-        # One look into the index for each lane: DISTINCT would read all jobs of the task.
-        while len(found) < stretch.count:
-            if lane is None:
-                lane = self._db.execute(sql.FIRST_LANE, (queue, -band, task)).get
-            else:
-                lane = self._db.execute(sql.NEXT_LANE, (queue, -band, task, lane)).get
-            if lane is None or (stretch.last is not None and lane > stretch.last):
-                break
-            found.append(FoundLane(lane))
-        return found
+        statement, after = (sql.LANES_FROM, "") if stretch.after is None else (sql.LANES_AFTER, stretch.after)
+        rows: list[Row] = self._db.execute(
+            statement, (queue, -band, task, after, stretch.count, stretch.last)
+        ).fetchall()
+        return [FoundLane(lane) for (lane,) in rows]
 
     def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
         return self._levels.levels(names)

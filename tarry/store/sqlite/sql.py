@@ -9,7 +9,7 @@ from tarry.store.rules.base import HIGH, LOW, NORMAL
 from tarry.store.rules.name_pattern import translate
 from tarry.store.shared.columns import BLOBS, CLAIMED, STORED
 from tarry.store.sql.columns import COLUMN_OF, column_list
-from tarry.store.sql.sql_store import SqlStatements
+from tarry.store.sql.sql_store import SqlStatements, distinct_scan
 from tarry.store.sql.waiting import WaitingDialect
 
 _COLUMNS = column_list(expressions={"priority": "-claim_order", "owner": "ifnull(owner, '')"})
@@ -45,13 +45,16 @@ READY = {
 }
 ANY_READY = {band: f"SELECT 1 {line} LIMIT 1" for band, line in _BANDS.items()}
 _LANED = "FROM tarry_job INDEXED BY tarry_laned WHERE state = 1 AND lane IS NOT NULL"
-_IN_BAND = f"{_LANED} AND queue = ? AND (claim_order > 0) - (claim_order < 0) = ?"
+_IN_BAND = f"{_LANED} AND queue = ?1 AND (claim_order > 0) - (claim_order < 0) = ?2"
 ANY_LANED = f"SELECT 1 {_LANED} LIMIT 1"
-NEXT_TASK = f"SELECT task {_IN_BAND} AND task > ? ORDER BY task LIMIT 1"
-FIRST_LANE = f"SELECT lane {_IN_BAND} AND task = ? ORDER BY lane LIMIT 1"
-NEXT_LANE = f"SELECT lane {_IN_BAND} AND task = ? AND lane > ? ORDER BY lane LIMIT 1"
-LANE = f"""SELECT {CLAIM_COLUMNS}, state_since > due {_IN_BAND} AND task = ? AND lane = ?
-    ORDER BY claim_order, due, id LIMIT ?"""
+_FOUND = "SELECT value FROM found WHERE value IS NOT NULL"
+TASKS = f"{distinct_scan('task', _IN_BAND)} {_FOUND}"
+# `x''`: a blob sorts after every text, so a missing last lane is no bound.
+_LANES = f"{_IN_BAND} AND task = ?3 AND lane <= ifnull(?6, x'')"
+LANES_FROM = f"{distinct_scan('lane', _LANES, 'AND lane >= ?4', '?5')} {_FOUND}"
+LANES_AFTER = f"{distinct_scan('lane', _LANES, 'AND lane > ?4', '?5')} {_FOUND}"
+LANE = f"""SELECT {CLAIM_COLUMNS}, state_since > due {_IN_BAND} AND task = ?3 AND lane = ?4
+    ORDER BY claim_order, due, id LIMIT ?5"""
 INTO_LANES = """UPDATE tarry_job SET lane = '' WHERE id IN (SELECT value FROM carray(?)) AND lane IS NULL AND state < 2
     AND EXISTS (SELECT 1 FROM tarry_limit WHERE name IN ('task:' || task, 'each:' || task))"""
 # One for each state, by its index: whoever sets a limit reads no finished jobs, of which there may be a million.
@@ -65,15 +68,9 @@ RUNNING_NOW = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, 0
 PROMOTE = """UPDATE tarry_job SET state = 1, state_since = ?1 WHERE n IN
     (SELECT n FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0 AND due <= ?1 ORDER BY due, id LIMIT ?2)"""
 PROMOTED = f"{PROMOTE} RETURNING queue, claim_order, task, lane"
-# Each step looks up the next queue in the index: DISTINCT would read all ready jobs.
-_READY_QUEUES = """WITH RECURSIVE found (queue) AS (
-    SELECT min(queue) FROM tarry_job INDEXED BY {0} WHERE state = 1 AND lane IS {1}
-    UNION ALL
-    SELECT (SELECT min(queue) FROM tarry_job INDEXED BY {0} WHERE state = 1 AND lane IS {1} AND queue > found.queue)
-    FROM found WHERE queue IS NOT NULL)
-    SELECT queue FROM found WHERE queue IS NOT NULL"""
-READY_QUEUES = _READY_QUEUES.format("tarry_ready", "NULL")
-LANED_QUEUES = _READY_QUEUES.format("tarry_laned", "NOT NULL")
+_UNLANED = "FROM tarry_job INDEXED BY tarry_ready WHERE state = 1 AND lane IS NULL"
+READY_QUEUES = f"{distinct_scan('queue', _UNLANED)} {_FOUND}"
+LANED_QUEUES = f"{distinct_scan('queue', _LANED)} {_FOUND}"
 _FIRST_READY = """SELECT due FROM tarry_job INDEXED BY tarry_ready
     WHERE state = 1 AND lane IS NULL AND queue = ? AND (state_since > due) = {} ORDER BY claim_order, due, id LIMIT ?"""
 _FIRST_LANED = """SELECT due FROM tarry_job INDEXED BY tarry_laned
@@ -121,12 +118,7 @@ OUTLIVED_BY = """UPDATE tarry_job INDEXED BY tarry_key SET key_held_until = 0
     WHERE (task, key) = (SELECT task, key FROM tarry_job WHERE id = ?2 AND state = ?3 AND epoch = ?4)
     AND key IS NOT NULL AND key_held_until > 0 AND key_held_until <= ?1"""
 MARK = "UPDATE tarry_job SET progress = ? WHERE id = ? AND state = 2 AND epoch = ? AND owner = ? RETURNING 1"
-# Each step looks up the next owner in the index: DISTINCT would read all running jobs.
-_OWNERS = """WITH RECURSIVE found (owner) AS (
-    SELECT min(owner) FROM tarry_job INDEXED BY tarry_running WHERE state = 2
-    UNION ALL
-    SELECT (SELECT min(owner) FROM tarry_job INDEXED BY tarry_running WHERE state = 2 AND owner > found.owner)
-    FROM found WHERE owner IS NOT NULL)"""
+_OWNERS = distinct_scan("owner", "FROM tarry_job INDEXED BY tarry_running WHERE state = 2")
 _SIZE = " + ".join(f"length({column})" for column in BLOBS)
 # The nodes of a flow, kept until HELD, go with it.
 _FINISHED = f"""FROM tarry_job INDEXED BY tarry_finished
@@ -156,9 +148,9 @@ STATEMENTS = SqlStatements(
     held_by=f"""SELECT {_COLUMNS} FROM tarry_job INDEXED BY tarry_running
         WHERE state = 2 AND owner = ?1 ORDER BY id LIMIT ?2""",
     overdue=f"""{_OWNERS} SELECT {_COLUMNS} FROM tarry_job INDEXED BY tarry_running WHERE state = 2
-        AND owner IN (SELECT owner FROM found WHERE owner NOT IN (SELECT name FROM tarry_owner WHERE until > ?1))
+        AND owner IN (SELECT value FROM found WHERE value NOT IN (SELECT name FROM tarry_owner WHERE until > ?1))
         ORDER BY id LIMIT ?2""",
-    owners=f"{_OWNERS} SELECT owner FROM found WHERE owner IS NOT NULL",
+    owners=f"{_OWNERS} {_FOUND}",
     hold="""INSERT INTO tarry_hold (name, owner, until) VALUES (?1, ?2, ?3)
         ON CONFLICT (name) DO UPDATE SET owner = ?2, until = ?3 WHERE owner = ?2 OR until <= ?4""",
     next_due=NEXT_DUE,
