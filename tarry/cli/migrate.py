@@ -1,12 +1,23 @@
-"""`tarry migrate`: brings the schemas of stores on servers up to date."""
+"""`tarry migrate`: brings the schemas of stores, and of the outbox, up to date."""
 
 import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 from tarry.cli.shared.printing import confirm, print_json
 from tarry.process.loading import CommandContext
 from tarry.store import migrating
 from tarry.store.shards.shard import public_url
 from tarry.terminal import say
+
+
+class _Migration(NamedTuple):
+    """Tables, and how they are brought up to date. shown: a URL may have a password in it, this has none."""
+
+    shown: str
+    steps: list[str]
+    migrate: Callable[[], list[str]]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -19,32 +30,40 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run_migrate(args: argparse.Namespace) -> int:
     """Status 1 if the user says no."""
-    plans = {url: migrating.pending(url) for url in _urls(CommandContext.of(args))}
-    wanted = [url for url, steps in plans.items() if steps]
+    setup = CommandContext.of(args)
+    stores, outbox = _stores(setup), _outbox(setup)
+    places = stores + outbox
     if not args.json:
-        _say(plans)
-    if wanted and not args.dry_run:
+        _say(places)
+    if any(place.steps for place in places) and not args.dry_run:
         if not confirm(
             "Workers of the version before may go on meanwhile, unless a step says otherwise. Do it now?", args.yes
         ):
             return 1
-        for url in wanted:
-            done = migrating.migrate(url)
-            if not args.json:
-                # public_url: the URL may have a password in it.
-                say(f"{public_url(url)}: {len(done)} done")
+        for place in places:
+            done = place.migrate() if place.steps else []
+            if done and not args.json:
+                say(f"{place.shown}: {len(done)} done")
     if args.json:
-        print_json({"stores": {public_url(url): steps for url, steps in plans.items()}, "done": bool(not args.dry_run)})
+        steps = {place.shown: place.steps for place in stores}
+        print_json({"stores": steps, "outbox": [step for place in outbox for step in place.steps],
+                    "done": not args.dry_run})  # fmt: skip
     return 0
 
 
-def _urls(setup: CommandContext) -> list[str]:
+def _stores(setup: CommandContext) -> list[_Migration]:
     given = setup.app.store_url if setup.app_name else setup.config.stores
-    return [given] if isinstance(given, str) else list(given)
+    urls = [given] if isinstance(given, str) else given
+    return [_Migration(public_url(url), migrating.pending(url), partial(migrating.migrate, url)) for url in urls]
 
 
-def _say(plans: dict[str, list[str]]) -> None:
-    for url, steps in plans.items():
-        say(f"{public_url(url)}: {'' if steps else 'up to date'}".rstrip())
-        for step in steps:
+def _outbox(setup: CommandContext) -> list[_Migration]:
+    outbox = setup.home.outbox
+    return [] if outbox is None else [_Migration(f"outbox {outbox.path}", outbox.pending_steps(), outbox.migrate)]
+
+
+def _say(places: list[_Migration]) -> None:
+    for place in places:
+        say(f"{place.shown}: {'' if place.steps else 'up to date'}".rstrip())
+        for step in place.steps:
             say(f"  {step}")

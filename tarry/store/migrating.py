@@ -1,15 +1,17 @@
-"""Migrates the schemas of stores on servers, when an operator asks for it.
+"""Migrates the schemas of stores, when an operator asks for it.
 
-An embedded store migrates itself when it is opened.
+Who opens a file makes the steps after which older programs go on, and the others while nobody else has it open. Who
+opens a store on a server makes none: workers of several versions share it.
 """
-# Not at the opening: workers of several versions share these stores.
 
 import importlib
 from typing import Any
 
 from tarry.errors import ConfigError
+from tarry.store.shards.shard import parse_shard_url
 
 _MODULES = {
+    "sqlite": "tarry.store.sqlite.migrate",
     "postgresql": "tarry.store.postgres.migrate",
     "postgres": "tarry.store.postgres.migrate",
     "mysql": "tarry.store.mysql.schema",
@@ -21,13 +23,13 @@ _MODULES = {
 def pending(url: str) -> list[str]:
     """What `migrate` would do to the store at that URL, one line for each step; raises what opening it raises."""
     module = _module(url)
-    return list(module.pending(url)) if module else []
+    return list(module.pending(parse_shard_url(url)[0])) if module else []
 
 
 def migrate(url: str) -> list[str]:
     """Migrates the store while workers of the version before go on; returns the steps that this call did."""
     module = _module(url)
-    return list(module.migrate(url)) if module else []
+    return list(module.migrate(parse_shard_url(url)[0])) if module else []
 
 
 def _module(url: str) -> Any:

@@ -5,7 +5,6 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
-from urllib.parse import parse_qsl
 
 from tarry.errors import ConfigError, StoreMissing
 from tarry.store import django_tests
@@ -20,43 +19,19 @@ _FILE = "sqlite:///"
 
 def _sqlite(url: str, durable: bool) -> Store:
     from tarry.store.sqlite.store import SqliteStore
+    from tarry.store.sqlite.url import parse_url
 
-    path, query = _split_query(url.removeprefix("sqlite:///"))
-    if not path or path.startswith(":memory:") or Path(path).name.startswith("file:"):
-        raise ConfigError(f"{url}: jobs must outlive the process; name a file, as in {DEFAULT}")
-    return SqliteStore(Path(path), durable, *_read_options(url, query))
+    place = parse_url(url)
+    return SqliteStore(place.path, durable, place.shared, place.fsync)
 
 
 def sqlite_files(urls: str | Sequence[str]) -> list[tuple[Path, str]]:
     """The SQLite files among these stores, each with who shares it, as `SqliteStore` takes it."""
-    found = []
-    for url in [urls] if isinstance(urls, str) else urls:
-        plain = parse_shard_url(url)[0]
-        if plain.startswith(_FILE):
-            path, query = _split_query(plain.removeprefix(_FILE))
-            found.append((Path(path).absolute(), _read_options(plain, query)[0]))
-    return found
+    from tarry.store.sqlite.url import parse_url
 
-
-def _split_query(text: str) -> tuple[str, str]:
-    """Path and query."""
-    # A question mark may also be part of the path.
-    path, mark, query = text.rpartition("?")
-    return (path, query) if mark and "=" in query and "/" not in query else (text, "")
-
-
-def _read_options(url: str, query: str) -> tuple[str, bool]:
-    """Whether and how another program shares the file: a key of `sqlite.database.SHARED`; "" if none does. And whether
-    enqueues are fsynced."""
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    shared, fsync = given.pop("shared", "no"), given.pop("fsync", "yes")
-    if given or shared not in ("no", "yes", "apsw") or fsync not in ("no", "yes"):
-        raise ConfigError(
-            f"{url}: after the ? there may be shared=yes (the file is also your own program's, which uses sqlite3,"
-            " SQLAlchemy or Django) or shared=apsw (your program uses apsw), and fsync=no (a power cut may take the"
-            " last enqueues)"
-        )
-    return "" if shared == "no" else shared, fsync == "yes"
+    plain = [parse_shard_url(url)[0] for url in ([urls] if isinstance(urls, str) else urls)]
+    places = [parse_url(url) for url in plain if url.startswith(_FILE)]
+    return [(place.path, place.shared) for place in places]
 
 
 def _memory(url: str, durable: bool) -> Store:

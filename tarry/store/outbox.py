@@ -3,15 +3,14 @@
 One SQLite file that several processes may use at once. It is no store: nothing runs from here.
 """
 
-import contextlib
 import fcntl
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import apsw
 import msgspec
 
 from tarry import files
@@ -19,9 +18,19 @@ from tarry.errors import ConfigError, StoreForeign, StoreFull
 from tarry.model.job import Job
 from tarry.store.rules.entry import Content, Entry
 from tarry.store.shared.schema_steps import SchemaStep
-from tarry.store.sqlite.file import FIRST_LIMIT, PRODUCERS, TakeTurn, to_wal, transaction, translate_errors
+from tarry.store.sqlite.file import (
+    FIRST_LIMIT,
+    PRODUCERS,
+    TakeTurn,
+    bring_up,
+    connect_alone,
+    to_wal,
+    transaction,
+    translate_errors,
+)
 from tarry.store.sqlite.link import forked
-from tarry.store.sqlite.schema import make_steps, noted_version
+from tarry.store.sqlite.link.database import Database, connect
+from tarry.store.sqlite.schema import FileSchema
 
 MOST_BYTES = 64_000_000
 _OURS = 0x7A4F7574  # `application_id` of the file.
@@ -48,7 +57,7 @@ class Outbox:
             raise ConfigError(f"outbox {self.path}: the directory {self.path.parent} does not exist; create it first")
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._database: apsw.Connection | None = None
+        self._database: Database | None = None
         self._turns: set[int] = set()
         """Descriptors of the lock file that hold the turn to forward, or ask for it."""
         forked.watch(self)
@@ -65,7 +74,7 @@ class Outbox:
     def keep(self, entries: Sequence[Entry]) -> list[bool]:
         """Keeps the entries; they are on disk once this returns. Known jobs are kept once. StoreFull: none is kept."""
         rows = [(entry.job.id, msgspec.msgpack.encode(entry)) for entry in entries]
-        with self._connection() as database, transaction(database):  # type: ignore[arg-type]
+        with self._connection() as database, transaction(database):
             jobs, size = database.execute("SELECT jobs, bytes FROM total").get
             for row in rows:
                 database.execute(_ADD, row)
@@ -89,7 +98,7 @@ class Outbox:
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Removes entries that have been forwarded."""
-        with self._connection() as database, transaction(database):  # type: ignore[arg-type]
+        with self._connection() as database, transaction(database):
             for number in numbers:
                 gone = database.execute("DELETE FROM entry WHERE n = ? RETURNING length(entry)", (number,)).get
                 # Another process may have removed it.
@@ -118,7 +127,7 @@ class Outbox:
         first = self.page(0, 1)
         return Content(jobs, size, first[0][1].job.created if first else 0)
 
-    @contextlib.contextmanager
+    @contextmanager
     def turn(self) -> Iterator[bool]:
         """Whether it is this process's turn to forward, until the end of the block."""
         # One process at a time, so that the order is kept. A lock on a file ends with its process, also after a crash.
@@ -139,6 +148,21 @@ class Outbox:
                 fcntl.flock(fd, fcntl.LOCK_UN)
                 os.close(fd)
 
+    def pending_steps(self) -> list[str]:
+        """What `migrate` would do, one line for each step."""
+        # To look must not make the file.
+        if not self.path.exists():
+            return []
+        with translate_errors(self.path), closing(connect(self.path, "")) as database, transaction(database, "BEGIN"):
+            return OutboxSchema(database, self.path, STEPS, "about").pending_steps()
+
+    def migrate(self) -> list[str]:
+        """Brings the tables up to date; returns what was done. StoreError if that would stop a program that has the
+        file open."""
+        steps = self.pending_steps()
+        with self._connection():
+            return steps
+
     def close(self) -> None:
         """Closes the file. It may be closed twice; the next use opens it again."""
         with self._lock:
@@ -146,34 +170,36 @@ class Outbox:
                 self._database.close(True)
             self._database = None
 
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[apsw.Connection]:
+    @contextmanager
+    def _connection(self) -> Iterator[Database]:
         with self._lock, translate_errors(self.path):
             if self._database is None:
                 self._database = self._open()
             yield self._database
 
-    def _open(self) -> apsw.Connection:
+    def _open(self) -> Database:
         files.make(self.path, files.OURS)
-        database = apsw.Connection(str(self.path))
-        try:
-            database.set_busy_handler(TakeTurn(*PRODUCERS, FIRST_LIMIT))
-            to_wal(database, FIRST_LIMIT)  # type: ignore[arg-type]
-            # An acknowledged job must survive a power cut.
-            database.execute("PRAGMA synchronous=FULL")
-            with transaction(database):  # type: ignore[arg-type]
-                self._bring_up(database)
-            database.set_busy_handler(TakeTurn(*PRODUCERS))
-        except BaseException:
-            database.close(True)
-            raise
+        database = connect_alone(self.path, "", FIRST_LIMIT, self._prepare)
+        database.set_busy_handler(TakeTurn(*PRODUCERS))
         return database
 
-    def _bring_up(self, database: apsw.Connection) -> None:
-        found = 0
-        if database.pragma("application_id") == _OURS:
-            found = noted_version(database, "about", STEPS, self.path)  # type: ignore[arg-type]
-        # Never write into a file that is not ours.
-        elif database.execute("SELECT count(*) FROM sqlite_schema").get:
-            raise StoreForeign(f"{self.path} is a database of another program; give the outbox a file of its own")
-        make_steps(database, "about", STEPS, found)  # type: ignore[arg-type]
+    def _prepare(self, database: Database) -> None:
+        schema = OutboxSchema(database, self.path, STEPS, "about")
+        # Before anything is written into a file that is not ours.
+        with transaction(database, "BEGIN"):
+            schema.version()
+        to_wal(database, FIRST_LIMIT)
+        # An acknowledged job must survive a power cut.
+        database.execute("PRAGMA synchronous=FULL")
+        bring_up(database, schema)
+
+
+class OutboxSchema(FileSchema):
+    """The tables of an outbox."""
+
+    def version(self) -> int:
+        if self._database.pragma("application_id") == _OURS:
+            return self.noted_version()
+        if self._database.execute("SELECT count(*) FROM sqlite_schema").get:
+            raise StoreForeign(f"{self.where} is a database of another program; give the outbox a file of its own")
+        return 0

@@ -1,10 +1,16 @@
-"""`tarry migrate`, on a PostgreSQL whose schema is a step behind."""
+"""`tarry migrate`: a store whose schema is a step behind, and an outbox."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
+import apsw
 import pytest
 
+from tarry.model.job import Job
 from tarry.store import migrating
+from tarry.store.outbox import Outbox
+from tarry.store.rules.entry import Entry
+from tarry.store.rules.ids import uuid7
 from tests.cli.project import Project
 from tests.servers.postgres import PostgresServer
 
@@ -31,11 +37,28 @@ def test_it_says_what_it_would_do_and_does_it_when_told(project: Project, url: s
 
 
 def test_as_json(project: Project, url: str) -> None:
-    assert project.facts("migrate", "--dry-run") == {"stores": {url: migrating.pending(url)}, "done": False}
+    assert project.facts("migrate", "--dry-run") == {
+        "stores": {url: migrating.pending(url)}, "outbox": [], "done": False,
+    }  # fmt: skip
 
 
-def test_an_embedded_store_has_nothing_to_do(project: Project) -> None:
-    assert project.said("migrate").endswith("tarry.db: up to date")
+def test_files(project: Project) -> None:
+    """A store and an outbox in files, the store as one of several."""
+    outbox_file = project.directory / "outbox.db"
+    project.settings('store = ["sqlite:///tarry.db#name=east"]\n[client]\noutbox = "outbox.db"\n')
+    store = f"sqlite:///{project.database}#name=east"
+    assert project.said("migrate", "--dry-run").splitlines() == [
+        f"{store}:", "  makes the tables and indexes", f"outbox {outbox_file}: up to date",
+    ]  # fmt: skip
+    assert not project.database.exists()
+    assert project.said("migrate", "--yes").splitlines()[-1] == f"{store}: 1 done"
+    with closing(Outbox(outbox_file)) as outbox:
+        outbox.keep([Entry(Job(uuid7(), "mail", b""), "replace", "x")])
+    with closing(apsw.Connection(str(outbox_file))) as database:
+        database.execute("UPDATE about SET value = 0 WHERE name = 'schema'")
+    assert project.facts("migrate", "--dry-run") == {
+        "stores": {store: []}, "outbox": ["makes the tables"], "done": False,
+    }  # fmt: skip
 
 
 def test_a_password_is_not_shown(project: Project) -> None:

@@ -166,10 +166,20 @@ def _have_ended(running: Sequence[subprocess.Popen[bytes]], program: str) -> boo
 @pytest.mark.parametrize("url", ENGINES, indirect=True)
 def test_a_program_that_must_not_go_on_is_told_so(host: Callable[[str], Host]) -> None:
     older, newer = host("older"), host("breaking")
-    assert older.run("-a", "app", "enqueue", "app.note", "1")[0] == 0
+    with older.start("-m", "tarry", "-a", "app", "worker") as worker:
+        try:
+            assert older.run("-a", "app", "enqueue", "app.note", "1")[0] == 0
+            until(lambda: older.count("ran") == 1, 60)
+            # Not before its operator says so.
+            status, err = newer.run("-a", "app", "enqueue", "app.note", "2")
+            assert (status, "run `tarry migrate`" in err) == (1, True)
+            assert older.run("-a", "app", "enqueue", "app.note", "3")[0] == 0
+            until(lambda: older.count("ran") == 2, 60)
+        finally:
+            worker.terminate()
     assert newer.run("-a", "app", "migrate", "--yes") == (0, "")
-    assert newer.run("-a", "app", "enqueue", "app.note", "2")[0] == 0
-    for words in (("enqueue", "app.note", "3"), ("worker",)):
+    assert newer.run("-a", "app", "enqueue", "app.note", "4")[0] == 0
+    for words in (("enqueue", "app.note", "5"), ("worker",)):
         status, err = older.run("-a", "app", *words)
         assert status == 1
         assert "upgrade tarry on this host" in err

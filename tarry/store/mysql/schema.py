@@ -175,7 +175,7 @@ def pending(url: str) -> list[str]:
     """The steps that are left to do, one line each; raises what opening the store raises."""
     link = _connect(url)
     try:
-        return MysqlSchema(link).pending()
+        return MysqlSchema(link).pending_steps()
     finally:
         link.close()
 

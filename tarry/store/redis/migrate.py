@@ -12,7 +12,7 @@ from tarry.store.redis.url import parse_url
 def pending(url: str) -> list[str]:
     """The steps that are left to do, one line each; raises what opening the store raises."""
     with _schemas(url) as schemas:
-        return list(dict.fromkeys(line for schema in schemas for line in schema.pending()))
+        return list(dict.fromkeys(line for schema in schemas for line in schema.pending_steps()))
 
 
 def migrate(url: str) -> list[str]:

@@ -53,8 +53,8 @@ def refuse_newer(found: SchemaVersion, newest: int, where: str) -> None:
         )
 
 
-class ServerSchema(ABC):
-    """The tables of one store on a server, which workers of several versions share. where: its name for messages."""
+class Schema(ABC):
+    """The tables of one store. where: its name for messages."""
 
     def __init__(self, where: str, steps: Sequence[SchemaStep]) -> None:
         self.where, self.steps = where, steps
@@ -64,6 +64,18 @@ class ServerSchema(ABC):
         """The version of the tables, which may be newer than the last step; 0: there are none, and they may be
         created. An error if they may not be used, or not be created."""
 
+    def missing_steps(self) -> range:
+        """The numbers of the steps that are still to do."""
+        return range(self.version() + 1, len(self.steps) + 1)
+
+    def pending_steps(self) -> list[str]:
+        """What `migrate` would do, one line for each step."""
+        return [describe(self.steps[number - 1]) for number in self.missing_steps()]
+
+
+class ServerSchema(Schema):
+    """The tables of one store on a server, which workers of several versions share."""
+
     @abstractmethod
     def make(self, number: int) -> bool:
         """Does that step, whole or not at all; False if another process has done it."""
@@ -72,15 +84,11 @@ class ServerSchema(ABC):
     def create(self) -> None:
         """Does all steps, if there are no tables yet. No other process sees a version between."""
 
-    def missing(self) -> range:
-        """The numbers of the steps that are still to do."""
-        return range(self.version() + 1, len(self.steps) + 1)
-
     def ensure(self) -> None:
         """Creates the tables if there are none; StoreNewer or StoreError, before anything is written, if they have
         another version."""
         # Existing tables are not migrated here: an operator decides when, since older workers may be running.
-        missing = self.missing()
+        missing = self.missing_steps()
         if missing.start == 1:
             check_creation(self.where)
             self.create()
@@ -89,10 +97,6 @@ class ServerSchema(ABC):
                 f"{self.where} has schema {missing.start - 1}, this tarry knows {len(self.steps)}: run `tarry migrate`"
             )
 
-    def pending(self) -> list[str]:
-        """What `migrate` would do, one line for each step."""
-        return [describe(self.steps[number - 1]) for number in self.missing()]
-
     def migrate(self) -> list[str]:
         """Migrates the tables; returns the lines of the steps that this call did."""
-        return [describe(self.steps[number - 1]) for number in self.missing() if self.make(number)]
+        return [describe(self.steps[number - 1]) for number in self.missing_steps() if self.make(number)]

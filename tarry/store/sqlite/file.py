@@ -10,7 +10,9 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,11 +22,11 @@ from tarry import errors, files
 from tarry.store.rules.base import Diagnostic
 from tarry.store.shared.creation import check_creation
 from tarry.store.shared.deadline import left
-from tarry.store.sqlite import schema, sql
+from tarry.store.sqlite import sql
 from tarry.store.sqlite.link import wal, wal_index
 from tarry.store.sqlite.link.database import Database, connect
 from tarry.store.sqlite.link.reserve import most_logged
-from tarry.store.sqlite.schema import bring_up, drop_statistics, has_statistics, version
+from tarry.store.sqlite.schema import FileSchema, SqliteSchema, drop_statistics, has_statistics
 
 if TYPE_CHECKING:
     from tarry.store.sqlite.link.guard import FileGuard
@@ -35,6 +37,8 @@ T = TypeVar("T")
 BUSY_LIMIT = 5.0
 FIRST_LIMIT = 30.0
 """Seconds that who opens a new file waits for the process that makes its tables: on a busy disk that takes a while."""
+ALONE_WITHIN = 3.0
+"""Seconds that who opens an older file waits until no other program has it open, if a step stops older programs."""
 
 
 def open_database(path: Path, durable: bool, shared: str = "", fsync: bool = True) -> Database:
@@ -50,41 +54,60 @@ def open_database(path: Path, durable: bool, shared: str = "", fsync: bool = Tru
     # Where a program shares the file, the lock may be held by a transaction of the caller itself, which would wait here
     # for nothing.
     limit = BUSY_LIMIT if shared else FIRST_LIMIT
-    if not path.parent.is_dir():
-        raise errors.StoreUnavailable(f"{path}: the directory {path.parent} does not exist; create it first")
-    # Both checks come before SQLite opens the file: it deletes the log of an empty database, and rebuilds the index.
-    wal.refuse_emptied(path)
-    wal_index.refuse_cut(path)
+    refuse_lost(path)
     if not os.path.exists(path):
         check_creation(f"sqlite:///{path}")
     with translate_errors(path):
         # SQLite gives its write-ahead log the rights of the database, so the file is made private before SQLite has it.
         files.make(path)
-        database = connect(path, shared)
+        prepare = partial(_prepare, path=path, shared=bool(shared), limit=limit)
         try:
-            database.set_busy_handler(TakeTurn(*PRODUCERS, limit))
-            _prepare(database, path, bool(shared), limit)
-            database.set_busy_handler(TakeTurn(*(PRODUCERS if durable else WORKERS)))
-            database.execute(f"PRAGMA synchronous={'FULL' if durable and fsync else 'NORMAL'}")
+            database = connect_alone(path, shared, limit, prepare)
         except apsw.BusyError:
-            database.close(True)
             raise errors.StoreBusy(
                 f"{path} is locked by another program for over {limit:g} s: see `fuser {path}`. If that is a"
                 " transaction of your own: tarry makes its tables at the first use, so enqueue once outside of any, or"
                 " start a worker first"
             ) from None
-        except BaseException:
-            database.close(True)
-            raise
+        database.set_busy_handler(TakeTurn(*(PRODUCERS if durable else WORKERS)))
+        database.execute(f"PRAGMA synchronous={'FULL' if durable and fsync else 'NORMAL'}")
     return database
+
+
+def refuse_lost(path: Path) -> None:
+    """An error for a file whose directory is missing, or whose log is lost. Call it before the file is opened."""
+    if not path.parent.is_dir():
+        raise errors.StoreUnavailable(f"{path}: the directory {path.parent} does not exist; create it first")
+    # Both checks come before SQLite opens the file: it deletes the log of an empty database, and rebuilds the index.
+    wal.refuse_emptied(path)
+    wal_index.refuse_cut(path)
+
+
+def connect_alone(path: Path, shared: str, limit: float, prepare: Callable[[Database], object]) -> Database:
+    """A connection that `prepare` has made ready: again and again while it raises SchemaInUse. limit: seconds to wait
+    for a lock."""
+    until = time.monotonic() + left(ALONE_WITHIN)
+    while True:
+        database = connect(path, shared)
+        try:
+            database.set_busy_handler(TakeTurn(*PRODUCERS, limit))
+            prepare(database)
+            return database
+        except BaseException as error:
+            database.close(True)
+            if not isinstance(error, SchemaInUse) or time.monotonic() > until:
+                raise
+        # Without a connection: of several new programs that wait for each other, one finds itself alone.
+        time.sleep(random.uniform(0.02, 0.2))
 
 
 def _prepare(database: Database, path: Path, shared: bool, limit: float) -> None:
     if database.readonly("main"):
         raise errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable for this user")
+    schema = SqliteSchema(database, path, shared)
     # In one transaction, to see the file as it is at one moment: another process may be making its schema.
     with transaction(database, "BEGIN"):
-        found = version(database, path, shared)
+        schema.version()
     # Only now: a database of another program is refused before anything in it changes.
     to_wal(database, limit)
     wal.check(database, path)
@@ -93,16 +116,63 @@ def _prepare(database: Database, path: Path, shared: bool, limit: float) -> None
     pages = most_logged(path.parent) // database.pragma("page_size")
     database.execute(f"PRAGMA wal_autocheckpoint={pages}")
     database.execute("PRAGMA journal_size_limit=67108864")
-    # A write lock only if there is something to do: the caller may hold it already, in another connection.
-    if found < len(schema.STEPS):
-        with transaction(database):
-            # Read again: another process may have made the schema before this one had the lock.
-            bring_up(database, version(database, path, shared), shared)
+    bring_up(database, schema)
     if has_statistics(database):
         with transaction(database):
             drop_statistics(database)
     for statement in sql.PUT_VIEW:
         database.execute(statement)
+
+
+def bring_up(database: Database, schema: FileSchema) -> None:
+    """Makes the tables, or brings them up to date. SchemaInUse: a step would stop a program that has the file open.
+    The file is in WAL mode, in which whoever has it open holds a lock on it."""
+    # A write lock only if there is something to do: the caller may hold it already, in another connection.
+    with transaction(database, "BEGIN"):
+        if not schema.missing_steps():
+            return
+    # Read again under the lock: another process may have made the tables before this one had it.
+    with transaction(database):
+        if not schema.breaks_older():
+            schema.bring_up()
+            return
+    with _alone(database, schema), transaction(database):
+        schema.bring_up()
+
+
+class SchemaInUse(errors.StoreError):
+    """Other programs have the file open, and a step that it needs may stop them."""
+
+    def __init__(self, schema: FileSchema) -> None:
+        missing = schema.missing_steps()
+        super().__init__(
+            f"{schema.where} has schema {missing.start - 1}, this tarry knows {len(schema.steps)}, and other programs"
+            f" have the file open, which must not go on with that one: stop them (`fuser {schema.where}`), then run"
+            " `tarry migrate`"
+        )
+
+
+@contextmanager
+def _alone(database: Database, schema: FileSchema) -> Iterator[None]:
+    """Keeps other programs out of the file. SchemaInUse if one has it open."""
+    try:
+        take_alone(database)
+    except apsw.BusyError:
+        raise SchemaInUse(schema) from None
+    yield
+    # After an error the connection is closed, which frees the file, too.
+    database.execute("PRAGMA locking_mode=NORMAL")
+    database.set_busy_handler(TakeTurn(*PRODUCERS, FIRST_LIMIT))
+    to_wal(database, FIRST_LIMIT)
+
+
+def take_alone(database: Database) -> None:
+    """Locks the file for this connection, and merges the log into it. apsw.BusyError, at once, if another connection
+    has it open."""
+    database.set_busy_handler(lambda tries: False)
+    database.execute("PRAGMA locking_mode=EXCLUSIVE")
+    # It stays locked between the two modes, so nobody opens it before the next transaction.
+    database.execute("PRAGMA journal_mode=DELETE")
 
 
 def to_wal(connection: Database, limit: float) -> None:

@@ -10,7 +10,14 @@ from typing import Any
 
 from tarry import errors
 from tarry.store.shared.columns import ColumnKind
-from tarry.store.shared.schema_steps import SchemaStep, SchemaVersion, oldest_allowed, refuse_newer, unreleased
+from tarry.store.shared.schema_steps import (
+    Schema,
+    SchemaStep,
+    SchemaVersion,
+    oldest_allowed,
+    refuse_newer,
+    unreleased,
+)
 from tarry.store.sql.columns import ColumnTypes, column_definitions
 from tarry.store.sqlite.link.database import Database
 
@@ -79,49 +86,80 @@ STEPS = (SchemaStep("makes the tables and indexes", SCHEMA.split(";")),)
 """Step n leads from version n - 1 to version n."""
 
 
-def version(database: Database, path: Path, shared: bool) -> int:
-    """The version of the tables; 0 if there are none, and they may be made. StoreForeign for another program's file."""
-    application = database.pragma("application_id")
-    if application != APPLICATION_ID:
-        if not _has(database, "tarry_about"):
-            if shared or not (application or database.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get):
-                return 0
-            raise errors.StoreForeign(
-                f"{path} is a database of another program; give tarry a file of its own, or share this one:"
-                f" sqlite:///{path}?shared=yes"
-            )
-        if not shared:
-            raise errors.StoreForeign(f"{path} is shared with another program: open it as sqlite:///{path}?shared=yes")
-    return noted_version(database, "tarry_about", STEPS, path)
+class FileSchema(Schema):
+    """The tables in a file that several programs may have open. Each method needs a transaction of the caller.
+
+    about: the name of the table that says the version.
+    """
+
+    def __init__(self, database: Database, path: Path, steps: Sequence[SchemaStep], about: str) -> None:
+        super().__init__(str(path), steps)
+        self._database, self._about = database, about
+
+    def breaks_older(self) -> bool:
+        """Whether a missing step stops programs that use the tables as they are now."""
+        missing = self.missing_steps()
+        return missing.start > 1 and not all(self.steps[number - 1].older_go_on for number in missing)
+
+    def bring_up(self) -> list[str]:
+        """Makes the tables, or brings them up to date; returns what it did, one line for each step."""
+        missing, done = self.missing_steps(), self.pending_steps()
+        for number in missing:
+            for statement in filter(str.strip, self.steps[number - 1].statements):
+                self._database.execute(statement)
+        if missing:
+            for name, value in (("schema", len(self.steps)), ("oldest", oldest_allowed(self.steps))):
+                self._database.execute(f"INSERT OR REPLACE INTO {self._about} VALUES (?, ?)", (name, value))
+        return done
+
+    def noted_version(self) -> int:
+        """The version that the tables say. StoreNewer: who knows only these steps must not use them."""
+        is_noted = _has(self._database, self._about)
+        rows: list[Any] = (
+            self._database.execute(f"SELECT name, value FROM {self._about}").fetchall() if is_noted else []
+        )
+        facts = dict(rows)
+        if "oldest" not in facts:
+            raise unreleased(self.where)
+        refuse_newer(SchemaVersion(facts["schema"], facts["oldest"]), len(self.steps), self.where)
+        return int(facts["schema"])
 
 
-def bring_up(database: Database, found: int, shared: bool) -> None:
-    """Makes the tables, or brings those of version `found` up to date; within a transaction of the caller."""
-    make_steps(database, "tarry_about", STEPS, found)
-    if not shared or database.pragma("application_id") == APPLICATION_ID:
-        database.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        database.execute(f"PRAGMA user_version={max(found, len(STEPS))}")
+class SqliteSchema(FileSchema):
+    """The tables of a store. shared: they stand beside those of another program."""
 
+    def __init__(self, database: Database, path: Path, shared: bool) -> None:
+        super().__init__(database, path, STEPS, "tarry_about")
+        self._shared = shared
 
-def noted_version(database: Database, about: str, steps: Sequence[SchemaStep], path: Path) -> int:
-    """The version that the table `about` says. StoreNewer: who knows only these steps must not use the file."""
-    rows: list[Any] = database.execute(f"SELECT name, value FROM {about}").fetchall() if _has(database, about) else []
-    facts = dict(rows)
-    if "oldest" not in facts:
-        raise unreleased(str(path))
-    refuse_newer(SchemaVersion(facts["schema"], facts["oldest"]), len(steps), str(path))
-    return int(facts["schema"])
+    def version(self) -> int:
+        if not self._is_ours():
+            if not _has(self._database, self._about):
+                if self._shared or not self._has_content():
+                    return 0
+                raise errors.StoreForeign(
+                    f"{self.where} is a database of another program; give tarry a file of its own, or share this one:"
+                    f" sqlite:///{self.where}?shared=yes"
+                )
+            if not self._shared:
+                raise errors.StoreForeign(
+                    f"{self.where} is shared with another program: open it as sqlite:///{self.where}?shared=yes"
+                )
+        return self.noted_version()
 
+    def bring_up(self) -> list[str]:
+        done = super().bring_up()
+        if not self._shared or self._is_ours():
+            self._database.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            self._database.execute(f"PRAGMA user_version={self.noted_version()}")
+        return done
 
-def make_steps(database: Database, about: str, steps: Sequence[SchemaStep], found: int) -> None:
-    """Makes the steps after version `found`, and notes it; within a transaction of the caller."""
-    if found >= len(steps):
-        return
-    for step in steps[found:]:
-        for statement in filter(str.strip, step.statements):
-            database.execute(statement)
-    for name, value in (("schema", len(steps)), ("oldest", oldest_allowed(steps))):
-        database.execute(f"INSERT OR REPLACE INTO {about} VALUES (?, ?)", (name, value))
+    def _is_ours(self) -> bool:
+        return bool(self._database.pragma("application_id") == APPLICATION_ID)
+
+    def _has_content(self) -> bool:
+        application = self._database.pragma("application_id")
+        return bool(application or self._database.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get)
 
 
 def has_statistics(database: Database) -> bool:

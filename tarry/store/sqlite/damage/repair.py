@@ -13,11 +13,11 @@ from tarry import errors, files
 from tarry.store.sqlite.damage.pages import Pages
 from tarry.store.sqlite.damage.salvage import Salvage, SavedTable
 from tarry.store.sqlite.damage.trees import DamagedTree, damaged_trees
-from tarry.store.sqlite.file import transaction, translate_errors
+from tarry.store.sqlite.file import take_alone, transaction, translate_errors
 from tarry.store.sqlite.link import wal, wal_index
 from tarry.store.sqlite.link.damage_mark import DamageMark
 from tarry.store.sqlite.link.database import ApswDatabase
-from tarry.store.sqlite.schema import APPLICATION_ID, STEPS, bring_up
+from tarry.store.sqlite.schema import APPLICATION_ID, STEPS, SqliteSchema
 from tarry.store.sqlite.store import SqliteStore
 
 
@@ -55,11 +55,9 @@ def _alone(path: Path) -> Iterator[ApswDatabase]:
     """A connection while no other process has the file open, with the log merged into the file."""
     database = ApswDatabase(path)
     try:
-        database.execute("PRAGMA locking_mode=EXCLUSIVE")
         with suppress(apsw.CorruptError):
-            # Each process that has the file open holds a lock on it. Without a log nothing beside the new file is the
-            # old one's.
-            database.execute("PRAGMA journal_mode=DELETE")
+            # Without a log nothing beside the new file is the old one's.
+            take_alone(database)
             database.execute("BEGIN EXCLUSIVE")
             database.execute("ROLLBACK")
             # What a killed process left: without its log it would be taken for the sign of a loss.
@@ -99,7 +97,7 @@ def _make(fresh: Path) -> ApswDatabase:
     files.make(fresh)
     database = ApswDatabase(fresh)
     with transaction(database):
-        bring_up(database, 0, shared=False)
+        SqliteSchema(database, fresh, shared=False).bring_up()
     return database
 
 
