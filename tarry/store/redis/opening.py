@@ -93,12 +93,12 @@ def _access(target: Target) -> Access:
 
 
 def _quorum(target: Target) -> Quorum:
-    return Quorum(int(target.options["replicas"]), target.options["confirm"] == "disk")
+    return Quorum(target.options["replicas"], target.options["confirm"] == "disk")
 
 
 def _finder(target: Target) -> ServerFinder:
     if target.kind != "sentinel":
         return FixedServer(_addresses(target)[0])
-    user, password = target.options["sentinel_user"], target.options["sentinel_password"]
+    user, password = target.options["sentinel_user"] or "", target.options["sentinel_password"] or ""
     access = Access(user, password, 0, target.timeout, target.tls, "sentinel")
     return Sentinels(_addresses(target), target.service, access)

@@ -2,11 +2,19 @@
 
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import parse_qsl
 
 from tarry.errors import ConfigError
+from tarry.store.shared.url_options import choice, read_options, switch
 
 PREFIX = "sqlite:///"
+OPTIONS = {
+    "shared": choice(
+        "no",
+        "yes: the file is also your own program's, which uses sqlite3, SQLAlchemy or Django; apsw: it uses apsw",
+        {"no": "", "yes": "yes", "apsw": "apsw"},
+    ),
+    "fsync": switch("yes", "no: several times as many enqueues a second; a power cut may take the last ones"),
+}
 
 
 class SqliteUrl(NamedTuple):
@@ -22,15 +30,7 @@ def parse_url(url: str) -> SqliteUrl:
     path, query = _split_query(url.removeprefix(PREFIX))
     if not path or path.startswith(":memory:") or Path(path).name.startswith("file:"):
         raise ConfigError(f"{url}: jobs must outlive the process; name a file, as in {PREFIX}tarry.db")
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    shared, fsync = given.pop("shared", "no"), given.pop("fsync", "yes")
-    if given or shared not in ("no", "yes", "apsw") or fsync not in ("no", "yes"):
-        raise ConfigError(
-            f"{url}: after the ? there may be shared=yes (the file is also your own program's, which uses sqlite3,"
-            " SQLAlchemy or Django) or shared=apsw (your program uses apsw), and fsync=no (a power cut may take the"
-            " last enqueues)"
-        )
-    return SqliteUrl(Path(path).absolute(), "" if shared == "no" else shared, fsync == "yes")
+    return SqliteUrl(Path(path).absolute(), **read_options(f"{PREFIX}{path}", OPTIONS, query))
 
 
 def _split_query(text: str) -> tuple[str, str]:

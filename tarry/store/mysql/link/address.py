@@ -1,20 +1,29 @@
 """The address of a MySQL or MariaDB server and the options for its use, as a URL says them."""
 
-from typing import Any
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
 from tarry.errors import ConfigError
 from tarry.store.shared.masking import split
 from tarry.store.shared.transport import Transport, is_local
+from tarry.store.shared.url_options import TIMEOUT, choice, number, read_options, switch, words
 
 FORM = "mysql://user:password@host:3306/database"
-TLS = ("preferred", "no", "yes", "verify")
-OPTIONS = (
-    "timeout=5, tls=preferred|no|yes|verify, tls_ca=FILE, cleartext=yes, socket=FILE, connections=4, skip_locked=no,"
-    " guard=no"
-)
+OPTIONS = {
+    "timeout": TIMEOUT,
+    "tls": choice(
+        "",
+        "how connections are encrypted; left out: preferred, or verify with tls_ca=",
+        ("preferred", "no", "yes", "verify"),
+    ),
+    "tls_ca": words("", "the certificates of the authorities", expects="a file"),
+    "cleartext": switch("no", "whether the password may go to a server that has not proved who it is"),
+    "socket": words("", "the Unix socket, in place of host and port", expects="a file"),
+    "connections": number("4", "the most for calls; wake-up and guard have one more each", 1, 1000),
+    "skip_locked": switch("yes", "no: as if the server could not skip locked rows"),
+    "guard": switch("yes", "whether a worker keeps a connection by which others see that it lives"),
+}
 
 
 class Address(Struct, frozen=True):
@@ -23,26 +32,26 @@ class Address(Struct, frozen=True):
     host: str
     database: str
     user: str
-    password: str = ""
-    port: int = 3306
-    socket: str | None = None
+    password: str
+    port: int
+    socket: str | None
     """The Unix socket, instead of host and port."""
-    timeout: float = 5.0
+    timeout: float
     """Seconds: for connecting, for an answer, for a lock."""
-    tls: str = "preferred"
+    tls: str
     """preferred: encrypted if the server can; no: never; yes: always; verify: always, and the certificate and its name
     must be right. `yes` with a `tls_ca` checks the certificate too, but not its name."""
-    tls_ca: str | None = None
-    cleartext: bool = False
+    tls_ca: str | None
+    cleartext: bool
     """Whether the password may go, if the server asks for it, over a connection that does not prove who the server
     is."""
-    connections: int = 4
+    connections: int
     """The most connections at once for calls; wake-up and the guard have one more each."""
-    skip_locked: bool = True
+    skip_locked: bool
     """False: as if the server could not skip locked rows."""
-    guard: bool = True
+    guard: bool
     """Whether a worker keeps a connection by which others see that it lives."""
-    scheme: str = "mysql"
+    scheme: str
 
     def __repr__(self) -> str:
         return f"Address({self.shown})"
@@ -66,15 +75,15 @@ class Address(Struct, frozen=True):
 def parse(url: str) -> Address:
     """What the URL says; ConfigError for what it cannot say."""
     parts = split(url, FORM)
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
     database = unquote(parts.path.strip("/"))
     # For error texts: without user, password and options.
     shown = f"{parts.scheme}://{parts.hostname or ''}/{database}"
     if not parts.hostname or not database or "/" in database:
         raise ConfigError(f"{shown}: name a server and a database, as in {FORM}")
-    options = {name: _option(shown, name, value) for name, value in given.items()}
+    options = read_options(shown, OPTIONS, parts.query)
     # A `tls_ca` alone means `verify`: its user wants the certificate to be checked.
-    if options.get("tls_ca") and options.setdefault("tls", "verify") not in ("verify", "yes"):
+    options["tls"] = options["tls"] or ("verify" if options["tls_ca"] else "preferred")
+    if options["tls_ca"] and options["tls"] not in ("verify", "yes"):
         raise ConfigError(f"{shown}: tls_ca= needs tls=verify or tls=yes: else nobody would look at the certificate")
     return Address(
         host=unquote(parts.hostname),
@@ -85,36 +94,6 @@ def parse(url: str) -> Address:
         scheme=parts.scheme,
         **options,
     )
-
-
-_OPTION_NAMES = frozenset(("timeout", "connections", "tls", "tls_ca", "socket", "skip_locked", "guard", "cleartext"))
-
-
-def _option(shown: str, name: str, value: str) -> Any:
-    match name:
-        case "timeout":
-            return _number(shown, name, value, 0.1, 3600)
-        case "connections":
-            return int(_number(shown, name, value, 1, 1000))
-        case "tls" if value in TLS:
-            return value
-        case "tls_ca" | "socket" if value:
-            return value
-        case "skip_locked" | "guard" | "cleartext" if value in ("yes", "no"):
-            return value == "yes"
-    # Without the value of an option that is not known: it may be a password.
-    said = f"{name}={value}" if name in _OPTION_NAMES else name
-    raise ConfigError(f"{shown}?{said}: after the ? there may be {OPTIONS}")
-
-
-def _number(shown: str, name: str, value: str, least: float, most: float) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = least - 1
-    if not least <= number <= most:
-        raise ConfigError(f"{shown}?{name}={value}: a number from {least:g} to {most:g}")
-    return number
 
 
 def _bracket(host: str) -> str:
