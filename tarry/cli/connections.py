@@ -9,10 +9,7 @@ from tarry.cli.shared.printing import format_clock, print_json, print_result, pr
 from tarry.client.acting import command_actor
 from tarry.errors import UsageError
 from tarry.model.duration import SECOND
-from tarry.process.connection_sockets import HostConnections
-from tarry.process.loading import CommandContext
-from tarry.runtime.master_report import format_span
-from tarry.server.open_connections.connection_records import (
+from tarry.operate.connection_records import (
     LISTED,
     MOST_LISTED,
     ConnectionFilter,
@@ -22,6 +19,9 @@ from tarry.server.open_connections.connection_records import (
     describe_connection,
     merge_reports,
 )
+from tarry.process.connection_sockets import HostConnections
+from tarry.process.loading import CommandContext
+from tarry.runtime.master_report import format_span
 from tarry.terminal import say
 
 

@@ -1,4 +1,4 @@
-"""`tarry store`: repairs the file of a SQLite store."""
+"""`tarry store`: tells how stores are; repairs the file of a SQLite store."""
 
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from tarry.cli.operate.method_command import CommandCall, Subject, add_methods, 
 from tarry.cli.shared.printing import print_table
 from tarry.errors import UsageError
 from tarry.model.quantity import Short
+from tarry.operate.stores import StoreList, StoreRecord, list_stores
 from tarry.store.opening import sqlite_files
 from tarry.store.shards.identity import StoreMemory
 from tarry.store.sqlite.damage.salvage import SavedTable
@@ -77,6 +78,22 @@ def accept_store(call: CommandCall) -> AcceptedStores:
     return AcceptedStores([shard.url for shard in shards])
 
 
+def _print_list(_: CommandCall, found: StoreList) -> None:
+    print_table(("store", "is", "latency"), [(one.url, _state(one), _latency(one)) for one in found.stores])
+    for one in found.stores:
+        if one.facts:
+            say(f"\n{one.url}")
+            print_table(("fact", "value", "change"), [(fact.name, fact.value, fact.advice) for fact in one.facts])
+
+
+def _state(one: StoreRecord) -> str:
+    return one.trouble or ("draining" if one.draining else "up")
+
+
+def _latency(one: StoreRecord) -> str:
+    return "-" if one.latency is None else f"{one.latency * 1000:.1f} ms"
+
+
 def _print_repair(_: CommandCall, found: StoreRepair) -> None:
     for one in found.files:
         if not one.kept:
@@ -98,16 +115,19 @@ def _print_accepted(_: CommandCall, found: AcceptedStores) -> None:
         say(f"{url} is accepted as it is.")
 
 
-def _is_done(found: StoreRepair | AcceptedStores) -> bool:
+def _is_done(found: StoreList | StoreRepair | AcceptedStores) -> bool:
+    if isinstance(found, StoreList):
+        return not any(one.trouble for one in found.stores)
     return isinstance(found, AcceptedStores) or not any(one.is_lossy for one in found.files)
 
 
 SUBJECT = Subject(
-    (repair_store, accept_store),
-    {"repair": _print_repair, "accept": _print_accepted},
-    "repair a damaged SQLite file; accept a store that is not as it was",
-    """repair: looks at the whole file. If it is damaged, all rows that can be read go into a new file, with new
-    indexes; the old file is kept beside it. Stop all that use the file first. accept: a store that came back empty or
+    (list_stores, repair_store, accept_store),
+    {"list": _print_list, "repair": _print_repair, "accept": _print_accepted},
+    "tell how stores are; repair a damaged SQLite file; accept a store that is not as it was",
+    """list: whether each store answers, how fast, and what an operator should know of it. repair: looks at the whole
+    file. If it is damaged, all rows that can be read go into a new file, with new indexes; the old file is kept beside
+    it. Stop all that use the file first. accept: a store that came back empty or
     older than it was is right as it is; `tarry check` and alerts no longer tell of it.""",
     is_done=_is_done,
     warns=False,

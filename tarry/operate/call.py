@@ -1,7 +1,7 @@
 """A call of a method, whoever makes it; and its entry in the log of acts."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -11,9 +11,11 @@ from tarry.client.audit.log import DONE, Act, cut
 from tarry.client.client import Client
 from tarry.client.operations.operation import Operation
 from tarry.keeper.host_requests import HostRequest, HostRequests
+from tarry.metrics.store_health import StoreHealth, read_health
 from tarry.metrics.store_overview import KEPT_FOR, StoreOverview
 from tarry.model.job import Job
 from tarry.operate.access import Caller, Scope
+from tarry.operate.connection_records import ConnectionFilter, ConnectionList, ConnectionRecord
 from tarry.operate.method import Method
 from tarry.store.queries.hosts import Host
 from tarry.store.rules import ids
@@ -32,6 +34,8 @@ class MethodCall:
     __slots__ = ("caller", "queue", "scope", "status", "subject")
     nodes_read = LOOKED_AT
     """How many jobs of a flow are read at most to show it."""
+    searches_all = False
+    """Whether a search for jobs goes on until it has found enough, however long that takes."""
 
     def __init__(self, caller: Caller, scope: Scope | None, subject: str) -> None:
         self.caller, self.scope, self.subject = caller, scope, subject
@@ -82,9 +86,24 @@ class MethodCall:
         """Makes the app's table of tasks what the settings and the store have now; StoreError."""
         self.app.sync_tasks()
 
+    def find_tasks(self, jobs: Iterable[Job]) -> None:
+        """Makes the app's table of tasks have those of these jobs, as far as they are registered; StoreError."""
+
     def look(self, kept_for: float = KEPT_FOR) -> StoreOverview:
         """A look at the store that is at most so many seconds old, or older if it is a large one; StoreError."""
         return StoreOverview.of(self.client.store)
+
+    def health(self) -> Sequence[StoreHealth]:
+        """How each of the stores is. An error of a store is its trouble, and not raised."""
+        return read_health(self.client.store)
+
+    def find_connections(self, wanted: ConnectionFilter) -> ConnectionList:
+        """The open connections of the server processes of this host; only a server knows them. Blocks."""
+        raise NotImplementedError
+
+    async def end_connection(self, id: str) -> ConnectionRecord:
+        """Ends one of them, and returns what it was; ConnectionNotFound, Busy."""
+        raise NotImplementedError
 
     def flush_acts(self) -> None:
         """Waits until the log of acts has what was recorded here, for a short time at most."""

@@ -2,10 +2,10 @@
 
 from tarry.operate import (
     audit,
+    connections,
     endpoints,
     flows,
     history,
-    host_requests,
     hosts,
     jobs,
     limits,
@@ -13,6 +13,7 @@ from tarry.operate import (
     queues,
     schedules,
     signals,
+    stores,
     tasks,
 )
 from tarry.operate.method import Method
@@ -28,7 +29,8 @@ METHODS: tuple[Method, ...] = (
     *tasks.METHODS,
     *endpoints.METHODS,
     *hosts.METHODS,
-    *host_requests.METHODS,
+    *stores.METHODS,
+    *connections.METHODS,
     *audit.METHODS,
     *history.METHODS,
 )

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from tarry.errors import PartlyUnavailable
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.method import method, methods_of
@@ -16,23 +17,26 @@ from tarry.store.queries.history_reading import (
     Durations,
     Figures,
     HistoryPoint,
+    HistoryView,
     Period,
     TaskFigures,
     totals,
     view,
 )
 from tarry.store.rules.history.sums import DAYS, HOURS, LENGTH, MINUTES
+from tarry.store.rules.partial_result import made_of, partial_result
 from tarry.tasks.arguments.options import Name
 
 _RESOLUTIONS = {"minute": MINUTES, "hour": HOURS, "day": DAYS}
 _SHOWN = {MINUTES: 60, HOURS: 24, DAYS: 30}
+_FROM_TO = {"start": "from", "end": "to"}
 _FAR = 253_402_300_799
 """The last second of the year 9999."""
 UnixTime = Annotated[float, Meta(ge=0, le=_FAR)]
 StepSeconds = Annotated[int, Meta(ge=60, le=366 * 86400)]
 
 
-class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}):
+class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True, rename=_FROM_TO):
     """Which part of the history."""
 
     resolution: Literal["minute", "hour", "day"] = "hour"
@@ -51,9 +55,13 @@ class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True, rename={"sta
     """Whether the answer is to have histograms of the times waited and run."""
 
 
-class HistoryAnswer(Struct, frozen=True, kw_only=True):
+class HistoryAnswer(Struct, frozen=True, kw_only=True, rename=_FROM_TO):
     """What was counted. A second or two old, while a keeper runs."""
 
+    start: int
+    """From when on, in seconds since the epoch."""
+    end: int
+    """Until when."""
     step: int
     """How long a point is, in seconds."""
     total: Figures
@@ -100,31 +108,27 @@ class HorizonQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Only this queue."""
 
 
-@method("GET /v1/history", Scope.READ, tag="history")
+@method("GET /v1/history", Scope.READ, tag="history", command="stats")
 def get_history(call: MethodCall, query: HistoryQuery) -> HistoryAnswer:
     """Shows what was put, done, failed, dead, cancelled and expired, and how long jobs waited and ran.
 
     At most 1,500 points. Percentiles are exact to within an eighth."""
     store = call.client.store
     period = _period(query, call.client.clock.now())
-    found = view(
-        store.history,
-        period,
-        _wanted(call, query),
-        None if query.task is not None else lambda queue: is_sample_of(query.queue, queue, call.allows),
-    )
-    durations = found.durations if query.durations else None
-    return HistoryAnswer(
-        step=period.length, total=found.total, tasks=found.tasks, points=found.points, durations=durations
-    )
+    sampled = None if query.task is not None else lambda queue: is_sample_of(query.queue, queue, call.allows)
+    return made_of(lambda: view(store.history, period, _wanted(call, query), sampled), partial(_answer, query, period))
 
 
-@method("GET /v1/totals", Scope.READ, tag="history")
+@method("GET /v1/totals", Scope.READ, tag="history", command="stats --total")
 def get_totals(call: MethodCall, query: WorkQuery) -> TotalsAnswer:
     """Shows what was put, done, failed and dead today and in all, by queue and task."""
     history, day = call.client.store.history, Period.last(DAYS, 1, call.client.clock.now())
-    today, ever = view(history, day, _wanted(call, query)), totals(history, _wanted(call, query))
-    return TotalsAnswer(day.start, PeriodTotals(today.total, today.tasks), PeriodTotals(ever.total, ever.tasks))
+    today, away = partial_result(lambda: view(history, day, _wanted(call, query)))
+    ever, also_away = partial_result(lambda: totals(history, _wanted(call, query)))
+    found = TotalsAnswer(day.start, PeriodTotals(today.total, today.tasks), PeriodTotals(ever.total, ever.tasks))
+    if error := away or also_away:
+        raise PartlyUnavailable(str(error), found)
+    return found
 
 
 @method("GET /v1/horizon", Scope.READ, tag="history")
@@ -135,6 +139,18 @@ def get_horizon(call: MethodCall, query: HorizonQuery) -> DueHorizon:
     that stopped there has `at_least`."""
     client = call.client
     return due_horizon(client.store.waiting, client.clock.now(), _queues(call, query.queue))
+
+
+def _answer(query: HistoryQuery, period: Period, found: HistoryView) -> HistoryAnswer:
+    return HistoryAnswer(
+        start=period.start,
+        end=period.end,
+        step=period.length,
+        total=found.total,
+        tasks=found.tasks,
+        points=found.points,
+        durations=found.durations if query.durations else None,
+    )
 
 
 def _queues(call: MethodCall, queue: str | None) -> Collection[str] | None:

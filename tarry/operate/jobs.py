@@ -59,6 +59,9 @@ class JobsQuery(Struct, forbid_unknown_fields=True):
     key: Name | None = None
     older: float | Short | None = None
     """In their state for longer than this: seconds, or text such as "1h"."""
+    since: float | Short | None = None
+    """In their state since then or later: how long ago, such as "2h" or seconds, or a time such as
+    2026-11-24T16:00Z."""
     created_since: float | Short | None = None
     """Made then or later: how long ago, such as "2h" or seconds, or a time such as 2026-11-24T16:00Z."""
     created_until: float | Short | None = None
@@ -148,7 +151,9 @@ def list_jobs(call: MethodCall, query: JobsQuery) -> JobPage:
         found = newest_jobs(client.store, search, cursor)
     else:
         after = max(search.query.after, cursor)
-        found = search_jobs(client.store, replace(search, query=replace(search.query, after=after)))
+        after_it = replace(search, query=replace(search.query, after=after))
+        found = search_jobs(client.store, after_it, is_whole=call.searches_all)
+    call.find_tasks(found.jobs)
     seen = [_record(call, job) for job in found.jobs]
     following = None if found.next is None else ids.text(found.next)
     return JobPage(seen, following, str(found.away) if found.away else None, found.examined)
@@ -158,6 +163,7 @@ def list_jobs(call: MethodCall, query: JobsQuery) -> JobPage:
 def show_job(call: MethodCall, path: JobPath) -> JobAnswer:
     """Shows a job, with its arguments, how its last attempt ended, and what it printed."""
     job = fetch_job(call, path)
+    call.find_tasks([job])
     detail = job_detail(call.shown(job), _most_attempts(call, job))
     task = call.app.tasks.get(job.task)
     records = list(records_of(job)) if task is not None and task.runner is not None else []
@@ -223,10 +229,13 @@ def delete_job(call: MethodCall, path: JobPath) -> None:
 
 def _search(call: MethodCall, query: JobsQuery, now: int) -> JobSearch:
     """What to look for, of what the caller may see; RequestError."""
-    older, after, until = None, b"", b""
+    older, since, after, until = None, 0, b"", b""
     if query.older is not None:
         with checking("older"):
             older = now - microseconds(query.older, "older")
+    if query.since is not None:
+        with checking("since"):
+            since = max(0, parse_moment(query.since, now))
     if query.created_since is not None:
         with checking("created_since"):
             after = id_of_moment(parse_moment(query.created_since, now))
@@ -237,7 +246,7 @@ def _search(call: MethodCall, query: JobsQuery, now: int) -> JobSearch:
         tuple(query.state), query.queue, query.task, query.key, older, after, query.limit, queues=call.queues
     )
     own = () if query.key is None or not call.caller.namespace else (call.own_key(query.key),)
-    return _with_id(call, query.id, JobSearch(wanted, query.text, until, own))
+    return _with_id(call, query.id, JobSearch(wanted, query.text, until, own, since=since))
 
 
 def _cursor(query: JobsQuery) -> bytes:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from tarry import files
 from tarry.client.acting import Actor
 from tarry.errors import Busy, ConnectionNotFound, MasterError
-from tarry.server.open_connections.connection_records import (
+from tarry.operate.connection_records import (
     ConnectionFilter,
     ConnectionRecord,
     ConnectionReport,

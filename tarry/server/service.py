@@ -22,6 +22,7 @@ from tarry.errors import Busy, Draining, StoreError
 from tarry.metrics.host_families import HostFigures
 from tarry.metrics.process_figures import RequestFigures
 from tarry.metrics.store_figures import FiguresReader
+from tarry.metrics.store_health import read_health
 from tarry.metrics.store_overview import CachedOverview, CachedRead, OverviewStore
 from tarry.model.job import Job
 from tarry.server.claims import Claims
@@ -31,7 +32,6 @@ from tarry.server.identity.access import DoorAccess, OpenAccess
 from tarry.server.identity.request_rate import AddressRates
 from tarry.server.open_connections.connection_registry import OpenConnections
 from tarry.server.put_batcher import PutAnswers, PutBatcher
-from tarry.server.store_health import read_health
 from tarry.store.rules import owner
 from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio

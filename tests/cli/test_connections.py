@@ -13,13 +13,13 @@ import pytest
 
 from tarry import App
 from tarry.errors import ConnectionNotFound
+from tarry.operate.connection_records import ConnectionFilter
 from tarry.process.connection_sockets import (
     ConnectionSocket,
     HostConnections,
     remove_stale_sockets,
     socket_pids,
 )
-from tarry.server.open_connections.connection_records import ConnectionFilter
 from tarry.server.service import DoorService
 from tests.cli.project import Project, until
 from tests.cli.serving import open_socket, serve

@@ -41,7 +41,7 @@ def test_a_task_without_arguments(project: Project) -> None:
 
 def test_the_id_is_printed(project: Project) -> None:
     id = project.enqueue("app.add", "1")
-    (job,) = project.facts("jobs", "list")
+    (job,) = project.facts("jobs", "list")["jobs"]
     assert job["id"] == id
     assert project.facts("enqueue", "app.add", "2").keys() == {"id", "is_new"}
 

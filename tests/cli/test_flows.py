@@ -103,7 +103,7 @@ def test_retry_and_cancel(project: Project) -> None:
 
 def test_a_job_of_a_flow_says_so(project: Project) -> None:
     (flow,) = do(project, "print(order('1'))")
-    (waiting,) = project.facts("jobs", "--state", "blocked", "--task", "app.send")
+    (waiting,) = project.facts("jobs", "--state", "blocked", "--task", "app.send")["jobs"]
     assert waiting["args"] == [None]
     shown = project.said("jobs", "show", waiting["id"]).splitlines()
     assert f"flow      {flow}: tarry flows show {flow}" in shown

@@ -40,7 +40,7 @@ def test_a_limit_of_nought_stops_and_a_reset_lets_go(project: Project) -> None:
     (job,) = project.put("app.add", 1)
     project.said("start", "-d")
     project.put("app.greet", "Ann", queue="mail")
-    until(lambda: {j["task"]: j["state"] for j in project.facts("jobs")}["app.greet"] == "done")
+    until(lambda: {j["task"]: j["state"] for j in project.facts("jobs")["jobs"]}["app.greet"] == "done")
     assert project.facts("jobs", "show", job)[0]["state"] == "ready"
     assert project.said("limits", "reset", "queue:default") == "queue:default: no limit"
     until(lambda: project.facts("jobs", "show", job)[0]["state"] == "done")

@@ -18,7 +18,7 @@ def test_queues_tell_their_depths(project: Project) -> None:
     default, mail = (one for one in told["queues"] if one["ready"])
     assert (default["queue"], default["ready"], default["scheduled"], default["paused"]) == ("default", 2, 1, False)
     assert (mail["queue"], mail["ready"], mail["running"], mail["done"]) == ("mail", 1, 0, 0)
-    assert mail["oldest_ready"] == project.facts("jobs", "--queue", "mail")[0]["due"]
+    assert mail["oldest_ready"] == project.facts("jobs", "--queue", "mail")["jobs"][0]["due"]
     said = project.said("queues", "list").splitlines()
     assert said[0].split()[:3] == ["queue", "scheduled", "ready"]
     assert said[1].split()[:3] == ["default", "1", "2"]
@@ -71,7 +71,7 @@ def test_purge_deletes_what_waits(project: Project) -> None:
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith("1,201 jobs match; delete them?")
     assert project.said("queues", "purge", "default", "--yes") == "1,201 jobs deleted"
-    assert {job["id"] for job in project.facts("jobs")} == {cancelled, kept}
+    assert {job["id"] for job in project.facts("jobs")["jobs"]} == {cancelled, kept}
     assert [one["changed"] for one in project.facts("queues", "purge", "mail", "default", "--yes")] == [1, 0]
     assert project.said("queues", "purge", "mail", "--dry-run") == "0 jobs would be deleted"
 
@@ -170,7 +170,7 @@ def test_a_reload_changes_the_bound(project: Project) -> None:
     project.settings(f"[pools.default]\nqueues = ['default']\n[queues.mail]\n{more}")
     assert project.tarry("reload").status == 0
     kept = [project.enqueue("app.greet", f'"{name}"') for name in ("Bob", "Cid", "Dan")][1:]
-    assert {job["id"] for job in project.facts("jobs", "--queue", "mail")} == set(kept)
+    assert {job["id"] for job in project.facts("jobs", "--queue", "mail")["jobs"]} == set(kept)
     assert _queue(project, "mail")["dropped"] == 2
     assert "2 of 2 wait, 2 dropped" in project.said("queues")
 

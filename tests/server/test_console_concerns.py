@@ -10,9 +10,9 @@ from tarry.keeper.keeper_records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
 from tarry.model.job import State
+from tarry.operate.stores import FactRecord, StoreRecord
 from tarry.push.task_records import TaskRecord
 from tarry.server.console.views.concerns import LATE, ORDER, Concern, find_concerns
-from tarry.server.http.methods.stores import FactRecord, StoreRecord
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.hosts import PoolFigures
 from tarry.store.rules.base import Tally

@@ -19,9 +19,7 @@ from tarry import App
 from tarry.config.server_settings import ServerConfig
 from tarry.model.job import State
 from tarry.model.values.listen_address import listen_address
-from tarry.server.identity.tokens import digest
-from tarry.server.open_connections.activity import Activity
-from tarry.server.open_connections.connection_records import (
+from tarry.operate.connection_records import (
     ConnectionFilter,
     ConnectionGroup,
     ConnectionList,
@@ -29,6 +27,8 @@ from tarry.server.open_connections.connection_records import (
     ConnectionReport,
     merge_reports,
 )
+from tarry.server.identity.tokens import digest
+from tarry.server.open_connections.activity import Activity
 from tarry.server.open_connections.connection_registry import OpenConnections
 from tarry.server.serving.server import DoorServer, make_service
 from tarry.store.rules.base import Query

@@ -11,9 +11,7 @@ from tarry.cli.shared.printing import format_ago, format_clock, print_json, prin
 from tarry.errors import UsageError
 from tarry.keeper.keeper_records import host_record, is_own
 from tarry.model.duration import format_duration
-from tarry.operate.host_requests import METHODS as REQUEST_METHODS
-from tarry.operate.hosts import METHODS as HOST_METHODS
-from tarry.operate.hosts import HostAnswer
+from tarry.operate.hosts import METHODS, HostAnswer
 from tarry.process.loading import CommandContext
 from tarry.store.queries.hosts import Host, PoolFigures, find_host, list_hosts
 from tarry.terminal import say
@@ -84,7 +82,7 @@ def _read_words(args: argparse.Namespace) -> Words:
 
 
 SUBJECT = Subject(
-    (*HOST_METHODS, *REQUEST_METHODS),
+    METHODS,
     {"show": _print_details, **dict.fromkeys(("reload", "scale", "stop", "stack"), print_outcomes)},
     "show the masters of all hosts; reload, scale or stop one of them, or see where its workers are",
     """Without an action: as `tarry status --all`. The others name a host, or the instance of a master where several run

@@ -1,18 +1,14 @@
 """What `tarry jobs show` and `tarry jobs why` print of a job."""
 
-from msgspec.structs import asdict
+from collections.abc import Sequence
 
-from tarry.cli.operate.attempts import Attempts, print_acts, print_attempts
-from tarry.cli.shared.printing import format_ago, format_clock, print_json
-from tarry.client.job_records import job_detail, job_record
-from tarry.model.duration import SECOND
-from tarry.model.flow.node_ids import flow_of, is_node
-from tarry.model.job import RELATIVE, Job, State
+from tarry.cli.operate.method_command import CommandCall
+from tarry.cli.shared.printing import format_ago, format_clock
+from tarry.client.job_records import JobActRecord, JobAttempt, JobRecord
+from tarry.model.duration import SECOND, format_duration
+from tarry.model.job import RELATIVE, State
 from tarry.model.quantity import quantity
-from tarry.process.loading import CommandContext
-from tarry.push.endpoint_reasons import why_waiting
-from tarry.store.rules import ids
-from tarry.tasks import progress
+from tarry.operate.jobs import JobAnswer, WhyAnswer
 from tarry.tasks.output import Output
 from tarry.terminal import harmless, say
 
@@ -20,54 +16,75 @@ HOLDERS = 50
 """Jobs that hold a place, of each reason."""
 
 
-def show(setup: CommandContext, jobs: list[Job], as_json: bool) -> int:
-    """All that is known of them; status 0."""
-    attempts = Attempts(setup, jobs)
-    if as_json:
-        print_json([job_detail(job, attempts.maximum(job)) for job in jobs])
-        return 0
-    for job in jobs:
-        facts = asdict(job_record(job)) | {"attempt": attempts.text(job)}
+def attempt_text(job: JobRecord) -> str:
+    """`2 of 13`; `2` if the maximum is not known, or is exceeded."""
+    most = job.max_attempts
+    # `3 of 2` would only puzzle: the rule has changed since.
+    return str(job.attempt) if most is None or job.attempt > most else f"{job.attempt} of {most}"
+
+
+def print_details(_: CommandCall, names: Sequence[str], found: Sequence[JobAnswer]) -> None:
+    """All that is known of them."""
+    for job in found:
+        facts = {name: getattr(job, name) for name in JobRecord.__struct_fields__} | {"attempt": attempt_text(job)}
         del facts["max_attempts"]
-        if is_node(job.id):
-            flow = ids.text(flow_of(job.id))
-            facts["flow"] = f"{flow}: tarry flows show {flow}"
-        due = job.due if job.due >= RELATIVE else 0
-        times = {"created": job.created, "due": due, "since": job.state_since, "expires": job.expires}
-        facts |= {name: format_clock(moment) for name, moment in times.items()}
+        if job.flow:
+            facts["flow"] = f"{job.flow}: tarry flows show {job.flow}"
+        due = job.due if job.due >= RELATIVE / SECOND else 0
+        times = {"created": job.created, "due": due, "since": job.since, "expires": job.expires or 0}
+        facts |= {name: format_clock(round(moment * SECOND)) for name, moment in times.items()}
         note = facts.pop("note")
-        if reported := facts["progress"]:
-            facts["progress"] = f"{reported.fraction:.0%} {reported.message}".rstrip()
+        if job.progress:
+            facts["progress"] = f"{job.progress.fraction:.0%} {job.progress.message}".rstrip()
         # Printed apart, since it has many lines.
         traceback = note.pop("traceback", "") if isinstance(note, dict) else ""
         facts["result" if job.state is State.DONE else "last"] = note
         for name, value in facts.items():
             say(f"{name:9} {'-' if value is None else harmless(str(value))}")
-        print_attempts(job)
-        print_acts(job)
+        _print_attempts(job)
+        _print_acts(job.acts)
         say(traceback, end="")
-        if output := progress.decode_output(job.progress):
-            _print_output(output)
-    return 0
+        if job.output:
+            _print_output(job.output)
 
 
-def explain(setup: CommandContext, jobs: list[Job], as_json: bool) -> int:
-    """Why they do not run; status 0."""
-    client, tasks = setup.client, setup.known_tasks()
-    now = client.clock.now()
-    endpoints = setup.home.http.endpoints
-    found = {ids.text(job.id): why_waiting(client.store, job, now, tasks, endpoints) for job in jobs}
-    if as_json:
-        print_json(found)
-        return 0
-    for job, (name, reasons) in zip(jobs, found.items(), strict=True):
-        say(f"{name} is {job.state}.")
-        for reason in reasons:
+def print_reasons(call: CommandCall, names: Sequence[str], found: Sequence[WhyAnswer]) -> None:
+    """Why they do not run."""
+    now = call.client.clock.now()
+    for job in found:
+        say(f"{job.id} is {job.state}.")
+        for reason in job.reasons:
             say(f"- {harmless(reason.text)}")
             for one in reason.holders[:HOLDERS]:
                 began = format_ago(round(one.since * SECOND), now)
                 say(f"    {one.id} {harmless(one.task)} on {one.worker}, began {began}")
-    return 0
+
+
+def _print_attempts(job: JobAnswer) -> None:
+    """A line for each known attempt of the job, the oldest first; nothing if there is none."""
+    if job.attempts_left_out:
+        say(f"attempts  {job.attempts_left_out} before left out:")
+    elif job.attempts:
+        say("attempts")
+    for one in job.attempts:
+        say(f"  {harmless(_line(one))}")
+
+
+def _print_acts(acts: Sequence[JobActRecord]) -> None:
+    """A line for each thing that was done to the job by hand, the oldest first."""
+    for one in acts:
+        origin = " ".join(part for part in (one.address, f"({one.via})" if one.via else "") if part)
+        say(harmless(f"act       {format_clock(round(one.at * SECOND))}: {one.act} by {one.who or '-'} from {origin}"))
+
+
+def _line(one: JobAttempt) -> str:
+    started, ended = round((one.started or 0) * SECOND), round((one.ended or 0) * SECOND)
+    # Of an attempt that was done at once only its end is kept.
+    began = format_clock(started) if started else f"ended {format_clock(ended)}"
+    took = f" for {format_duration(ended - started)}" if started and ended else ""
+    where = f" on {one.worker}" if one.worker else ""
+    error = " ".join(one.error.split())
+    return f"{one.attempt}: {began}{took}{where}: {one.outcome.replace('_', ' ')}{error and f', {error}'}"
 
 
 def _print_output(output: Output) -> None:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,8 +24,7 @@ from tarry.model.job import Job
 from tarry.model.refusals import NotPossible
 from tarry.operate.access import AnonymousCaller, Scope
 from tarry.operate.call import MethodCall, audited
-from tarry.operate.field_docs import field_docs
-from tarry.operate.method import Method, choices_of, convert_values, is_list
+from tarry.operate.method import Method, choices_of, convert_values, field_docs, is_list
 from tarry.operate.method import method as make_method
 from tarry.operate.problem import RequestError
 from tarry.process.loading import CommandContext
@@ -58,7 +57,7 @@ class Subject(Struct, frozen=True):
     help: str
     description: str = ""
     options: Mapping[str, str] = {}
-    """What fields are called as options, where that is another name."""
+    """What fields are called as options, where that is another name; "move queue": the field of that action."""
     names: str = "NAME"
     """What is to be named."""
     show: Method | None = None
@@ -77,9 +76,11 @@ class Subject(Struct, frozen=True):
     is_done: Callable[[Any], bool] = lambda answer: True
     """Whether an answer says that it was done."""
 
-    def option(self, field: str) -> str:
-        """How the field is written as an option."""
-        return "--" + self.options.get(field, field).replace("_", "-")
+    def option(self, field: str, method: Method) -> str:
+        """How the field of a method is written as an option."""
+        action = method.command.partition(" ")[2]
+        name = self.options.get(f"{action} {field}") or self.options.get(field, field)
+        return "--" + name.replace("_", "-")
 
 
 class CommandUser(AnonymousCaller):
@@ -92,14 +93,14 @@ class CommandUser(AnonymousCaller):
 class CommandCall(MethodCall):
     """A command, while its method runs."""
 
-    __slots__ = ("look_of", "name", "setup", "timeout", "yes")
-    nodes_read = ALL_LOOKED_AT
+    __slots__ = ("look_of", "method", "name", "setup", "timeout", "yes")
+    nodes_read, searches_all = ALL_LOOKED_AT, True
 
     def __init__(
         self, setup: CommandContext, args: argparse.Namespace, method: Method, subject: Subject, name: str
     ) -> None:
         super().__init__(CommandUser(), method.scope, name)
-        self.setup, self.look_of, self.name = setup, subject, name
+        self.setup, self.method, self.look_of, self.name = setup, method, subject, name
         self.yes, self.timeout = getattr(args, "yes", False), getattr(args, "timeout", None)
 
     @property
@@ -110,6 +111,11 @@ class CommandCall(MethodCall):
     def sync_tasks(self) -> None:
         """See `MethodCall`. While the store is away, the tasks of the app and the settings are known all the same."""
         self.setup.known_tasks()
+
+    def find_tasks(self, jobs: Iterable[Job]) -> None:
+        """See `MethodCall`. HTTP tasks are read only where a job may be of one."""
+        if any(job.task not in self.app.tasks for job in jobs):
+            self.sync_tasks()
 
     def ask(self, host: Host, request: HostRequest, job: Job | None = None) -> HostRequest:
         """Waits for the outcome; ResultTimeout."""
@@ -127,7 +133,7 @@ class CommandCall(MethodCall):
 
     def option(self, field: str) -> str:
         """See `MethodCall`."""
-        return self.look_of.option(field)
+        return self.look_of.option(field, self.method)
 
 
 def add_methods(
@@ -141,9 +147,9 @@ def add_methods(
     parser.add_argument("action", choices=actions, **usual)
     parser.add_argument("names", nargs="*", metavar="NAME", help=subject.names)
     derived = [method for action, method in methods.items() if action not in subject.own]
-    for field, kind in {one.name: (one, kind) for method in derived for one, kind in _fields(method)}.values():
+    options = {subject.option(one.name, method): (one, kind) for method in derived for one, kind in _fields(method)}
+    for option, (field, kind) in options.items():
         if field.name not in subject.worded:
-            option = subject.option(field.name)
             parser.add_argument(option, dest=_dest(option), help=partial(_describe, field, kind), **_shape(field))  # type: ignore[arg-type]
     if any(method.answer is OperationRecord for method in methods.values()):
         parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -151,9 +157,9 @@ def add_methods(
     return parser
 
 
-def run_method(name: str, subject: Subject, args: argparse.Namespace) -> int:
+def run_method(name: str, subject: Subject, args: argparse.Namespace, setup: CommandContext | None = None) -> int:
     """Calls the method of the action, for each name. Status 0 once done; 1 if one was not, or the user did not say
-    yes."""
+    yes. setup: what the command has opened already."""
     if args.action in subject.own:
         return subject.own[args.action](args)
     method: Method = args.methods[args.action]
@@ -163,7 +169,7 @@ def run_method(name: str, subject: Subject, args: argparse.Namespace) -> int:
         raise UsageError(f"{args.action} which {name.removesuffix('s')}? tarry {name} {args.action} {subject.names}")
     if names and not has_names:
         raise UsageError(f"{args.action} takes no names; `tarry {name}` shows them all")
-    setup = CommandContext.of(args)
+    setup = setup or CommandContext.of(args)
     calls = [CommandCall(setup, args, method, subject, one) for one in names or [""]]
     try:
         done = call_all(setup, method, calls, read_options(method, subject, args, given))
@@ -266,28 +272,26 @@ def read_options(
     for name, actions in subject.extra.items():
         if args.action not in actions and getattr(args, name) not in (None, False):
             raise UsageError(f"{args.action} takes no --{name}")
-    taken = {*subject.worded, *(field.name for field, _ in _fields(method))}
+    taken = {subject.option(field.name, method) for field, _ in _fields(method)}
     for action, other in args.methods.items():
         for field, _ in _fields(other) if action not in subject.own else ():
-            option = subject.option(field.name)
-            if field.name not in taken and getattr(args, _dest(option)) is not None:
+            option = subject.option(field.name, other)
+            if option not in taken and field.name not in subject.worded and getattr(args, _dest(option)) is not None:
                 raise UsageError(f"{args.action} takes no {option}")
-    return {
-        part: _values(method.parts[part], part, subject, args, given)
-        for part in ("query", "body")
-        if part in method.parts
-    }
+    return {part: _values(method, part, subject, args, given) for part in ("query", "body") if part in method.parts}
 
 
-def _values(kind: Any, part: str, subject: Subject, args: argparse.Namespace, words: Mapping[str, Any]) -> Any:
+def _values(method: Method, part: str, subject: Subject, args: argparse.Namespace, words: Mapping[str, Any]) -> Any:
+    kind = method.parts[part]
     if not _is_struct(kind):
         return words
-    options = {one.name: getattr(args, _dest(subject.option(one.name)), None) for one in msgspec.structs.fields(kind)}
+    named = {one.name: subject.option(one.name, method) for one in msgspec.structs.fields(kind)}
+    options = {name: getattr(args, _dest(option), None) for name, option in named.items()}
     given = {name: value for name, value in {**options, **words}.items() if value is not None and name in options}
     try:
         return convert_values(given, kind, part)
     except RequestError as error:
-        option = subject.option(error.field or "")
+        option = subject.option(error.field or "", method)
         if error.field in options and error.field not in given:
             raise UsageError(f"{args.action} needs {option}") from None
         raise UsageError(str(error).replace(f"{part}: {error.field}", option)) from None

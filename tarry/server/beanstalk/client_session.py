@@ -6,6 +6,7 @@ from typing import Any
 from tarry.client.handle import Handle
 from tarry.errors import BodyTooLarge, Busy, Draining
 from tarry.model.job import Job
+from tarry.operate.connection_records import MOST_TEXT
 from tarry.server.beanstalk import job_mapping, replies
 from tarry.server.beanstalk.command_parser import Command
 from tarry.server.beanstalk.conversation import Conversation, or_error
@@ -13,7 +14,7 @@ from tarry.server.beanstalk.looking import PeekCommands
 from tarry.server.beanstalk.shared import BeanstalkDoor, add
 from tarry.server.beanstalk.taking import ReserveCommands
 from tarry.server.beanstalk.tube_choice import TubeChoice
-from tarry.server.open_connections.activity import MOST_TEXT, Activity
+from tarry.server.open_connections.activity import Activity
 from tarry.tasks.arguments.options import NO_OPTIONS
 
 PUTS_TOGETHER = 1000

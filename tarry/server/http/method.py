@@ -1,7 +1,9 @@
 """A method as the HTTP API calls it: its route, and one request while it runs."""
 
+import os
 import re
-from collections.abc import Callable, Iterable
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Unpack, get_type_hints
 
 from starlette.convertors import Convertor, register_url_convertor
@@ -10,15 +12,26 @@ from starlette.responses import Response
 
 from tarry.app import App
 from tarry.client.operations.operation import Operation
+from tarry.metrics.store_health import StoreHealth
 from tarry.metrics.store_overview import KEPT_FOR, StoreOverview
 from tarry.operate.access import Caller, Scope
 from tarry.operate.call import MethodCall
+from tarry.operate.connection_records import (
+    ConnectionFilter,
+    ConnectionList,
+    ConnectionRecord,
+    connection_not_found,
+    split_id,
+)
 from tarry.operate.method import Method, MethodSettings, method
 from tarry.server.history_snapshot import OLDEST
 from tarry.server.identity.access import is_as_before
 from tarry.server.open_connections.activity import note_wait
 from tarry.server.service import DoorService
+from tarry.tasks.lazy_asyncio import asyncio
 
+_AWAY_FOR = 1.0
+"""Seconds for which it is told that a store is away before it is asked again."""
 _NAMED = re.compile(r"{(queue|task|limit|schedule|host|key)}")
 
 
@@ -75,6 +88,26 @@ class ApiCall(MethodCall):
     def look(self, kept_for: float = KEPT_FOR) -> StoreOverview:
         """See `MethodCall`: one look serves all who ask within that time."""
         return self.service.look.read(kept_for, OLDEST if self.is_page else 0.0)
+
+    def health(self) -> Sequence[StoreHealth]:
+        """See `MethodCall`: as they answered within the last seconds."""
+        found = self.service.health.read()
+        # That a store is back is seen sooner.
+        return self.service.health.read(_AWAY_FOR) if any(one.trouble for one in found) else found
+
+    def find_connections(self, wanted: ConnectionFilter) -> ConnectionList:
+        """See `MethodCall`. Blocks for a few seconds at most, for processes that do not answer."""
+        return self.service.connections.find(wanted, socket.gethostname())
+
+    async def end_connection(self, id: str) -> ConnectionRecord:
+        """See `MethodCall`. That of this request ends after its answer."""
+        connections = self.service.connections
+        pid, number = split_id(id)
+        if pid == os.getpid():
+            return connections.end(number, self.request.scope.get("state"))
+        if connections.others is None:
+            raise connection_not_found(id)
+        return await asyncio.to_thread(connections.others.end, id)
 
     def flush_acts(self) -> None:
         """See `MethodCall`."""

@@ -2,19 +2,15 @@
 
 import itertools
 from collections.abc import Callable, MutableMapping
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
-MOST_TEXT = 200
-"""Characters of what a connection waits for."""
+from tarry.operate.connection_records import MOST_TEXT, ConnectionState
+
 ENDS_WITHIN = 5.0
 """Seconds in which the client of a connection that is ended may still read what it was answered."""
 _REQUEST, _CALLER, _WAITS_FOR = "tarry.request", "tarry.caller", "tarry.waits_for"
-
-ConnectionState = Literal["idle", "receiving", "working", "waiting"]
-"""idle: no request is under way. receiving: the head of one has not come whole. working: one is done. waiting: one
-waits for what may come."""
 
 next_number: Callable[[], int] = itertools.count(1).__next__
 """The number of a new connection, which no other of this process has."""

@@ -5,8 +5,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from tarry.server.open_connections.activity import Activity
-from tarry.server.open_connections.connection_records import (
+from tarry.operate.connection_records import (
     MOST_OF_PROCESS,
     ConnectionFilter,
     ConnectionGroup,
@@ -18,6 +17,7 @@ from tarry.server.open_connections.connection_records import (
     largest_groups,
     merge_reports,
 )
+from tarry.server.open_connections.activity import Activity
 
 
 class OpenConnection(Protocol):

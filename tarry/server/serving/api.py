@@ -15,7 +15,7 @@ from tarry.operate.method import JSON, Method
 from tarry.server.http.description.openapi import openapi_document
 from tarry.server.http.description.page import CONTENT_POLICY, docs_page
 from tarry.server.http.method import ApiCall, api_method
-from tarry.server.http.methods import claims, connections, events, health, puts, results, stores
+from tarry.server.http.methods import claims, events, health, puts, results
 
 
 @api_method("GET /v1/openapi.json", None, tag="description")
@@ -46,8 +46,6 @@ METHODS: tuple[Method, ...] = (
     *catalog.METHODS,
     *results.METHODS,
     *claims.METHODS,
-    *stores.METHODS,
-    *connections.METHODS,
     *events.METHODS,
     *health.METHODS,
     openapi,

@@ -31,18 +31,19 @@ _YEARS_MS = 2**47
 class JobSearch(Struct, frozen=True):
     """What to look for. query: what a store knows of it. text: in the arguments; empty: any. until: only ids up to this
     one; empty: all. other_keys: keys that will do as well as that of the query. end: hexadecimal digits with which the
-    ids end."""
+    ids end. since: in their state from this time on, in microseconds; 0: any."""
 
     query: Query
     text: str = ""
     until: bytes = b""
     other_keys: tuple[str, ...] = ()
     end: str = ""
+    since: int = 0
 
     @property
     def is_scan(self) -> bool:
         """Whether it looks for what no store knows, and so reads jobs that do not match."""
-        return bool(self.text or self.end)
+        return bool(self.text or self.end or self.since)
 
 
 class SearchResult(Struct, frozen=True):
@@ -55,12 +56,15 @@ class SearchResult(Struct, frozen=True):
     away: PartlyUnavailable | None = None
 
 
-def search_jobs(store: Store, search: JobSearch, clock: Callable[[], float] = time.monotonic) -> SearchResult:
-    """The first jobs that match, as many as the query's limit; StoreError."""
+def search_jobs(
+    store: Store, search: JobSearch, clock: Callable[[], float] = time.monotonic, is_whole: bool = False
+) -> SearchResult:
+    """The first jobs that match, as many as the query's limit; StoreError. is_whole: it goes on until it has these,
+    however many it has to look at."""
     began, query, found, examined = clock(), search.query, list[Job](), 0
     size = PAGE if search.is_scan else query.limit
     while True:
-        end = _end_of_stretch(store, query, search.until)
+        end = search.until if is_whole else _end_of_stretch(store, query, search.until)
         stretch = replace(query, limit=size, until=end)
         page, away = partial_result(partial(find_with_keys, store, stretch, search.other_keys))
         examined += len(page)
@@ -72,7 +76,7 @@ def search_jobs(store: Store, search: JobSearch, clock: Callable[[], float] = ti
             found = found[: search.query.limit]
             return SearchResult(found, found[-1].id, examined, away)
         seen = end if len(page) < size else page[-1].id
-        if examined >= MOST_EXAMINED or clock() - began > LONGEST:
+        if not is_whole and (examined >= MOST_EXAMINED or clock() - began > LONGEST):
             return SearchResult(found, _shown_cursor(seen, search, found), examined, away)
         query = replace(query, after=seen)
 
@@ -104,7 +108,9 @@ def _end_of_stretch(store: Store, query: Query, until: bytes) -> bytes:
 
 def is_found(job: Job, search: JobSearch) -> bool:
     """Whether a job that the store found has what no store knows of."""
-    return (not search.end or job.id.hex().endswith(search.end)) and (not search.text or has_text(job, search.text))
+    if job.state_since < search.since or (search.end and not job.id.hex().endswith(search.end)):
+        return False
+    return not search.text or has_text(job, search.text)
 
 
 def has_text(job: Job, text: str) -> bool:

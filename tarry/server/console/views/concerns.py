@@ -9,9 +9,9 @@ from tarry.client.queue_records import QueueRecord
 from tarry.keeper.keeper_records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
+from tarry.operate.stores import StoreRecord
 from tarry.push.health import CLOSED
 from tarry.push.task_records import TaskRecord
-from tarry.server.http.methods.stores import StoreRecord
 from tarry.store.queries.hosts import PoolFigures, serving_pools
 from tarry.worker.external_queues import is_external
 

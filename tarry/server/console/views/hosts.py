@@ -5,15 +5,25 @@ from collections.abc import Sequence
 
 from tarry.errors import JobNotFound, TooManyRequests
 from tarry.keeper.keeper_records import RequestRecord
-from tarry.operate import host_requests
+from tarry.operate import hosts
 from tarry.operate.access import Scope
-from tarry.operate.host_requests import dump_worker, kill_job, reload_host, scale_host, stop_host
-from tarry.operate.hosts import HostPath, ProcessRecord, list_all_hosts, list_workers, show_host
+from tarry.operate.connections import ConnectionQuery, end_connection, find_connections
+from tarry.operate.hosts import (
+    HostPath,
+    ProcessRecord,
+    dump_worker,
+    kill_job,
+    list_all_hosts,
+    list_workers,
+    reload_host,
+    scale_host,
+    show_host,
+    stop_host,
+)
 from tarry.operate.jobs import JobPath
 from tarry.server.console.act import ConsoleAct
 from tarry.server.console.page import ConsolePage, PageData, console_page
 from tarry.server.http.method import ApiCall, api_method
-from tarry.server.http.methods.connections import ConnectionQuery, end_connection, find_connections
 from tarry.tasks.lazy_asyncio import asyncio
 
 ANSWERED_WITHIN, _POLL = 2.0, 0.1
@@ -62,11 +72,11 @@ def newest_stacks(processes: Sequence[ProcessRecord], requests: Sequence[Request
 @api_method("POST /jobs/{id}/stack", Scope.OPERATE, errors=(JobNotFound, TooManyRequests), tag="console")
 async def dump_job(call: ApiCall, path: JobPath) -> RequestRecord:
     """Asks where a running job is, and waits a moment for the answer: so the next page has it, without a script too."""
-    asked: RequestRecord = await call.run(host_requests.dump_job.handler, call, path)
+    asked: RequestRecord = await call.run(hosts.dump_job.handler, call, path)
     until = time.monotonic() + ANSWERED_WITHIN
     while asked.ended is None and time.monotonic() < until:
         await asyncio.sleep(_POLL)
-        known = await call.run(host_requests.list_job_requests.handler, call, path)
+        known = await call.run(hosts.list_job_requests.handler, call, path)
         # None once the job has ended meanwhile.
         asked = next((one for one in known.requests if one.id == asked.id), asked)
     return asked

@@ -7,7 +7,7 @@ from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.moving import NEVER
-from tarry.operate.host_requests import list_job_requests
+from tarry.operate.hosts import list_job_requests
 from tarry.operate.jobs import (
     CancelAnswer,
     JobAnswer,

@@ -10,6 +10,7 @@ from tarry.model.job import State
 from tarry.operate.hosts import host_records
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.queues import list_queues
+from tarry.operate.stores import list_stores
 from tarry.operate.tasks import TaskQuery, list_tasks
 from tarry.server.console.charts.coming import coming_chart, drain_times
 from tarry.server.console.charts.history import history_charts
@@ -20,7 +21,6 @@ from tarry.server.console.views.concern_groups import MOST_SHOWN, group_concerns
 from tarry.server.console.views.concerns import find_concerns
 from tarry.server.console.views.flow_concerns import flow_concerns, without_flows
 from tarry.server.http.method import ApiCall
-from tarry.server.http.methods.stores import list_stores
 
 _STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DEAD)
 _SHOWN = 10

@@ -6,10 +6,10 @@ from msgspec import Struct
 
 from tarry.errors import StoreError
 from tarry.operate.limits import EVERY_QUEUE
+from tarry.operate.stores import list_stores
 from tarry.server.console.act import ConsoleAct
 from tarry.server.console.page import ConsolePage, PageData, console_page
 from tarry.server.http.method import ApiCall
-from tarry.server.http.methods.stores import list_stores
 from tarry.store.rules.base import Tally
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from tarry import errors
-from tarry.operate.field_docs import describe_fields
-from tarry.operate.method import Method
+from tarry.operate.method import Method, describe_fields
 from tarry.server.http.problem import MEDIA_TYPE, REQUEST_STATUS, Problem, kind_of
 
 _REF = "#/components/schemas/{name}"

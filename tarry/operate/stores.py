@@ -1,15 +1,12 @@
-"""The stores as the server sees them."""
+"""Methods about the stores: whether each answers, and how it is."""
 
 from msgspec import Struct
 
+from tarry.metrics.store_health import StoreHealth
 from tarry.operate.access import Scope
+from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
-from tarry.operate.method import methods_of
-from tarry.server.http.method import ApiCall, api_method
-from tarry.server.store_health import StoreHealth
-
-_AWAY_FOR = 1.0
-"""Seconds for which it is told that a store is away before it is asked again."""
+from tarry.operate.method import method, methods_of
 
 
 class FactRecord(Struct, frozen=True):
@@ -41,16 +38,13 @@ class StoreList(Struct, frozen=True):
     stores: list[StoreRecord]
 
 
-@api_method("GET /v1/stores", Scope.READ, tag="hosts")
-def list_stores(call: ApiCall) -> StoreList:
+@method("GET /v1/stores", Scope.READ, tag="hosts", command="store list")
+def list_stores(call: MethodCall) -> StoreList:
     """Lists the stores: whether each answers, how fast, and what an operator should know of it.
 
     Takes a caller for all queues: they are for all of them."""
     call.check(EVERY_QUEUE)
-    found = call.service.health.read()
-    # That a store is back is seen sooner.
-    found = call.service.health.read(_AWAY_FOR) if any(one.trouble for one in found) else found
-    return StoreList([_store(one) for one in found])
+    return StoreList([_store(one) for one in call.health()])
 
 
 def _store(health: StoreHealth) -> StoreRecord:

@@ -2,12 +2,17 @@
 
 import heapq
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
 from tarry.errors import ConnectionNotFound
-from tarry.server.open_connections.activity import MOST_TEXT, ConnectionState
 
+MOST_TEXT = 200
+"""Characters of what a connection waits for."""
+ConnectionState = Literal["idle", "receiving", "working", "waiting"]
+"""idle: no request is under way. receiving: the head of one has not come whole. working: one is done. waiting: one
+waits for what may come."""
 LISTED, MOST_LISTED = 100, 1000
 """Connections of one list, unless its reader says otherwise; and at most."""
 MOST_GROUPS = 100

@@ -1,7 +1,5 @@
 """Methods about the open connections of the server processes of a host."""
 
-import os
-import socket
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -9,19 +7,17 @@ from msgspec import Meta, Struct
 from tarry import errors
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
-from tarry.operate.limits import EVERY_QUEUE
-from tarry.operate.method import methods_of
-from tarry.server.http.method import ApiCall, api_method
-from tarry.server.open_connections.connection_records import (
+from tarry.operate.call import MethodCall
+from tarry.operate.connection_records import (
     LISTED,
     MOST_LISTED,
     ConnectionFilter,
     ConnectionList,
     ConnectionRecord,
-    connection_not_found,
     describe_connection,
-    split_id,
 )
+from tarry.operate.limits import EVERY_QUEUE
+from tarry.operate.method import method, methods_of
 from tarry.tasks.arguments.options import Name
 from tarry.tasks.lazy_asyncio import asyncio
 
@@ -43,8 +39,8 @@ class ConnectionPath(Struct):
     connection: Name
 
 
-@api_method("GET /v1/connections", Scope.READ)
-async def list_connections(call: ApiCall, query: ConnectionQuery) -> ConnectionList:
+@method("GET /v1/connections", Scope.READ)
+async def list_connections(call: MethodCall, query: ConnectionQuery) -> ConnectionList:
     """Lists the open connections of the doors: first how many there are of each address and caller, then the oldest.
 
     They are those of the server processes of the host that answers; other hosts have their own. It needs neither the
@@ -53,8 +49,8 @@ async def list_connections(call: ApiCall, query: ConnectionQuery) -> ConnectionL
     return await asyncio.to_thread(find_connections, call, query)
 
 
-@api_method("DELETE /v1/connections/{connection}", Scope.OPERATE, errors=(errors.ConnectionNotFound,))
-async def end_connection(call: ApiCall, path: ConnectionPath) -> ConnectionRecord:
+@method("DELETE /v1/connections/{connection}", Scope.OPERATE, errors=(errors.ConnectionNotFound,))
+async def end_connection(call: MethodCall, path: ConnectionPath) -> ConnectionRecord:
     """Ends a connection, as if its client had gone, and tells what it was.
 
     A claim that waits takes no jobs, jobs that a client of beanstalk has reserved are ready again, a stream ends. What
@@ -62,23 +58,15 @@ async def end_connection(call: ApiCall, path: ConnectionPath) -> ConnectionRecor
     same. The connection of this request itself ends after its answer. The client may connect anew: to keep it out,
     revoke its token. Takes a caller for all queues."""
     call.check(EVERY_QUEUE)
-    connections = call.service.connections
-    pid, number = split_id(path.connection)
-    if pid == os.getpid():
-        record = connections.end(number, call.request.scope.get("state"))
-    elif connections.others is None:
-        raise connection_not_found(path.connection)
-    else:
-        record = await asyncio.to_thread(connections.others.end, path.connection)
+    record = await call.end_connection(path.connection)
     call.subject = describe_connection(record)
     return record
 
 
-def find_connections(call: ApiCall, query: ConnectionQuery) -> ConnectionList:
+def find_connections(call: MethodCall, query: ConnectionQuery) -> ConnectionList:
     """Those that match. Blocks for a few seconds at most, for processes that do not answer."""
     call.check(EVERY_QUEUE)
-    wanted = ConnectionFilter(query.door, query.address, query.caller, query.limit)
-    return call.service.connections.find(wanted, socket.gethostname())
+    return call.find_connections(ConnectionFilter(query.door, query.address, query.caller, query.limit))
 
 
 METHODS = methods_of(__name__)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.server.store_health import read_health
+from tarry.metrics.store_health import read_health
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules.base import Store
 from tarry.store.sqlite.store import SqliteStore
