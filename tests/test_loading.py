@@ -2,9 +2,12 @@
 
 import argparse
 import importlib
+import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -89,8 +92,85 @@ def test_status_loads_neither_app_nor_store(words: list[str]) -> None:
     assert not heavy & modules
 
 
-def test_a_command_about_jobs_does_not_load_the_master() -> None:
-    assert not loaded("import tarry.cli.operate.jobs") & {"tarry.runtime.master", "tarry.runtime.process_group"}
+@pytest.mark.parametrize("command", ["tokens", "passwords"])
+def test_what_is_about_a_file_of_this_host_loads_neither_app_nor_store(command: str, tmp_path: Path) -> None:
+    (tmp_path / f"{command}.toml").touch(0o600)
+    (tmp_path / "tarry.toml").write_text(f'[server]\n{command} = "{command}.toml"\n')
+    run = f"from tarry.cli.main import main\nos.chdir({str(tmp_path)!r})\nassert main([{command!r}, 'list']) == 0"
+    modules = loaded(f"import os\n{run}")
+    assert f"tarry.server.identity.{command}" in modules
+    assert not HEAVY & modules
+
+
+HEAVY = {
+    "apsw", "asyncio", "prompt_toolkit", "sqlite3", "ssl", "starlette", "tqdm", "uvicorn",
+    "tarry.app", "tarry.runtime.master", "tarry.server.service", "tarry.store.rules.base", "tarry.worker.worker",
+}  # fmt: skip
+"""What takes long to load, or brings much that does."""
+
+MOST_LOADED = {
+    "tarry.cli.start": (290, "tarry.app tarry.runtime.master tarry.store.rules.base tarry.worker.worker"),
+    "tarry.cli.processes": (55, ""),
+    "tarry.cli.operate.hosts": (185, "tarry.store.rules.base"),
+    "tarry.cli.top.top_command": (35, ""),
+    "tarry.cli.worker": (205, "tarry.store.rules.base tarry.worker.worker"),
+    "tarry.cli.enqueue": (130, "tarry.store.rules.base"),
+    "tarry.cli.operate.jobs": (190, "tarry.store.rules.base"),
+    "tarry.cli.operate.flows": (145, "tarry.store.rules.base"),
+    "tarry.cli.operate.queues": (200, "tarry.app tarry.store.rules.base"),
+    "tarry.cli.top.stats": (100, ""),
+    "tarry.cli.operate.tasks": (215, "tarry.app tarry.store.rules.base"),
+    "tarry.cli.operate.endpoints": (185, "tarry.store.rules.base"),
+    "tarry.cli.operate.limits": (115, "tarry.store.rules.base"),
+    "tarry.cli.operate.schedules": (150, "tarry.store.rules.base"),
+    "tarry.cli.operate.operations": (155, "tarry.store.rules.base"),
+    "tarry.cli.shards": (110, "tarry.store.rules.base"),
+    "tarry.cli.check": (290, "tarry.app tarry.store.rules.base tarry.worker.worker"),
+    "tarry.cli.store": (160, "apsw tarry.store.rules.base"),
+    "tarry.cli.project.init": (35, ""),
+    "tarry.cli.project.completion": (10, ""),
+    "tarry.cli.project.doctor": (290, "tarry.app tarry.store.rules.base tarry.worker.worker"),
+    "tarry.cli.project.demo": (185, "tarry.app tarry.store.rules.base tqdm"),
+    "tarry.cli.migrate": (80, "tarry.store.rules.base"),
+    "tarry.cli.importing.import_celery": (145, "tarry.store.rules.base"),
+    "tarry.cli.replay": (40, ""),
+    "tarry.cli.identity.tokens": (80, ""),
+    "tarry.cli.identity.passwords": (85, ""),
+    "tarry.cli.operate.audit": (115, "tarry.store.rules.base"),
+}
+"""Of the module of each command: how many modules of tarry it loads at most, and which of those that take long. What it
+needs besides, it loads when it runs."""
+
+_EACH = """
+import importlib, json, os
+for home in {homes}:
+    read, write = os.pipe()
+    if not os.fork():
+        importlib.import_module(home)
+        with open(write, "w") as told:
+            json.dump([home, *sys.modules], told)
+        os._exit(0)
+    os.close(write)
+    with open(read) as told:
+        print(told.read(), file=sys.stderr)
+    os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def of_each() -> Mapping[str, set[str]]:
+    """What each command's module loads."""
+    code = "import sys, msgspec, tarry.cli.main\n" + _EACH.format(homes=list(COMMAND_MODULES))
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {home: set(modules) for home, *modules in map(json.loads, told.stderr.splitlines())}
+
+
+@pytest.mark.parametrize("home", COMMAND_MODULES)
+def test_a_command_loads_no_more_than_it_must(of_each: Mapping[str, set[str]], home: str) -> None:
+    most, heavy = MOST_LOADED[home]
+    modules = of_each[home]
+    assert sum(name.startswith("tarry.") for name in modules) <= most
+    assert HEAVY & modules == set(heavy.split())
 
 
 def test_whatever_is_no_command_is_told_with_all_that_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,25 +2,28 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tarry.app import App
 from tarry.client.acting import Actor, acting
 from tarry.client.audit.log import DONE, Act, cut
-from tarry.client.client import Client
-from tarry.client.operations.operation import Operation
-from tarry.keeper.host_requests import HostRequest, HostRequests
-from tarry.metrics.store_health import StoreHealth, read_health
-from tarry.metrics.store_overview import KEPT_FOR, StoreOverview
-from tarry.model.job import Job
 from tarry.operate.access import Caller, Scope
-from tarry.operate.connection_records import ConnectionFilter, ConnectionList, ConnectionRecord
 from tarry.operate.method import Method
-from tarry.store.queries.hosts import Host
 from tarry.store.rules import ids
-from tarry.store.rules.flow_graph import LOOKED_AT
 from tarry.tasks.arguments.options import IDEMPOTENCY
+
+# A command that only looks at a file of this host loads none of them.
+if TYPE_CHECKING:
+    from tarry.app import App
+    from tarry.client.client import Client
+    from tarry.client.operations.operation import Operation
+    from tarry.keeper.host_requests import HostRequest
+    from tarry.metrics.store_health import StoreHealth
+    from tarry.metrics.store_overview import StoreOverview
+    from tarry.model.job import Job
+    from tarry.operate.connection_records import ConnectionFilter, ConnectionList, ConnectionRecord
+    from tarry.store.queries.hosts import Host
 
 _OF_A_JOB = ("/v1/jobs/{id}", "/v1/flows/{id}")
 
@@ -32,10 +35,8 @@ class MethodCall:
     """
 
     __slots__ = ("caller", "queue", "scope", "status", "subject")
-    nodes_read = LOOKED_AT
-    """How many jobs of a flow are read at most to show it."""
-    searches_all = False
-    """Whether a search for jobs goes on until it has found enough, however long that takes."""
+    may_take_long = False
+    """Whether its caller waits for a long search: for jobs until it has found enough, for more nodes of a flow."""
 
     def __init__(self, caller: Caller, scope: Scope | None, subject: str) -> None:
         self.caller, self.scope, self.subject = caller, scope, subject
@@ -45,12 +46,12 @@ class MethodCall:
         """The queue that it concerns, for the log of acts: the first one that the method checked."""
 
     @property
-    def app(self) -> App:
+    def app(self) -> "App":
         """What it is about."""
         raise NotImplementedError
 
     @property
-    def client(self) -> Client:
+    def client(self) -> "Client":
         """The app's client. The first use opens the store, so it may block and raise StoreError."""
         return self.app.client
 
@@ -74,7 +75,7 @@ class MethodCall:
         kind = IDEMPOTENCY if shown.startswith(IDEMPOTENCY) else ""
         return kind + self.caller.namespace + shown.removeprefix(kind)
 
-    def shown(self, job: Job) -> Job:
+    def shown(self, job: "Job") -> "Job":
         """The job with the key as the caller wrote it, if it is one of its own."""
         own, key = self.caller.namespace, job.key or ""
         for kind in ("", IDEMPOTENCY):
@@ -86,35 +87,42 @@ class MethodCall:
         """Makes the app's table of tasks what the settings and the store have now; StoreError."""
         self.app.sync_tasks()
 
-    def find_tasks(self, jobs: Iterable[Job]) -> None:
+    def find_tasks(self, jobs: "Iterable[Job]") -> None:
         """Makes the app's table of tasks have those of these jobs, as far as they are registered; StoreError."""
 
-    def look(self, kept_for: float = KEPT_FOR) -> StoreOverview:
-        """A look at the store that is at most so many seconds old, or older if it is a large one; StoreError."""
+    def look(self, kept_for: float | None = None) -> "StoreOverview":
+        """A look at the store that is at most so many seconds old (None: some), or older if it is a large one;
+        StoreError."""
+        from tarry.metrics.store_overview import StoreOverview  # noqa: PLC0415 - as the types above
+
         return StoreOverview.of(self.client.store)
 
-    def health(self) -> Sequence[StoreHealth]:
+    def health(self) -> "Sequence[StoreHealth]":
         """How each of the stores is. An error of a store is its trouble, and not raised."""
+        from tarry.metrics.store_health import read_health  # noqa: PLC0415 - as the types above
+
         return read_health(self.client.store)
 
-    def find_connections(self, wanted: ConnectionFilter) -> ConnectionList:
+    def find_connections(self, wanted: "ConnectionFilter") -> "ConnectionList":
         """The open connections of the server processes of this host; only a server knows them. Blocks."""
         raise NotImplementedError
 
-    async def end_connection(self, id: str) -> ConnectionRecord:
+    async def end_connection(self, id: str) -> "ConnectionRecord":
         """Ends one of them, and returns what it was; ConnectionNotFound, Busy."""
         raise NotImplementedError
 
     def flush_acts(self) -> None:
         """Waits until the log of acts has what was recorded here, for a short time at most."""
 
-    def ask(self, host: Host, request: HostRequest, job: Job | None = None) -> HostRequest:
+    def ask(self, host: "Host", request: "HostRequest", job: "Job | None" = None) -> "HostRequest":
         """Has a master told what to do, and returns how far that is; TooManyRequests, StoreError. job: the one that it
         is about."""
+        from tarry.keeper.host_requests import HostRequests  # noqa: PLC0415 - as the types above
+
         HostRequests(self.client.store, host.instance).put(request)
         return request
 
-    def submit(self, operation: Operation) -> Operation:
+    def submit(self, operation: "Operation") -> "Operation":
         """Begins a change of many jobs in the background; TooManyOperations, UsageError, StoreError."""
         return self.app.operation_runner().submit(operation)
 

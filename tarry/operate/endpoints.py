@@ -112,6 +112,7 @@ def probe_endpoint(call: MethodCall, path: EndpointPath) -> EndpointRecord:
     status=202,
     errors=(UnknownTask, TooManyOperations),
     command="endpoints replay",
+    asks_first=True,
     check=_exists,
 )
 def replay_endpoint(call: MethodCall, path: EndpointPath, body: ReplayRequest) -> OperationRecord:

@@ -28,7 +28,7 @@ from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, checking
 from tarry.store.rules import flow_operating, ids
-from tarry.store.rules.flow_graph import LOOKED_AT, read_graph
+from tarry.store.rules.flow_graph import ALL_LOOKED_AT, LOOKED_AT, read_graph
 from tarry.store.rules.ids import IdText
 from tarry.store.rules.partial_result import partial_result
 from tarry.tasks.arguments.options import Name
@@ -134,7 +134,7 @@ def show_flow(call: MethodCall, path: FlowPath) -> FlowDetail:
 
     Of very wide flows some 10,000 jobs are read: a box says of how many of its jobs its facts are. A caller for some
     queues sees the flows that were made with one of them, and of these only the jobs in them."""
-    return flow_detail(call.client, fetch(call, path), call.allows, call.nodes_read)
+    return flow_detail(call.client, fetch(call, path), call.allows, ALL_LOOKED_AT if call.may_take_long else LOOKED_AT)
 
 
 @method("GET /v1/flows/{id}/nodes", Scope.READ, errors=(errors.JobNotFound,))

@@ -152,7 +152,7 @@ def list_jobs(call: MethodCall, query: JobsQuery) -> JobPage:
     else:
         after = max(search.query.after, cursor)
         after_it = replace(search, query=replace(search.query, after=after))
-        found = search_jobs(client.store, after_it, is_whole=call.searches_all)
+        found = search_jobs(client.store, after_it, is_whole=call.may_take_long)
     call.find_tasks(found.jobs)
     seen = [_record(call, job) for job in found.jobs]
     following = None if found.next is None else ids.text(found.next)

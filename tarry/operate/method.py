@@ -64,6 +64,8 @@ class Method(Struct, frozen=True):
     """Other statuses that it has where all is well, each with what it means."""
     command: str = ""
     """The command that does the same: `limits set`; empty: there is none."""
+    asks_first: bool = False
+    """Whether a command asks before it does that, with the number of jobs."""
     check: Callable[..., Any] | None = None
     """What has to hold of each of several that a command names, before the first is changed; it takes what the handler
     takes, and raises. None: nothing."""
@@ -126,6 +128,7 @@ class MethodSettings(TypedDict, total=False):
     is_open: bool
     also: Mapping[int, str]
     command: str
+    asks_first: bool
     check: Callable[..., Any] | None
     answers: Any
 

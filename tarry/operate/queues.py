@@ -142,6 +142,7 @@ def reset_bound(call: MethodCall, path: QueuePath) -> QueueRecord:
     status=202,
     errors=(TooManyOperations,),
     command="queues purge",
+    asks_first=True,
     check=_target,
 )
 def purge_queue(call: MethodCall, path: QueuePath, body: PurgeRequest) -> OperationRecord:

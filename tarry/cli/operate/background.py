@@ -4,17 +4,13 @@ import contextlib
 from collections.abc import Iterator
 
 from tarry.app import App
-from tarry.cli.shared.printing import confirm, progress_bar
+from tarry.cli.shared.printing import NotConfirmed, confirm, progress_bar
 from tarry.client.client import Client
 from tarry.client.operations.operation import Operation, count_jobs
 from tarry.client.operations.runner import OperationRunner
 from tarry.errors import TarryError
 from tarry.model.quantity import quantity
 from tarry.store.rules import owner
-
-
-class NotConfirmed(TarryError):
-    """The user did not say yes; that was told already."""
 
 
 def ask(client: Client, operation: Operation, yes: bool) -> None:

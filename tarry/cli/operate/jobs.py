@@ -6,12 +6,11 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from tarry.cli.operate.background import NotConfirmed
 from tarry.cli.operate.job_report import attempt_text, print_details, print_reasons
 from tarry.cli.operate.method_command import CommandCall, Subject, add_methods, call_all, read_options, run_method
 from tarry.cli.shared.host_requests import TIMEOUT, is_done, print_outcomes
 from tarry.cli.shared.moment import parse_since
-from tarry.cli.shared.printing import format_ago, print_result, print_table
+from tarry.cli.shared.printing import NotConfirmed, format_ago, print_result, print_table
 from tarry.client.job_records import JobRecord
 from tarry.client.operations.operation import JobFilter, MoveTarget
 from tarry.errors import JobNotFound, UsageError

@@ -5,22 +5,16 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import FieldInfo, replace
 
-from tarry.app import App
-from tarry.cli.operate.background import NotConfirmed, ask, finish
-from tarry.cli.shared.host_requests import await_outcome
-from tarry.cli.shared.printing import print_json
+from tarry.cli.shared.printing import NotConfirmed, print_json
 from tarry.client.acting import command_actor
 from tarry.client.audit.log import DONE, Act, ActLog
-from tarry.client.operations.operation import Operation, OperationRecord
 from tarry.errors import TarryError, UsageError
-from tarry.keeper.host_requests import HostRequest
-from tarry.model.job import Job
 from tarry.model.refusals import NotPossible
 from tarry.operate.access import AnonymousCaller, Scope
 from tarry.operate.call import MethodCall, audited
@@ -28,10 +22,16 @@ from tarry.operate.method import Method, choices_of, convert_values, field_docs,
 from tarry.operate.method import method as make_method
 from tarry.operate.problem import RequestError
 from tarry.process.loading import CommandContext
-from tarry.store.base import Store
-from tarry.store.queries.hosts import Host
-from tarry.store.rules.flow_graph import ALL_LOOKED_AT
 from tarry.terminal import harmless, say
+
+# Many of these commands need neither the app nor a store, and loading them takes time.
+if TYPE_CHECKING:
+    from tarry.app import App
+    from tarry.client.operations.operation import Operation
+    from tarry.keeper.host_requests import HostRequest
+    from tarry.model.job import Job
+    from tarry.store.base import Store
+    from tarry.store.queries.hosts import Host
 
 CommandHandler = Callable[..., Any]
 Words = tuple[Sequence[str], Mapping[str, Any]]
@@ -94,7 +94,7 @@ class CommandCall(MethodCall):
     """A command, while its method runs."""
 
     __slots__ = ("look_of", "method", "name", "setup", "timeout", "yes")
-    nodes_read, searches_all = ALL_LOOKED_AT, True
+    may_take_long = True
 
     def __init__(
         self, setup: CommandContext, args: argparse.Namespace, method: Method, subject: Subject, name: str
@@ -104,7 +104,7 @@ class CommandCall(MethodCall):
         self.yes, self.timeout = getattr(args, "yes", False), getattr(args, "timeout", None)
 
     @property
-    def app(self) -> App:
+    def app(self) -> "App":
         """See `MethodCall`. Loaded at its first use."""
         return self.setup.app if self.look_of.needs_app else self.setup.home
 
@@ -112,18 +112,22 @@ class CommandCall(MethodCall):
         """See `MethodCall`. While the store is away, the tasks of the app and the settings are known all the same."""
         self.setup.known_tasks()
 
-    def find_tasks(self, jobs: Iterable[Job]) -> None:
+    def find_tasks(self, jobs: "Iterable[Job]") -> None:
         """See `MethodCall`. HTTP tasks are read only where a job may be of one."""
         if any(job.task not in self.app.tasks for job in jobs):
             self.sync_tasks()
 
-    def ask(self, host: Host, request: HostRequest, job: Job | None = None) -> HostRequest:
+    def ask(self, host: "Host", request: "HostRequest", job: "Job | None" = None) -> "HostRequest":
         """Waits for the outcome; ResultTimeout."""
+        from tarry.cli.shared.host_requests import await_outcome  # noqa: PLC0415 - as the types above
+
         super().ask(host, request, job)
         return await_outcome(self.client, host, request, self.timeout, job)
 
-    def submit(self, operation: Operation) -> Operation:
+    def submit(self, operation: "Operation") -> "Operation":
         """Asks whether to do it, and waits for its end; NotConfirmed, TarryError."""
+        from tarry.cli.operate.background import ask, finish  # noqa: PLC0415 - as the types above
+
         ask(self.client, operation, self.yes)
         return finish(self.app, operation)
 
@@ -151,7 +155,7 @@ def add_methods(
     for option, (field, kind) in options.items():
         if field.name not in subject.worded:
             parser.add_argument(option, dest=_dest(option), help=partial(_describe, field, kind), **_shape(field))  # type: ignore[arg-type]
-    if any(method.answer is OperationRecord for method in methods.values()):
+    if any(method.asks_first for method in methods.values()):
         parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(run=partial(run_method, name, subject), methods=methods)
     return parser
@@ -189,7 +193,7 @@ def run_method(name: str, subject: Subject, args: argparse.Namespace, setup: Com
     return 0 if len(done) == len(calls) and all(map(subject.is_done, answers)) else 1
 
 
-def warn_of_missing(store: Store) -> None:
+def warn_of_missing(store: "Store") -> None:
     """Tells on stderr of each shard that is away."""
     for shard in getattr(store, "shards", ()):
         if shard.away:

@@ -8,11 +8,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tarry.errors import TarryError
 from tarry.model.duration import SECOND, format_duration
 from tarry.store.rules.partial_result import partial_result as _partly
 from tarry.terminal import harmless, harmless_json, say
 
 T = TypeVar("T")
+
+
+class NotConfirmed(TarryError):
+    """The user did not say yes; that was told already."""
 
 
 def print_json(facts: Any) -> None:

@@ -14,6 +14,7 @@ longest time loses its share.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -24,9 +25,12 @@ from tarry.model.duration import DAY
 from tarry.model.job import StoredTime
 from tarry.model.quantity import shorten
 from tarry.store.rules import ids
-from tarry.store.rules.base import Store
 from tarry.store.rules.name_pattern import fits
 from tarry.store.rules.partial_result import reachable_part
+
+# An act is known without a store: most commands write none.
+if TYPE_CHECKING:
+    from tarry.store.rules.base import Store
 
 PREFIX = "audit/"
 DONE = "done"
@@ -115,7 +119,7 @@ _page = msgspec.json.Decoder(list[Act])
 class ActLog:
     """The log in this store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: "Store") -> None:
         self._store = store
 
     def append(self, acts: Sequence[Act], now: int) -> None:
@@ -171,7 +175,7 @@ class ActLog:
 class _ActShare:
     """The acts of one caller: those that were done, or the others."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: "Store", name: str) -> None:
         self._store, self._prefix = store, f"{PREFIX}{name}/"
         self._head = f"{self._prefix}head"
         self._most = PAGES_REFUSED if name.endswith(_REFUSED) else PAGES

@@ -85,9 +85,9 @@ class ApiCall(MethodCall):
         """Has the list of connections say what this request waits for: no secrets."""
         note_wait(self.request.scope, what)
 
-    def look(self, kept_for: float = KEPT_FOR) -> StoreOverview:
+    def look(self, kept_for: float | None = None) -> StoreOverview:
         """See `MethodCall`: one look serves all who ask within that time."""
-        return self.service.look.read(kept_for, OLDEST if self.is_page else 0.0)
+        return self.service.look.read(KEPT_FOR if kept_for is None else kept_for, OLDEST if self.is_page else 0.0)
 
     def health(self) -> Sequence[StoreHealth]:
         """See `MethodCall`: as they answered within the last seconds."""

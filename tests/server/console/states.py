@@ -3,8 +3,8 @@
 from typing import get_args
 
 from tarry.model import attempts
+from tarry.operate.connection_records import ConnectionState
 from tarry.server.console.views.job_course import OUTCOME_WORDS
-from tarry.server.open_connections.activity import ConnectionState
 
 CIRCUITS = ("closed", "open", "half open", "asked to wait")
 HOST_STATES = ("starting", "serving", "resting", "stopping", "quitting", "lost")
