@@ -13,27 +13,27 @@ def is_hidden(char: str) -> bool:
     return unicodedata.category(char) in _HIDDEN
 
 
-def written_out(char: str) -> str:
+def escape_char(char: str) -> str:
     r"""The escape that is shown instead: `\x1b`."""
     number = ord(char)
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-def harmless(text: str, keep: str = "") -> str:
+def escape_control(text: str, keep: str = "") -> str:
     """The text with an escape for each hidden character. keep: characters that stay as they are."""
     if text.isprintable():
         return text
-    return "".join(written_out(char) if char not in keep and is_hidden(char) else char for char in text)
+    return "".join(escape_char(char) if char not in keep and is_hidden(char) else char for char in text)
 
 
-def say(text: object, end: str = "\n", file: TextIO | None = None) -> None:
+def print_line(text: object, end: str = "\n", file: TextIO | None = None) -> None:
     """As print, but harmless. All output goes through it."""
     # Names of tasks, keys, tracebacks and errors may come from strangers.
-    print(harmless(str(text), keep="\n\t"), end=end, file=file)
+    print(escape_control(str(text), keep="\n\t"), end=end, file=file)
 
 
-def harmless_json(text: str) -> str:
-    """As `harmless`, for a JSON document. The result is JSON with the same meaning."""
+def escape_control_json(text: str) -> str:
+    """As `escape_control`, for a JSON document. The result is JSON with the same meaning."""
     if text.isprintable():
         return text
     return re.sub(r"[^ -~]", lambda found: _in_json(found[0]) if is_hidden(found[0]) else found[0], text)

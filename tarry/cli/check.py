@@ -32,7 +32,7 @@ from tarry.store.rules.base import Diagnostic, Query, Store
 from tarry.store.shards.identity import ACCEPT, StoreMemory
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shared import creation
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 _LOOKED_AT = 1000
 """How many jobs that wait are looked at for some that come no further."""
@@ -58,7 +58,7 @@ def run_check(args: argparse.Namespace) -> int:
         print_json({"facts": facts, "ok": not troubles})
     else:
         print_table(("what", "is", "to change"), [(fact.name, fact.value, fact.advice) for fact in facts])
-        say("All is well." if not troubles else f"{len(troubles)} to change.")
+        print_line("All is well." if not troubles else f"{len(troubles)} to change.")
     return 1 if troubles else 0
 
 

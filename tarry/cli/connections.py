@@ -22,7 +22,7 @@ from tarry.operate.connection_records import (
 from tarry.process.connection_sockets import HostConnections
 from tarry.process.loading import CommandContext
 from tarry.runtime.master_report import format_span
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 def show_connections(args: argparse.Namespace) -> int:
@@ -45,18 +45,18 @@ def show_connections(args: argparse.Namespace) -> int:
 
 def _print(found: ConnectionList) -> None:
     for pid in found.silent:
-        say(f"tarry: server process {pid} does not answer; what follows is without it", file=sys.stderr)
+        print_line(f"tarry: server process {pid} does not answer; what follows is without it", file=sys.stderr)
     if not found.processes:
-        say("no server process runs here: [server] has none, or the master is not ready yet")
+        print_line("no server process runs here: [server] has none, or the master is not ready yet")
     elif not found.total:
-        say("no connection is open")
+        print_line("no connection is open")
     else:
         now = time.time()
         print_table(
             ("door", "address", "caller", "connections", "idle", "received", "sent", "oldest"),
             [_group_row(one, now) for one in found.groups],
         )
-        say(f"\n{found.total:,} in all; the {len(found.connections):,} oldest:")
+        print_line(f"\n{found.total:,} in all; the {len(found.connections):,} oldest:")
         print_table(
             ("id", "door", "address", "caller", "since", "received", "sent", "state", "what"),
             [_row(one) for one in found.connections],

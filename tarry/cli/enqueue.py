@@ -20,7 +20,7 @@ from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
 from tarry.tasks.arguments.options import NO_OPTIONS, Options
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 STORED_AT_ONCE = 1000
 
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"id": handle.id, "is_new": handle.is_new})
     else:
-        say(handle.id)
+        print_line(handle.id)
     return 0
 
 
@@ -157,7 +157,7 @@ def _batch(setup: CommandContext, args: argparse.Namespace) -> int:
     if args.json:
         print_json({"stored": new, "already_there": stored - new})
     else:
-        say(f"{quantity(new)} stored" + (f", {stored - new:,} were there already" if stored > new else ""))
+        print_line(f"{quantity(new)} stored" + (f", {stored - new:,} were there already" if stored > new else ""))
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 import tarry
 from tarry.errors import TarryError, UsageError
 from tarry.model.nearest import did_you_mean
-from tarry.terminal import harmless, say
+from tarry.terminal import escape_control, print_line
 
 # Only the module of the called command is imported: all of them would take time at each call.
 COMMAND_MODULES = {
@@ -84,7 +84,7 @@ class _ShowVersion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         """Prints it, and exits."""
         # Not by `exit`, which prints to stderr.
-        say(f"tarry {tarry.__version__}")
+        print_line(f"tarry {tarry.__version__}")
         parser.exit()
 
 
@@ -132,9 +132,9 @@ def _run(args: argparse.Namespace) -> int:
             status: int = _in_zone(args)
     finally:
         for place in creation.created:
-            say(f"tarry: new store at {place}", file=sys.stderr)
+            print_line(f"tarry: new store at {place}", file=sys.stderr)
         for place in creation.missing if args.command not in CHECKING else ():
-            say(f"tarry: no store at {place} yet: the first `tarry start` or enqueue makes it", file=sys.stderr)
+            print_line(f"tarry: no store at {place} yet: the first `tarry start` or enqueue makes it", file=sys.stderr)
     return status
 
 
@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # ValueError and OSError may come from a bug, and the traceback shows where.
         if os.environ.get("TARRY_TRACEBACK"):
             raise
-        print(harmless(f"tarry: {error}", keep="\n\t"), file=sys.stderr)
+        print(escape_control(f"tarry: {error}", keep="\n\t"), file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
 
 

@@ -9,7 +9,7 @@ from tarry.cli.shared.printing import confirm, print_json
 from tarry.process.loading import CommandContext
 from tarry.store import migrating
 from tarry.store.shards.shard import public_url
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 class _Migration(NamedTuple):
@@ -43,7 +43,7 @@ def run_migrate(args: argparse.Namespace) -> int:
         for place in places:
             done = place.migrate() if place.steps else []
             if done and not args.json:
-                say(f"{place.shown}: {len(done)} done")
+                print_line(f"{place.shown}: {len(done)} done")
     if args.json:
         steps = {place.shown: place.steps for place in stores}
         print_json({"stores": steps, "outbox": [step for place in outbox for step in place.steps],
@@ -64,6 +64,6 @@ def _outbox(setup: CommandContext) -> list[_Migration]:
 
 def _say(places: list[_Migration]) -> None:
     for place in places:
-        say(f"{place.shown}: {'' if place.steps else 'up to date'}".rstrip())
+        print_line(f"{place.shown}: {'' if place.steps else 'up to date'}".rstrip())
         for step in place.steps:
-            say(f"  {step}")
+            print_line(f"  {step}")

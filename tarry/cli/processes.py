@@ -26,7 +26,7 @@ from tarry.runtime.master_report import (
     scaling_lines,
 )
 from tarry.runtime.pidfile import holder
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 NOT_RUNNING = 3
 MOST_WORKERS = 1000
@@ -88,7 +88,7 @@ def _print_not_running(args: argparse.Namespace, pid_file: Path) -> int:
     if args.json:
         print_json({"state": "not running"})
     else:
-        say(f"no master is running ({pid_file})")
+        print_line(f"no master is running ({pid_file})")
     return 0
 
 
@@ -99,7 +99,7 @@ def run_reload(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"state": "reloaded", "generation": generation})
     else:
-        say(f"reloaded: generation {generation} serves")
+        print_line(f"reloaded: generation {generation} serves")
     return 0
 
 
@@ -109,7 +109,7 @@ def run_upgrade(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"state": "upgraded", "pid": pid})
     else:
-        say(f"upgraded: master {pid} serves; the one before it ends when its jobs have")
+        print_line(f"upgraded: master {pid} serves; the one before it ends when its jobs have")
     return 0
 
 
@@ -119,7 +119,7 @@ def run_scale(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"pool": args.pool, "workers": args.workers})
     else:
-        say(f"{args.pool}: {args.workers} wanted")
+        print_line(f"{args.pool}: {args.workers} wanted")
     return 0
 
 
@@ -133,14 +133,14 @@ def _print_state(args: argparse.Namespace, what: str) -> int:
     if args.json:
         print_json({"state": what})
     else:
-        say(what)
+        print_line(what)
     return 0
 
 
 def print_waiting(line: str) -> None:
     """Prints a line on stderr about what the command waits for."""
     # Not on stdout, which has only the result.
-    say(line, file=sys.stderr)
+    print_line(line, file=sys.stderr)
 
 
 def _timeout(args: argparse.Namespace) -> float | None:
@@ -169,7 +169,7 @@ def run_status(args: argparse.Namespace) -> int:
         if args.json:
             print_json({"state": "not running"})
         else:
-            say(f"not running ({setup.pid_file})")
+            print_line(f"not running ({setup.pid_file})")
         return NOT_RUNNING
     if args.connections:
         from tarry.cli.connections import show_connections  # noqa: PLC0415
@@ -228,14 +228,14 @@ def _shard_rows(setup: CommandContext) -> list[dict[str, Any]]:
 
 def _print_board(board: Board) -> None:
     now = time.time()
-    say(
+    print_line(
         f"master pid {board.pid}, {board.state}, generation {board.notice.generation},"
         f" since {_clock(board.started)}, up {format_span(now - board.started)}"
     )
     for line in problem_lines(board):
-        say(line)
+        print_line(line)
     for line in [*scaling_lines(board), *listening_lines(board)]:
-        say(line)
+        print_line(line)
     heads = ("process", "pid", "state", "memory", "processed", "failed attempts", "started", "up", "job")
     children = sorted(board.children, key=lambda child: (bool(child.pool), child.pool, child.role, child.number))
     print_table(heads, [_row(child, now) for child in children])

@@ -13,7 +13,7 @@ from tarry.cli.shared.printing import format_ago, print_json, print_table, progr
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
 from tarry.store.rules import ids
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 if TYPE_CHECKING:
     from tarry.push.journal.log_lines import RequestLine
@@ -80,14 +80,14 @@ def _with_progress(lines: "Iterable[RequestLine]") -> "Iterator[RequestLine]":
 def _print_problems(replay: "Replay") -> None:
     bad, tally = replay.unreadable, replay.counts
     for place in bad.places:
-        say(f"tarry: {place}: not readable", file=sys.stderr)
+        print_line(f"tarry: {place}: not readable", file=sys.stderr)
     if bad.count > len(bad.places):
-        say(f"tarry: and {quantity(bad.count - len(bad.places), 'line')} more", file=sys.stderr)
+        print_line(f"tarry: and {quantity(bad.count - len(bad.places), 'line')} more", file=sys.stderr)
     for left in replay.conflicts:
         text = f"{left.task} {left.job} is left: its key {left.key!r} is held by {left.holder}"
-        say(f"tarry: {text}", file=sys.stderr)
+        print_line(f"tarry: {text}", file=sys.stderr)
     if tally.held > len(replay.conflicts):
-        say(f"tarry: and {quantity(tally.held - len(replay.conflicts))} more", file=sys.stderr)
+        print_line(f"tarry: and {quantity(tally.held - len(replay.conflicts))} more", file=sys.stderr)
 
 
 def _print_jobs(replay: "Replay", now: int) -> None:
@@ -97,7 +97,7 @@ def _print_jobs(replay: "Replay", now: int) -> None:
             [(ids.text(j.id), j.task, j.queue, format_ago(j.due, now)) for j in replay.first],
         )
     if replay.counts.put_back > len(replay.first):
-        say(f"The first {len(replay.first)}.")
+        print_line(f"The first {len(replay.first)}.")
 
 
 def _print_summary(replay: "Replay", done: str) -> None:
@@ -105,4 +105,4 @@ def _print_summary(replay: "Replay", done: str) -> None:
     parts = [f"{quantity(counts['put_back'])} {done}"]
     always = ("known", "ended", "unreadable")
     parts += [f"{counts[name]:,} {label}" for name, label in _LABELS.items() if counts[name] or name in always]
-    say(", ".join(parts))
+    print_line(", ".join(parts))

@@ -18,7 +18,7 @@ from tarry.store.rules import owner
 from tarry.store.shards.mover import Mover, MoveReport
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 MOVE_PAUSE = 1.0
 """Seconds between two rounds of `move --wait`."""
@@ -100,16 +100,16 @@ def _print_progress(moved: MoveReport) -> None:
 
 
 def _print_result(_: CommandCall, found: ShardMove) -> None:
-    say(f"{quantity(found.moved)} moved")
+    print_line(f"{quantity(found.moved)} moved")
     if found.running:
-        say(f"{found.running:,} run where they do not belong: move again when they have ended, or --wait")
+        print_line(f"{found.running:,} run where they do not belong: move again when they have ended, or --wait")
     if found.key_held:
         held = f"{found.key_held:,} stay, since where they belong another job holds their key"
-        say(f"{held}: move again when that has ended")
+        print_line(f"{held}: move again when that has ended")
     if found.in_flows:
-        say(f"{found.in_flows:,} are jobs of flows, which stay on their store until the flow goes")
+        print_line(f"{found.in_flows:,} are jobs of flows, which stay on their store until the flow goes")
     for trouble in found.away:
-        say(f"{trouble}; move again when it is back")
+        print_line(f"{trouble}; move again when it is back")
 
 
 SUBJECT = Subject(

@@ -25,7 +25,7 @@ from tarry.runtime.master import Master
 from tarry.runtime.pidfile import holder
 from tarry.runtime.role import Plan
 from tarry.runtime.upgrades import is_successor
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -133,7 +133,7 @@ def _run_master(
     if master.failure and readiness is not None:
         readiness.report_failure(f"tarry: {master.failure}")
     elif master.failure:
-        say(f"tarry: {master.failure}", file=sys.stderr)
+        print_line(f"tarry: {master.failure}", file=sys.stderr)
     return status
 
 

@@ -14,7 +14,7 @@ from tarry.operate.stores import StoreList, StoreRecord, list_stores
 from tarry.store.opening import sqlite_files
 from tarry.store.shards.identity import StoreMemory
 from tarry.store.sqlite.damage.salvage import SavedTable
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 class RepairOptions(Struct, frozen=True):
@@ -82,7 +82,7 @@ def _print_list(_: CommandCall, found: StoreList) -> None:
     print_table(("store", "is", "latency"), [(one.url, _state(one), _latency(one)) for one in found.stores])
     for one in found.stores:
         if one.facts:
-            say(f"\n{one.url}")
+            print_line(f"\n{one.url}")
             print_table(("fact", "value", "change"), [(fact.name, fact.value, fact.advice) for fact in one.facts])
 
 
@@ -97,9 +97,9 @@ def _latency(one: StoreRecord) -> str:
 def _print_repair(_: CommandCall, found: StoreRepair) -> None:
     for one in found.files:
         if not one.kept:
-            say(f"{one.file} is whole.")
+            print_line(f"{one.file} is whole.")
             continue
-        say(f"{one.file}: damaged were {', '.join(one.damaged)}")
+        print_line(f"{one.file}: damaged were {', '.join(one.damaged)}")
         rows = [
             (table.table, table.saved, "not known" if table.lost is None else table.lost)
             for table in one.tables
@@ -107,12 +107,12 @@ def _print_repair(_: CommandCall, found: StoreRepair) -> None:
         ]
         print_table(("table", "saved", "lost"), rows)
         lost = "some rows may be lost" if one.is_lossy else "nothing is lost"
-        say(f"{one.file} is a new file: {lost}. The old one is kept: {one.kept}")
+        print_line(f"{one.file} is a new file: {lost}. The old one is kept: {one.kept}")
 
 
 def _print_accepted(_: CommandCall, found: AcceptedStores) -> None:
     for url in found.stores:
-        say(f"{url} is accepted as it is.")
+        print_line(f"{url} is accepted as it is.")
 
 
 def _is_done(found: StoreList | StoreRepair | AcceptedStores) -> bool:

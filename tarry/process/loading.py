@@ -15,7 +15,7 @@ from tarry.config.config import Config, as_current, load, pid_file
 from tarry.errors import AppError, StoreError
 from tarry.runtime.pidfile import holder
 from tarry.store.shared.creation import only_existing
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 # Imported for types only: commands such as `tarry status` need no app, and loading it takes time.
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class CommandContext:
             # A wrong setting must not keep anybody from stopping a master that runs.
             if holder(path) is None:
                 raise trouble
-            say(f"tarry: {trouble}", file=sys.stderr)
+            print_line(f"tarry: {trouble}", file=sys.stderr)
         return path
 
     @property

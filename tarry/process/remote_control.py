@@ -25,7 +25,7 @@ from tarry.runtime.pidfile import holder
 from tarry.store.queries.hosts import list_hosts
 from tarry.store.rules import ids, owner
 from tarry.store.rules.base import Store
-from tarry.terminal import harmless
+from tarry.terminal import escape_control
 
 log = logging.getLogger("tarry.keeper")
 
@@ -194,7 +194,7 @@ class RemoteControl:
 
     def _end(self, request: HostRequest, ending: RequestOutcome) -> None:
         """Stores the outcome, now or once the store is back. Thread-safe."""
-        log.info("%s: %s: %s", describe(request), ending[0], harmless(ending[1][-MAX_LOGGED:]).replace("\n", " "))
+        log.info("%s: %s: %s", describe(request), ending[0], escape_control(ending[1][-MAX_LOGGED:]).replace("\n", " "))
         with self._storing:
             self._outcomes.append((request, *ending))
         with contextlib.suppress(StoreError):
@@ -217,11 +217,11 @@ def describe(request: HostRequest) -> str:
         case _:
             text = str(request.act)
     # Whoever can write to the store may have written it.
-    return harmless(text)
+    return escape_control(text)
 
 
 def _asker(request: HostRequest) -> str:
-    return f"asked through the store by {harmless(request.by) or 'somebody'}"
+    return f"asked through the store by {escape_control(request.by) or 'somebody'}"
 
 
 def _find_worker(board: Board, name: str) -> ChildStatus | None:

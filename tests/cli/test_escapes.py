@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 
 from tarry.runtime.logs.formatting import JsonFormatter, TextFormatter
-from tarry.terminal import harmless, harmless_json
+from tarry.terminal import escape_control, escape_control_json
 from tests.cli.project import Project, until
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\x7f\r"
@@ -66,11 +66,11 @@ def test_log_lines_are_harmless() -> None:
 
 @pytest.mark.parametrize("text", ["plain", "né à ", "日本\t語", "\U0001f600", "a\u00a0b"])
 def test_all_else_stays_as_it_is(text: str) -> None:
-    assert harmless(text, keep="\t") == text
+    assert escape_control(text, keep="\t") == text
 
 
 @pytest.mark.parametrize("text", [EVIL, "\U000e0001", "\u2028", "é\x80", "\U0001f600\x1b", "\ue000"])
 def test_json_stays_what_it_says(text: str) -> None:
     document = json.dumps([text], ensure_ascii=False)
-    assert json.loads(harmless_json(document)) == [text]
-    assert acts(harmless_json(document)) == []
+    assert json.loads(escape_control_json(document)) == [text]
+    assert acts(escape_control_json(document)) == []

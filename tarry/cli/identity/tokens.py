@@ -13,7 +13,7 @@ from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.problem import checking
 from tarry.server.identity.tokens import digest, new_token, read_tokens
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 class NewToken(NewRights, Struct, frozen=True):
@@ -82,7 +82,7 @@ def remove_token(call: CommandCall, path: EntryPath) -> EntryName:
 
 
 def _print_tokens(_: CommandCall, names: Sequence[str], found: Sequence[AddedToken]) -> None:
-    say("\n".join(one.token for one in found))
+    print_line("\n".join(one.token for one in found))
 
 
 SUBJECT = Subject(

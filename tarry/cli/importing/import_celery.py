@@ -18,7 +18,7 @@ from tarry.errors import UsageError
 from tarry.model.job import Job
 from tarry.model.quantity import Short
 from tarry.store.rules import ids
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 STORED_AT_ONCE = 100
 LISTED = 20
@@ -132,13 +132,13 @@ def _take_back(client: Client, id: bytes, tally: ImportTally) -> None:
 
 
 def _print(_: CommandCall, found: ImportAnswer) -> None:
-    say(f"{found.stored:,} {'would be stored' if found.dry_run else 'stored'}" + _also(found))
+    print_line(f"{found.stored:,} {'would be stored' if found.dry_run else 'stored'}" + _also(found))
     for id in found.done_twice[:LISTED]:
-        say(f"  job {id}: a worker of Celery's took its message meanwhile, and it ran here too")
+        print_line(f"  job {id}: a worker of Celery's took its message meanwhile, and it ran here too")
     for one in found.left[:LISTED]:
-        say(f"  left in {one.queue}: {one.why}")
+        print_line(f"  left in {one.queue}: {one.why}")
     if len(found.left) > LISTED:
-        say(f"  and {len(found.left) - LISTED:,} more; --json lists all")
+        print_line(f"  and {len(found.left) - LISTED:,} more; --json lists all")
 
 
 def _also(found: ImportAnswer) -> str:

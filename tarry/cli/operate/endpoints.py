@@ -10,7 +10,7 @@ from tarry.model.duration import SECOND, format_duration
 from tarry.model.quantity import quantity
 from tarry.operate.endpoints import METHODS, EndpointList
 from tarry.push.endpoint_records import EndpointDetail, EndpointRecord
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 def _print_list(_: CommandCall, found: EndpointList) -> None:
@@ -33,8 +33,8 @@ def _circuit(one: EndpointRecord) -> str:
 
 def _print_details(call: CommandCall, _: Sequence[str], found: Sequence[EndpointDetail]) -> None:
     for one in found:
-        say("\n".join(_lines(one.endpoint, call.client.clock.now() / SECOND)))
-        say(f"answers in the last hour: {_statuses(one.hour)}; in the last 24 hours: {_statuses(one.day)}")
+        print_line("\n".join(_lines(one.endpoint, call.client.clock.now() / SECOND)))
+        print_line(f"answers in the last hour: {_statuses(one.hour)}; in the last 24 hours: {_statuses(one.day)}")
         if one.exchanges:
             print_table(
                 ("began", "job", "attempt", "outcome", "status", "took", "reason"),
@@ -65,13 +65,13 @@ def _span(seconds: float) -> str:
 
 
 def _print_each(said: str) -> Callable[..., None]:
-    return lambda _, names, found: say("\n".join(said.format(name) for name in names))
+    return lambda _, names, found: print_line("\n".join(said.format(name) for name in names))
 
 
 def _print_sent(_: CommandCall, names: Sequence[str], found: Sequence[OperationRecord]) -> None:
     for one in found:
         number, sent = (one.matched, "would be sent") if one.dry_run else (one.changed, "sent")
-        say(f"{quantity(number)} {sent} again")
+        print_line(f"{quantity(number)} {sent} again")
 
 
 SUBJECT = Subject(

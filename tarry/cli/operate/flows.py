@@ -33,7 +33,7 @@ from tarry.operate.problem import RequestError
 from tarry.operate.signals import METHODS as SIGNAL_METHODS
 from tarry.operate.signals import ApprovalList, DecisionAnswer, SignalAnswer
 from tarry.process.loading import CommandContext
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 NARROWING = ("name", "key", "state")
 _NARROW = " ".join(f"--{name}" for name in NARROWING)
@@ -145,7 +145,7 @@ def _decode(text: str | None) -> object:
 
 def _print_list(call: CommandCall, found: FlowPage) -> None:
     if not found.flows:
-        say("No flow matches.")
+        print_line("No flow matches.")
         return
     now = call.client.clock.now()
     rows = [
@@ -161,28 +161,28 @@ def _print_list(call: CommandCall, found: FlowPage) -> None:
     ]
     print_table(("id", "name", "key", "state", "ended", "made"), rows)
     if found.next:
-        say(f"The newest {len(rows)}; --limit shows more.")
+        print_line(f"The newest {len(rows)}; --limit shows more.")
 
 
 def _print_trees(call: CommandCall, _: Sequence[str], found: Sequence[FlowDetail]) -> None:
     now = call.client.clock.now()
     for one in found:
-        say("\n".join(flow_lines(one, now)))
+        print_line("\n".join(flow_lines(one, now)))
 
 
 def _print_retried(_: CommandCall, names: Sequence[str], found: Sequence[FlowRetryAnswer]) -> None:
     for one in found:
-        say(f"{one.id} goes on: {quantity(one.jobs)} {'runs' if one.jobs == 1 else 'run'} again")
+        print_line(f"{one.id} goes on: {quantity(one.jobs)} {'runs' if one.jobs == 1 else 'run'} again")
 
 
 def _print_cancelled(_: CommandCall, names: Sequence[str], found: Sequence[FlowCancelAnswer]) -> None:
     for one in found:
-        say(f"{one.id} {'cancelled' if one.cancelled else f'left as it is: {one.detail}'}")
+        print_line(f"{one.id} {'cancelled' if one.cancelled else f'left as it is: {one.detail}'}")
 
 
 def _print_approvals(call: CommandCall, found: ApprovalList) -> None:
     if not found.approvals:
-        say("Nothing waits for an approval.")
+        print_line("Nothing waits for an approval.")
         return
     now = call.client.clock.now()
     rows = [
@@ -198,17 +198,17 @@ def _print_approvals(call: CommandCall, found: ApprovalList) -> None:
     ]
     print_table(("key", "question", "task", "job", "asked", "over"), rows)
     if found.next:
-        say(f"The first {len(rows):,}; --cursor {found.next} lists those that follow.")
+        print_line(f"The first {len(rows):,}; --cursor {found.next} lists those that follow.")
 
 
 def _print_decisions(_: CommandCall, names: Sequence[str], found: Sequence[DecisionAnswer]) -> None:
     for one in found:
-        say(f"{one.question!r} {'approved' if one.ok else 'refused'}: {_go_on(one.woken)}")
+        print_line(f"{one.question!r} {'approved' if one.ok else 'refused'}: {_go_on(one.woken)}")
 
 
 def _print_signal(_: CommandCall, one: SignalAnswer) -> None:
     kept = "Nothing waits for it now; it is kept for jobs that will."
-    say(_go_on(one.woken) if one.woken else kept)
+    print_line(_go_on(one.woken) if one.woken else kept)
 
 
 def _go_on(woken: int) -> str:

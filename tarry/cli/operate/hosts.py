@@ -14,7 +14,7 @@ from tarry.model.duration import format_duration
 from tarry.operate.hosts import METHODS, HostAnswer
 from tarry.process.loading import CommandContext
 from tarry.store.queries.hosts import Host, PoolFigures, find_host, list_hosts
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 _OF_POOL = ("pool", "workers", "busy", "processed", "failed attempts", "memory")
 HEADS = ("", "host", "state", *_OF_POOL, "up", "seen", "version", "master")
@@ -32,7 +32,7 @@ def show_all(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"hosts": [host_record(host, pid_file) for host in found]})
     elif not found:
-        say("no master is known to the store")
+        print_line("no master is known to the store")
     else:
         print_table(HEADS, [row for host in found for row in _rows(host, pid_file, now)])
     return 0 if any(host.is_alive for host in found) else _NONE_ALIVE

@@ -10,7 +10,7 @@ from tarry.model.job import RELATIVE, State
 from tarry.model.quantity import quantity
 from tarry.operate.jobs import JobAnswer, WhyAnswer
 from tarry.tasks.output import Output
-from tarry.terminal import harmless, say
+from tarry.terminal import escape_control, print_line
 
 HOLDERS = 50
 """Jobs that hold a place, of each reason."""
@@ -40,10 +40,10 @@ def print_details(_: CommandCall, names: Sequence[str], found: Sequence[JobAnswe
         traceback = note.pop("traceback", "") if isinstance(note, dict) else ""
         facts["result" if job.state is State.DONE else "last"] = note
         for name, value in facts.items():
-            say(f"{name:9} {'-' if value is None else harmless(str(value))}")
+            print_line(f"{name:9} {'-' if value is None else escape_control(str(value))}")
         _print_attempts(job)
         _print_acts(job.acts)
-        say(traceback, end="")
+        print_line(traceback, end="")
         if job.output:
             _print_output(job.output)
 
@@ -52,29 +52,33 @@ def print_reasons(call: CommandCall, names: Sequence[str], found: Sequence[WhyAn
     """Why they do not run."""
     now = call.client.clock.now()
     for job in found:
-        say(f"{job.id} is {job.state}.")
+        print_line(f"{job.id} is {job.state}.")
         for reason in job.reasons:
-            say(f"- {harmless(reason.text)}")
+            print_line(f"- {escape_control(reason.text)}")
             for one in reason.holders[:HOLDERS]:
                 began = format_ago(round(one.since * SECOND), now)
-                say(f"    {one.id} {harmless(one.task)} on {one.worker}, began {began}")
+                print_line(f"    {one.id} {escape_control(one.task)} on {one.worker}, began {began}")
 
 
 def _print_attempts(job: JobAnswer) -> None:
     """A line for each known attempt of the job, the oldest first; nothing if there is none."""
     if job.attempts_left_out:
-        say(f"attempts  {job.attempts_left_out} before left out:")
+        print_line(f"attempts  {job.attempts_left_out} before left out:")
     elif job.attempts:
-        say("attempts")
+        print_line("attempts")
     for one in job.attempts:
-        say(f"  {harmless(_line(one))}")
+        print_line(f"  {escape_control(_line(one))}")
 
 
 def _print_acts(acts: Sequence[JobActRecord]) -> None:
     """A line for each thing that was done to the job by hand, the oldest first."""
     for one in acts:
         origin = " ".join(part for part in (one.address, f"({one.via})" if one.via else "") if part)
-        say(harmless(f"act       {format_clock(round(one.at * SECOND))}: {one.act} by {one.who or '-'} from {origin}"))
+        print_line(
+            escape_control(
+                f"act       {format_clock(round(one.at * SECOND))}: {one.act} by {one.who or '-'} from {origin}"
+            )
+        )
 
 
 def _line(one: JobAttempt) -> str:
@@ -89,6 +93,6 @@ def _line(one: JobAttempt) -> str:
 
 def _print_output(output: Output) -> None:
     before = f", {quantity(output.left_out, 'line')} before left out" if output.left_out else ""
-    say(f"output    of attempt {output.attempt}{before}:")
+    print_line(f"output    of attempt {output.attempt}{before}:")
     for line in output.text.removesuffix("\n").split("\n"):
-        say(f"  {line}")
+        print_line(f"  {line}")

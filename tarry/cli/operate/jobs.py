@@ -23,7 +23,7 @@ from tarry.operate.jobs import METHODS, CancelAnswer, JobPage, JobsQuery, WhyAns
 from tarry.operate.method import convert_values
 from tarry.operate.operations import NewOperation, start_operation
 from tarry.process.loading import CommandContext
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 PrintedJob = JobRecord | CancelAnswer | RequestRecord | WhyAnswer | JobPage | None
 LOOKING, ASKING = ("show", "why"), ("kill", "stack")
@@ -125,7 +125,7 @@ def _print_list(call: CommandCall, found: JobPage) -> None:
     ]
     print_table(("id", "task", "queue", "state", "priority", "attempt", "due"), rows)
     if found.next is not None:
-        say(f"The first {len(rows)}; --limit shows more, --cursor {found.next} what follows.")
+        print_line(f"The first {len(rows)}; --limit shows more, --cursor {found.next} what follows.")
 
 
 def _change_matching(setup: CommandContext, args: argparse.Namespace) -> int:
@@ -176,7 +176,7 @@ def _print_each(
         what, detail = done, ""
         if isinstance(one, CancelAnswer):
             what, detail = done if one.cancelled else "left as it is", one.detail and f": {one.detail}"
-        say(f"{name} {what}{detail}")
+        print_line(f"{name} {what}{detail}")
 
 
 def _is_done(answer: PrintedJob) -> bool:

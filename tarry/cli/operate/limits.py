@@ -8,7 +8,7 @@ from tarry.cli.operate.method_command import CommandCall, Subject, add_methods
 from tarry.cli.shared.printing import print_table
 from tarry.keeper.keeper_records import LimitRecord
 from tarry.operate.limits import METHODS, LimitList, get_limit
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 def _print_list(_: CommandCall, found: LimitList) -> None:
@@ -24,7 +24,7 @@ def _or_dash(value: int | None) -> Any:
 
 def _print(_: CommandCall, names: Sequence[str], found: Sequence[LimitRecord | None]) -> None:
     for name, one in zip(names, found, strict=True):
-        say(f"{name}: {'no limit' if one is None else _describe(one)}")
+        print_line(f"{name}: {'no limit' if one is None else _describe(one)}")
 
 
 def _describe(one: LimitRecord) -> str:

@@ -22,7 +22,7 @@ from tarry.operate.method import Method, choices_of, convert_values, field_docs,
 from tarry.operate.method import method as make_method
 from tarry.operate.problem import RequestError
 from tarry.process.loading import CommandContext
-from tarry.terminal import harmless, say
+from tarry.terminal import escape_control, print_line
 
 # Many of these commands need neither the app nor a store, and loading them takes time.
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def warn_of_missing(store: "Store") -> None:
     """Tells on stderr of each shard that is away."""
     for shard in getattr(store, "shards", ()):
         if shard.away:
-            say(f"tarry: {shard.url} is away: {shard.away}; what follows is without it", file=sys.stderr)
+            print_line(f"tarry: {shard.url} is away: {shard.away}; what follows is without it", file=sys.stderr)
 
 
 def call_all(
@@ -219,7 +219,7 @@ def call_all(
             except (RequestError, NotPossible) as error:
                 if getattr(error, "status", 409) != 409:
                     raise
-                say(f"tarry: {call.name}: {harmless(str(error))}", file=sys.stderr)
+                print_line(f"tarry: {call.name}: {escape_control(str(error))}", file=sys.stderr)
     except (NotConfirmed, UsageError):
         # It was never begun.
         acts = [act for act in acts if act.outcome == DONE]
@@ -251,7 +251,9 @@ def write_acts(setup: CommandContext, acts: Sequence[Act]) -> None:
         if acts:
             ActLog(setup.client.store).append([replace(act, at=now) for act in acts], now)
     except (TarryError, OSError, ValueError) as error:
-        say(f"tarry: the log of acts of the store has no entry of this: {harmless(str(error))}", file=sys.stderr)
+        print_line(
+            f"tarry: the log of acts of the store has no entry of this: {escape_control(str(error))}", file=sys.stderr
+        )
 
 
 def _shown(method: Method, call: CommandCall) -> Any:
@@ -335,4 +337,4 @@ def _describe(field: FieldInfo, kind: type) -> str:
 
 def print_done(word: str) -> Callable[..., None]:
     """Prints the names, with this word."""
-    return lambda _, names, found: say(f"{', '.join(names)} {word}")
+    return lambda _, names, found: print_line(f"{', '.join(names)} {word}")

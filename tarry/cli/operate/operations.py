@@ -9,7 +9,7 @@ from tarry.cli.shared.printing import format_clock, print_table
 from tarry.client.operations.operation import OperationRecord
 from tarry.model.duration import SECOND
 from tarry.operate.operations import METHODS, OperationList, describe_filter
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 _HEADS = ("id", "act", "jobs", "state", "matched", "changed", "created", "caller")
 
@@ -27,7 +27,7 @@ def _print_each(_: CommandCall, names: Sequence[str], found: Sequence[OperationR
     print_table(_HEADS, [_cells(one) for one in found])
     for one in found:
         if one.trouble:
-            say(f"{one.id}: {one.trouble}")
+            print_line(f"{one.id}: {one.trouble}")
 
 
 SUBJECT = Subject(

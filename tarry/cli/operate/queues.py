@@ -22,7 +22,7 @@ from tarry.push.health import EndpointHealth, endpoint_health
 from tarry.store.queries.due_horizon import DueHorizon, due_horizon
 from tarry.store.rules.base import Tally
 from tarry.store.rules.waiting import CappedCount
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 def unknown_tasks(setup: CommandContext, counts: Sequence[Tally]) -> dict[str, int]:
@@ -92,7 +92,7 @@ def _print_list(call: CommandCall, found: QueueList) -> None:
     held = [one for one in endpoint_health(client.store, call.app.http.endpoints, now) if one.problem]
     for one in held:
         if count := _count_unfinished(counts, one.task.__eq__).get(one.task):
-            say(f"{jobs_wait(count)} for the task {one.task}, which is {_describe_held(one)}")
+            print_line(f"{jobs_wait(count)} for the task {one.task}, which is {_describe_held(one)}")
 
 
 def _describe_held(one: EndpointHealth) -> str:
@@ -105,7 +105,7 @@ def warn_of_unknown(setup: CommandContext, unknown: dict[str, int]) -> None:
     """Prints a line for each unknown task."""
     why = "this app does not know" if setup.app_name else "was removed"
     for task, count in unknown.items():
-        say(f"{jobs_wait(count)} for the task {task}, which {why}")
+        print_line(f"{jobs_wait(count)} for the task {task}, which {why}")
 
 
 def _cells(row: QueueRecord, now: int) -> tuple[Any, ...]:
@@ -125,13 +125,13 @@ def _notes(row: QueueRecord) -> str:
 def _print_bounds(_: CommandCall, names: Sequence[str], found: Sequence[QueueRecord]) -> None:
     for name, one in zip(names, found, strict=True):
         bound = f"{one.max_waiting:,} may wait, then {one.when_full}" if one.max_waiting else "no bound"
-        say(f"{name}: {bound}")
+        print_line(f"{name}: {bound}")
 
 
 def _print_purged(_: CommandCall, names: Sequence[str], found: Sequence[OperationRecord]) -> None:
     dry = any(one.dry_run for one in found)
     number = sum(one.matched if one.dry_run else one.changed for one in found)
-    say(f"{quantity(number)} {'would be deleted' if dry else 'deleted'}")
+    print_line(f"{quantity(number)} {'would be deleted' if dry else 'deleted'}")
 
 
 SUBJECT = Subject(

@@ -10,7 +10,7 @@ from tarry.keeper.keeper_records import GONE, ScheduleDetail, ScheduledRunRecord
 from tarry.keeper.schedule_runs import LEFT_OUT
 from tarry.model.duration import SECOND, format_duration
 from tarry.operate.schedules import METHODS, ScheduleList, ScheduleRun
-from tarry.terminal import harmless, say
+from tarry.terminal import escape_control, print_line
 
 WORDS = {LEFT_OUT: "left out", GONE: "no longer kept"}
 """How states of runs are shown that are no states of jobs."""
@@ -26,12 +26,12 @@ def _print_details(call: CommandCall, _: Sequence[str], found: Sequence[Schedule
     for one in found:
         for name, value in zip(_HEADS, _cells(one, call.client.clock.now()), strict=True):
             if value:
-                say(f"{name:6} {harmless(str(value))}")
+                print_line(f"{name:6} {escape_control(str(value))}")
         print_table(("tick", "state", "delay", "took", "job"), [_run_cells(run) for run in one.runs])
 
 
 def _print_ids(_: CommandCall, names: Sequence[str], found: Sequence[ScheduleRun]) -> None:
-    say("\n".join(one.id for one in found))
+    print_line("\n".join(one.id for one in found))
 
 
 def _run_cells(run: ScheduledRunRecord) -> tuple[str, ...]:

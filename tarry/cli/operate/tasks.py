@@ -19,7 +19,7 @@ from tarry.push.editing import TriedAnswer
 from tarry.push.endpoint.written import read_written
 from tarry.push.health import CLOSED
 from tarry.push.task_records import TaskRecord
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 def _read_new(args: argparse.Namespace) -> Words:
@@ -59,8 +59,8 @@ def _parse_settings(words: Sequence[str]) -> dict[str, Any]:
 
 def _print_change(_: CommandCall, one: TaskChange, done: str = "added") -> None:
     for warning in one.warnings:
-        say(f"tarry: {one.task.task}: {warning}", file=sys.stderr)
-    say(f"{one.task.task} {done}")
+        print_line(f"tarry: {one.task.task}: {warning}", file=sys.stderr)
+    print_line(f"{one.task.task} {done}")
 
 
 def _print_changes(call: CommandCall, names: Sequence[str], found: Sequence[TaskChange]) -> None:
@@ -71,13 +71,13 @@ def _print_changes(call: CommandCall, names: Sequence[str], found: Sequence[Task
 def _print_removed(_: CommandCall, names: Sequence[str], found: Sequence[TaskRemoval]) -> None:
     for one in found:
         left = f"; its {jobs_wait(one.waiting)}: add it again, or tarry jobs delete --task {one.task}"
-        say(f"{one.task} removed{left if one.waiting else ''}")
+        print_line(f"{one.task} removed{left if one.waiting else ''}")
 
 
 def _print_tried(_: CommandCall, names: Sequence[str], found: Sequence[TriedAnswer]) -> None:
     for one in found:
         delay = None if one.delay is None else format_duration(round(one.delay * SECOND))
-        say(f"{one.outcome}{f', after the first attempt in {delay}' if delay else ''}: {one.reason}")
+        print_line(f"{one.outcome}{f', after the first attempt in {delay}' if delay else ''}: {one.reason}")
 
 
 def _print_tasks(call: CommandCall, _: Sequence[str], found: Sequence[TaskRecord]) -> None:

@@ -37,7 +37,7 @@ def run_completion(args: argparse.Namespace) -> int:
         for action in each._actions:
             if action.metavar == "FILE":
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
-    # Not `say`: the script is for a shell, not for a terminal, and must stay as it is.
+    # Not `print_line`: the script is for a shell, not for a terminal, and must stay as it is.
     print(shtab.complete(whole, args.shell))
     return 0
 

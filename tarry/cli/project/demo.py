@@ -13,7 +13,7 @@ from tarry.cli.shared.printing import print_json
 from tarry.demo.account import Account
 from tarry.demo.run import EMPTY, WORKERS, Demo
 from tarry.errors import TarryError
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -37,7 +37,7 @@ def run_demo(args: argparse.Namespace) -> int:
         print_json(msgspec.to_builtins(account) | {"empty_jobs": EMPTY, "empty_seconds": demo.empty})
     else:
         _print_account(account, demo.empty)
-    say(log, end="", file=sys.stderr)
+    print_line(log, end="", file=sys.stderr)
     return 0 if account.lost == 0 and account.put > 0 else 1
 
 
@@ -56,7 +56,7 @@ def _ignore(line: str) -> None:
 
 
 def _say(line: str) -> None:
-    say(line)
+    print_line(line)
     # Into a pipe, too, a line is to come when it is true.
     sys.stdout.flush()
 
@@ -64,12 +64,12 @@ def _say(line: str) -> None:
 def _print_account(account: Account, empty: float) -> None:
     """empty: seconds that the jobs took that do nothing."""
     p50, p99, worst = account.start_ms
-    say(
+    print_line(
         f"put {account.put}, done {account.done}, retried {account.retried}, dead {account.dead} (2 expected), "
         f"run twice {account.run_twice}, lost {account.lost}"
     )
-    say(
+    print_line(
         f"the tasks' own work took {account.work:.1f} s and keeps {WORKERS} workers busy ({account.per_second:.0f}"
         f" files/s), so a job began {p50:.0f} ms after it was due (p99 {p99:.0f}, worst {worst:.0f})"
     )
-    say(f"without work: {EMPTY:,} jobs enqueued and run in {empty:.1f} s, {EMPTY / empty:,.0f} jobs/s")
+    print_line(f"without work: {EMPTY:,} jobs enqueued and run in {empty:.1f} s, {EMPTY / empty:,.0f} jobs/s")

@@ -10,7 +10,7 @@ from tarry.cli.shared.printing import print_json
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
 from tarry.store.rules.base import Diagnostic
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 class Urgency(IntEnum):
@@ -66,8 +66,8 @@ def run_doctor(args: argparse.Namespace) -> int:
         print_json({"actions": actions, "ok": not must})
     else:
         for number, action in enumerate(actions, 1):
-            say(f"{number}. {action.name}: {' '.join(action.advice.split())} ({action.reason})")
-        say(_summary(must, len(actions) - must))
+            print_line(f"{number}. {action.name}: {' '.join(action.advice.split())} ({action.reason})")
+        print_line(_summary(must, len(actions) - must))
     return 1 if must else 0
 
 

@@ -9,7 +9,7 @@ from tarry.cli.project import django_project
 from tarry.cli.shared.printing import print_json
 from tarry.config.config import template
 from tarry.errors import TarryError
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 
 class Starter(NamedTuple):
@@ -66,8 +66,8 @@ def run_init(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"written": written})
         return 0
-    say(f"Wrote {', '.join(written[:-1])} and {written[-1]}. Next:")
-    say("\n".join(f"  {line}" for line in starter.next))
+    print_line(f"Wrote {', '.join(written[:-1])} and {written[-1]}. Next:")
+    print_line("\n".join(f"  {line}" for line in starter.next))
     return 0
 
 
@@ -81,7 +81,7 @@ def _run_django(is_json: bool) -> int:
     if is_json:
         print_json(done)
     else:
-        say("\n".join(_describe(done)))
+        print_line("\n".join(_describe(done)))
     return 0
 
 

@@ -12,7 +12,7 @@ from tarry.model.duration import format_duration
 from tarry.model.job import Job
 from tarry.runtime.wait_notes import WaitNotes
 from tarry.store.queries.hosts import Host
-from tarry.terminal import harmless, say
+from tarry.terminal import escape_control, print_line
 
 TIMEOUT = 60.0
 """Seconds that a command waits for an outcome, unless --timeout says otherwise."""
@@ -49,7 +49,7 @@ def await_outcome(
 
 def _print_note(line: str) -> None:
     # Not on stdout, which has only the result.
-    say(line, file=sys.stderr)
+    print_line(line, file=sys.stderr)
 
 
 def _awaited(host: Host, request: HostRequest, what: str) -> str:
@@ -66,7 +66,7 @@ def print_outcomes(_: object, names: Sequence[str], found: Sequence[RequestRecor
     """Prints what became of each. done: what to say of the job of that name."""
     for name, one in zip(names, found, strict=True):
         if is_done(one):
-            say(f"{name} {done}: {one.text}" if done else one.text)
+            print_line(f"{name} {done}: {one.text}" if done else one.text)
         else:
             text = one.text or f"the request is {one.state}: {_REASONS.get(one.state, '')}"
-            say(f"tarry: {harmless(text)}", file=sys.stderr)
+            print_line(f"tarry: {escape_control(text)}", file=sys.stderr)

@@ -11,7 +11,7 @@ import msgspec
 from tarry.errors import TarryError
 from tarry.model.duration import SECOND, format_duration
 from tarry.store.rules.partial_result import partial_result as _partly
-from tarry.terminal import harmless, harmless_json, say
+from tarry.terminal import escape_control, escape_control_json, print_line
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ class NotConfirmed(TarryError):
 
 def print_json(facts: Any) -> None:
     """Prints one JSON document on one line."""
-    print(harmless_json(msgspec.json.encode(facts).decode()))
+    print(escape_control_json(msgspec.json.encode(facts).decode()))
 
 
 def print_result(as_json: bool, facts: Any, line: str) -> None:
@@ -30,13 +30,13 @@ def print_result(as_json: bool, facts: Any, line: str) -> None:
     if as_json:
         print_json(facts)
     else:
-        say(line)
+        print_line(line)
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Prints a table; columns of numbers are aligned to the right."""
     # Task names, queues and keys come from clients, and may hold characters that a terminal acts on.
-    texts = [[harmless(_text(cell)) for cell in row] for row in rows]
+    texts = [[escape_control(_text(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
     right = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(heads))]
     for line in ([*heads], *texts):
@@ -53,7 +53,7 @@ def partial_answer(ask: Callable[[], T]) -> T:
     """Returns the answer; if only some shards could give it, warns on stderr, once for each reason."""
     answer, away = _partly(ask)
     if away and str(away) not in _warned_of:
-        say(f"tarry: {away}; what follows is without it", file=sys.stderr)
+        print_line(f"tarry: {away}; what follows is without it", file=sys.stderr)
         _warned_of.add(str(away))
     return answer
 
@@ -76,9 +76,9 @@ def confirm(question: str, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        say(f"{question} Not asked, since this is no terminal: add --yes.", file=sys.stderr)
+        print_line(f"{question} Not asked, since this is no terminal: add --yes.", file=sys.stderr)
         return False
-    return input(harmless(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
+    return input(escape_control(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
 
 
 def format_ago(moment: int, now: int) -> str:

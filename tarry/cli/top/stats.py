@@ -13,7 +13,7 @@ from tarry.model.duration import SECOND, format_duration
 from tarry.operate.history import HistoryAnswer, HistoryQuery, TotalsAnswer, WorkQuery, get_history, get_totals
 from tarry.process.loading import CommandContext
 from tarry.store.queries.history_reading import Figures, HistoryPoint, Percentiles, TaskFigures, bring_up_to_date
-from tarry.terminal import say
+from tarry.terminal import print_line
 
 STATUSES_SHOWN = 10
 """The HTTP statuses that came most often."""
@@ -92,10 +92,10 @@ def _sample(one: HistoryPoint) -> tuple[str, str]:
 def _print_lines(found: HistoryAnswer) -> None:
     for name in _COUNTS:
         if any(numbers := [getattr(point, name) for point in found.points]):
-            say(f"{name:>9} {sparkline(numbers)} {sum(numbers):,}")
+            print_line(f"{name:>9} {sparkline(numbers)} {sum(numbers):,}")
     if statuses := found.total.statuses:
         most = sorted(statuses, key=lambda status: (-statuses[status], status))[:STATUSES_SHOWN]
-        say(f"{'answers':>9} " + ", ".join(f"{status}: {statuses[status]:,}" for status in most))
+        print_line(f"{'answers':>9} " + ", ".join(f"{status}: {statuses[status]:,}" for status in most))
 
 
 def _cells(one: Figures) -> tuple[object, ...]:

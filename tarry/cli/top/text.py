@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from tarry.runtime import master_report
 from tarry.store.queries.history_reading import Percentiles
 from tarry.store.queries.history_recent import RecentHistory
-from tarry.terminal import is_hidden, written_out
+from tarry.terminal import escape_char, is_hidden
 
 _MARKS = frozenset({"Mn", "Me"})
 _MOST_MARKS = 2  # The most combining marks on one character; more would overlap the lines around.
@@ -26,7 +26,7 @@ def make_printable(text: str) -> str:
         # A mark at the start would join the character on its left, which is another column's.
         if marks > _MOST_MARKS or (marks and not shown) or ord(char) in _VARIATIONS:
             continue
-        shown.append(written_out(char) if is_hidden(char) else " " if kind == "Zs" else char)
+        shown.append(escape_char(char) if is_hidden(char) else " " if kind == "Zs" else char)
     return "".join(shown)
 
 

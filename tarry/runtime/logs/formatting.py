@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tarry.model.checks.texts import cut
-from tarry.terminal import harmless, harmless_json
+from tarry.terminal import escape_control, escape_control_json
 
 MOST_TRACEBACK = 65_536
 """Characters of a traceback in a line of the log."""
@@ -72,8 +72,8 @@ class TextFormatter(logging.Formatter):
         )
         line += "".join(f" {name}={_quote(value)}" for name, value in job_facts(record).items())
         # Tasks may log characters that a terminal acts on.
-        traceback = harmless(format_traceback(self, record), keep="\n\t")
-        line = harmless(line, keep="\t")
+        traceback = escape_control(format_traceback(self, record), keep="\n\t")
+        line = escape_control(line, keep="\t")
         return f"{line}\n{traceback}" if traceback else line
 
 
@@ -101,7 +101,7 @@ class JsonFormatter(logging.Formatter):
             facts["extra"] = extra
         if traceback := format_traceback(self, record):
             facts["traceback"] = traceback
-        return harmless_json(_json(facts))
+        return escape_control_json(_json(facts))
 
 
 # What Python itself puts into a record, and `tarry`; all else is the caller's `extra`.

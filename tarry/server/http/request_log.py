@@ -11,7 +11,7 @@ from tarry.operate.call import audited as audited_call
 from tarry.operate.method import Method
 from tarry.server.http.method import ApiCall
 from tarry.server.service import DoorService
-from tarry.terminal import harmless
+from tarry.terminal import escape_control
 
 log = logging.getLogger("tarry.audit")
 
@@ -49,7 +49,7 @@ def write_command(service: DoorService, actor: Actor, act: str, subject: str) ->
 def write_line(caller: str, address: str, act: str, subject: str, outcome: str) -> None:
     """One line of the audit log. caller: the name of a token, and address: of the client; empty: none."""
     # A name may hold characters that a terminal acts on, or a line break, which would forge a line.
-    plain, ended = (harmless(text[:_MOST]).replace("\n", " ") for text in (subject, outcome))
+    plain, ended = (escape_control(text[:_MOST]).replace("\n", " ") for text in (subject, outcome))
     # For logs in JSON, where programs look for them.
     facts = {
         "caller": caller or "anybody",
