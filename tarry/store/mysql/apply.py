@@ -22,6 +22,7 @@ from tarry.store.mysql.sql import ALREADY, DIFFERING, digest, note_literal
 from tarry.store.rules.kept_places import given_up, job_keys, places_to_keep
 from tarry.store.rules.lanes import JobKey, count_by_level
 from tarry.store.shared.state_codes import CODE, state_of
+from tarry.store.sql.columns import name_text
 
 RUNNING = State.RUNNING
 WAITING = frozenset({State.READY, State.SCHEDULED})
@@ -214,8 +215,7 @@ class ChangeApplier:
 
     def _job_key(self, change: Change) -> JobKey:
         seen = self._seen[change.id]
-        lane = None if seen.lane is None else seen.lane.decode("utf-8", "replace")
-        return seen.queue.decode("utf-8", "replace"), seen.task.decode("utf-8", "replace"), lane
+        return name_text(seen.queue), name_text(seen.task), None if seen.lane is None else name_text(seen.lane)
 
     def _lower(self, jobs: Sequence[JobKey], plan: ChangePlan) -> None:
         """Lowers the levels of limits by these attempts, which have ended, and opens their lanes."""
@@ -280,7 +280,7 @@ def _batches(changes: Sequence[Change]) -> Iterable[list[Change]]:
 
 def _digest(seen: JobAsSeen) -> bytes:
     assert seen.key is not None
-    return digest(seen.task.decode("utf-8", "replace"), seen.key.decode("utf-8", "replace"))
+    return digest(name_text(seen.task), name_text(seen.key))
 
 
 def _lane_anew(seen: JobAsSeen, settings: StoreSettings) -> bytes | None:
@@ -288,7 +288,7 @@ def _lane_anew(seen: JobAsSeen, settings: StoreSettings) -> bytes | None:
     # The limit of its task may be younger than the job's end.
     if seen.lane is not None:
         return seen.lane
-    lane = waiting_lane(seen.task.decode("utf-8", "replace"), None, settings.limits)
+    lane = waiting_lane(name_text(seen.task), None, settings.limits)
     return None if lane is None else lane.encode()
 
 

@@ -19,6 +19,7 @@ from tarry.store.mysql.open_lanes import LatenessLine, exists, halves
 from tarry.store.mysql.settings import StoreSettings
 from tarry.store.rules.base import band
 from tarry.store.rules.lanes import JobKey
+from tarry.store.sql.columns import name_text
 from tarry.store.sql.lane_reader import (
     Candidate,
     FoundLane,
@@ -29,6 +30,8 @@ from tarry.store.sql.lane_reader import (
     LaneUse,
     Line,
     TaskLine,
+    lane_state,
+    levels_of,
 )
 
 # Levels of keys, of which there may be any number, begin with "each:"; ";" is the character after ":".
@@ -67,21 +70,8 @@ class MysqlLaneReader(LaneReader[bytes]):
         self._open = {line: [half for half in halves(*line) if next(has_jobs)] for line in lines}
         scans = [DistinctScan("tarry_laned", "task", _LINE.format(text(q), -band), _ALL) for q, band in lines]
         tasks = zip(lines, scan_distinct(self._link, scans), strict=True)
-        self._tasks = {
-            line: [task.decode("utf-8", "replace") for task in found]
-            for line, found in tasks
-            if found or self._open[line]
-        }
-        return LaneState(
-            self._limits,
-            {name.decode("utf-8", "replace"): Level(running, following) for name, running, following, _ in rows.rows},
-            {
-                name.decode("utf-8", "replace").removeprefix(TASK): turn.decode("utf-8", "replace")
-                for name, _, _, turn in rows.rows
-                if turn is not None
-            },
-            next_open,
-        )
+        self._tasks = {line: list(map(name_text, found)) for line, found in tasks if found or self._open[line]}
+        return lane_state(self._limits, rows.rows, next_open)
 
     def tasks(self, line: Line) -> list[str] | None:
         return self._tasks.get(line)
@@ -96,10 +86,7 @@ class MysqlLaneReader(LaneReader[bytes]):
 
     def lanes(self, line: Line, stretches: Mapping[str, LaneRange]) -> dict[str, list[FoundLane]]:
         found = scan_distinct(self._link, [self._scan(line, task, stretch) for task, stretch in stretches.items()])
-        lanes = {
-            task: [lane.decode("utf-8", "replace") for lane in names]
-            for task, names in zip(stretches, found, strict=True)
-        }
+        lanes = {task: list(map(name_text, names)) for task, names in zip(stretches, found, strict=True)}
         empty = open_lanes.find_empty(self._link, line, {t: lanes[t] for t in lanes if EACH + t in self._limits})
         return {task: [FoundLane(lane, (task, lane) not in empty) for lane in names] for task, names in lanes.items()}
 
@@ -113,8 +100,7 @@ class MysqlLaneReader(LaneReader[bytes]):
 
     def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
         wanted = id_list(name.encode() for name in names)
-        rows = self._link.rows(f"SELECT name, running, next FROM tarry_level WHERE name IN ({wanted})")
-        return {name.decode("utf-8", "replace"): Level(running, following) for name, running, following in rows}
+        return levels_of(self._link.rows(f"SELECT name, running, next FROM tarry_level WHERE name IN ({wanted})"))
 
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[bytes]]]:
         look = [

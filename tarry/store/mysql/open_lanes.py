@@ -21,6 +21,7 @@ from tarry.store.mysql.link.literals import bounded_statements, id_list, raw, te
 from tarry.store.mysql.settings import NUMBER, StoreSettings
 from tarry.store.rules.base import BANDS, Want, band
 from tarry.store.rules.lanes import UNTIL_AN_END
+from tarry.store.sql.columns import name_text
 from tarry.store.sql.lane_reader import Lane, Line, TaskLine
 
 LatenessLine = tuple[str, int, bool]
@@ -111,7 +112,7 @@ def close_and_remove(
     # First read the rows, then look for jobs: a row that is visible was committed together with its job.
     rows = link.rows(f"SELECT lane, id FROM tarry_open WHERE {where} AND lane IN ({lanes}) LIMIT {_MOST}")
     gone = find_empty(link, line[:2], {line[2]: sorted(empty)}) | {(line[2], lane) for lane in full}
-    remove(link, place, [(lane, id) for lane, id in rows if (line[2], lane.decode("utf-8", "replace")) in gone])
+    remove(link, place, [(lane, id) for lane, id in rows if (line[2], name_text(lane)) in gone])
     closed = (
         f"({place[2]},{text(lane)},{text(queue)},{place[1]},{UNTIL_AN_END if again is None else again})"
         for lane, again in sorted(full.items())

@@ -15,6 +15,7 @@ from tarry.model.limit import Limit
 from tarry.store.mysql import sql
 from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
 from tarry.store.rules.lanes import decode_limit
+from tarry.store.sql.columns import name_text
 
 RAISE = "UPDATE tarry_about SET value = value + 1 WHERE name = 'settings'"
 # Inserts do not look at the number. A job with the wrong lane does no harm: a claim moves it (`claim.Start.read`).
@@ -99,7 +100,7 @@ class SettingsCache:
 
 def limits_of(rows: Sequence[tuple[Any, ...]]) -> dict[str, Limit]:
     """The limits in these rows of LIMITS."""
-    return {name.decode("utf-8", "replace"): decode_limit(value) for name, value, _ in rows}
+    return {name_text(name): decode_limit(value) for name, value, _ in rows}
 
 
 def _read(answers: Sequence[StatementResult]) -> StoreSettings:
@@ -107,11 +108,11 @@ def _read(answers: Sequence[StatementResult]) -> StoreSettings:
     return StoreSettings(
         int(number[0][0]),
         limits_of(limits),
-        {name.decode("utf-8", "replace"): number for name, _, number in limits},
-        frozenset(queue.decode("utf-8", "replace") for (queue,) in paused),
+        {name_text(name): number for name, _, number in limits},
+        frozenset(name_text(queue) for (queue,) in paused),
         _boards(boards),
     )
 
 
 def _boards(rows: Sequence[tuple[Any, ...]]) -> frozenset[str]:
-    return frozenset(name.decode("utf-8", "replace") for (name,) in rows)
+    return frozenset(name_text(name) for (name,) in rows)

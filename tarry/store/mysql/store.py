@@ -44,7 +44,7 @@ from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, Store, Want, d
 from tarry.store.rules.lanes import assign_lanes
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.uncertain import a_part_is_done
-from tarry.store.sql.columns import Row
+from tarry.store.sql.columns import Row, name_text
 from tarry.store.sql.flow_tables import touching_flows
 from tarry.store.sql.pruning import Pruning
 from tarry.store.sql.sql_store import ScanningSqlStore
@@ -293,7 +293,7 @@ class MysqlStore(ScanningSqlStore):
     def _ready_queues(self) -> list[str]:
         walks = [DistinctScan(table, "queue", "1", 10**6) for table in ("tarry_ready", "tarry_laned")]
         found = self._call(lambda link: scan_distinct(link, walks))
-        return [queue.decode("utf-8", "replace") for queues in found for queue in queues]
+        return [name_text(queue) for queues in found for queue in queues]
 
     def _ready_dues(self, queue: str, most: int) -> list[int]:
         where = f"FORCE INDEX (PRIMARY) WHERE queue = {text(queue)}"

@@ -15,7 +15,17 @@ from tarry.store.postgres.limits import PostgresLimits, PostgresTransaction
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.rules.lanes import JobKey, decode_limit, lane_level
 from tarry.store.sql.columns import Row
-from tarry.store.sql.lane_reader import Candidate, FoundLane, Lane, LaneRange, LaneReader, LaneState, LaneUse, Line
+from tarry.store.sql.lane_reader import (
+    Candidate,
+    FoundLane,
+    Lane,
+    LaneRange,
+    LaneReader,
+    LaneState,
+    LaneUse,
+    Line,
+    lane_state,
+)
 
 
 class WaitingJob(Struct, frozen=True, gc=False):
@@ -56,11 +66,7 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         self._limits = {name: decode_limit(value) for name, value in self._stored_limits.items()}
         rows = self._lock_levels({*(TASK + task for task in all_tasks), *queues.intersection(self._limits)})
         self._tasks = tasks
-        return LaneState(
-            self._limits,
-            {name: Level(running, following) for name, running, following, _ in rows},
-            {name.removeprefix(TASK): turn for name, _, _, turn in rows if name.startswith(TASK)},
-        )
+        return lane_state(self._limits, rows)
 
     def _find_tasks(self, line: Line) -> list[str]:
         queue, band = line

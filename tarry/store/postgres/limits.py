@@ -27,7 +27,7 @@ from tarry.store.rules.kept_places import job_keys, name_for, name_of, places_to
 from tarry.store.rules.lanes import UNTIL_AN_END, JobKey, count_by_level, lane_level
 from tarry.store.shared.backoff import jitter
 from tarry.store.sql.columns import Row
-from tarry.store.sql.lane_reader import Lane, TaskLine
+from tarry.store.sql.lane_reader import Lane, TaskLine, levels_of
 from tarry.store.sql.limits import LimitSql, RoomSql, SqlLimits, SqlRooms
 from tarry.store.sql.transaction import SqlTransaction
 
@@ -118,7 +118,7 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         locked = self.rows(_LOCKED, (pack.texts(names),))
         # Where nothing may start there may be no row of a level: the lane is full without one.
         levels = dict.fromkeys(names, Level()) if limit[0].most == 0 else {}
-        levels |= {name: Level(running, following) for name, running, following in locked}
+        levels |= levels_of(locked)
         full = {names[name]: one.again(limit[0], now) for name, one in levels.items() if not one.room(limit[0], now)}
         if full:
             again = pack.big_ints(UNTIL_AN_END if time is None else time for time in full.values())

@@ -1,13 +1,14 @@
 """What a claim under limits reads and writes. `lane_claim` uses it; each SQL store has its own reader."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from tarry.model.limit import Level, Limit
+from tarry.model.limit import TASK, Level, Limit
 from tarry.store.rules.lanes import JobKey, Position
+from tarry.store.sql.columns import Row, name_text
 
 T = TypeVar("T")
 Line = tuple[str, int]
@@ -31,6 +32,17 @@ class LaneState(Struct):
     # Closed lanes are not read, so a claim does not see their rates itself.
     next_open: int | None = None
     """The earliest time at which the rate of a closed lane allows a start."""
+
+
+def levels_of(rows: Iterable[Row]) -> dict[str, Level]:
+    """The levels of these rows: name, how many run, the next start of a rate, and perhaps more."""
+    return {name_text(name): Level(running, following) for name, running, following, *_ in rows}
+
+
+def lane_state(limits: Mapping[str, Limit], rows: Sequence[Row], next_open: int | None = None) -> LaneState:
+    """The state with the levels of these rows; the fourth column is the lane that a task served last."""
+    turns = {name_text(name): name_text(turn) for name, _, _, turn in rows if turn is not None}
+    return LaneState(limits, levels_of(rows), {name.removeprefix(TASK): turns[name] for name in turns}, next_open)
 
 
 class LaneRange(Struct):

@@ -10,7 +10,7 @@ from tarry.store.sql.lane_claim import FULL
 from tarry.store.sql.lane_reader import Candidate, FoundLane, Lane, LaneRange, LaneReader, LaneState, LaneUse, Line
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.levels import LevelTable
-from tarry.store.sqlite.limits import SqliteLimits
+from tarry.store.sqlite.limits import SqliteLimits, SqliteTransaction
 from tarry.store.sqlite.link.database import Database
 from tarry.store.sqlite.open_line import OpenLine, position
 
@@ -18,11 +18,12 @@ TASK_OF, QUEUE_OF, LANE = (sql.PLACE[field] for field in ("task", "queue", "lane
 """The places of these columns in a row of `sqlite.sql.CLAIMED`."""
 
 
-class SqliteLaneReader(LaneReader[Row]):
+class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
     """For one claim of this owner. Its items are rows of `sqlite.sql.CLAIMED`; `claimed` gets the claimed ones."""
 
     def __init__(self, db: Database, limits: Mapping[str, Limit], levels: LevelTable, owner: str, now: int) -> None:
-        self._db, self._limits, self._levels, self._owner, self._now = db, limits, levels, owner, now
+        self._db: Database = db
+        self._limits, self._levels, self._owner, self._now = limits, levels, owner, now
         self._open = SqliteLimits(db)
         self._state = LaneState(limits, {}, {})
         self._tasks: dict[Line, list[str] | None] = {}
@@ -39,8 +40,7 @@ class SqliteLaneReader(LaneReader[Row]):
     def tasks(self, line: Line) -> list[str] | None:
         if line not in self._tasks:
             queue, band = line
-            rows: list[Row] = self._db.execute(sql.TASKS, (queue, -band)).fetchall()
-            found: list[str] = [task for (task,) in rows]
+            found = [task for (task,) in self.rows(sql.TASKS, (queue, -band))]
             self._tasks[line] = found if found or self.has_open_jobs(line) else None
             for task in found:
                 if task not in self._state.turns:
@@ -68,9 +68,7 @@ class SqliteLaneReader(LaneReader[Row]):
         """Lanes of a task without a limit for each key."""
         queue, band, task = place
         statement, after = (sql.LANES_FROM, "") if stretch.after is None else (sql.LANES_AFTER, stretch.after)
-        rows: list[Row] = self._db.execute(
-            statement, (queue, -band, task, after, stretch.count, stretch.last)
-        ).fetchall()
+        rows = self.rows(statement, (queue, -band, task, after, stretch.count, stretch.last))
         return [FoundLane(lane) for (lane,) in rows]
 
     def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
@@ -81,7 +79,7 @@ class SqliteLaneReader(LaneReader[Row]):
 
     def _lane_front(self, line: Line, lane: Lane, most: int) -> list[Candidate[Row]]:
         queue, band = line
-        rows = self._db.execute(sql.LANE, (queue, -band, *lane, most)).fetchall()
+        rows = self.rows(sql.LANE, (queue, -band, *lane, most))
         return [(position(row, bool(row[-1])), row[:-1]) for row in rows]
 
     def start(self, items: Sequence[Row]) -> list[JobKey]:

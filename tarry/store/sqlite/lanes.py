@@ -5,7 +5,6 @@ the change that ends an attempt lowers it, in any process.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -20,18 +19,18 @@ from tarry.store.sql.lane_claim import claim_in_lanes
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.lane_reader import SqliteLaneReader
 from tarry.store.sqlite.levels import LevelTable
-from tarry.store.sqlite.limits import LazyLimits, SqliteLimits
+from tarry.store.sqlite.limits import LazyLimits, SqliteLimits, SqliteTransaction
 from tarry.store.sqlite.link.database import Database
 
 _FEW = 20
 """So many limits are read at once, with their levels."""
 
 
-class SqliteLanes:
+class SqliteLanes(SqliteTransaction):
     """The limits and lanes of one connection; the caller holds the connection's lock."""
 
     def __init__(self, db: Database) -> None:
-        self._db = db
+        self._db: Database = db
         self.limits: Mapping[str, Limit] = {}
         """As of the last `load_limits`."""
         self._levels = LevelTable(db, {})
@@ -39,7 +38,7 @@ class SqliteLanes:
 
     def load_limits(self) -> Mapping[str, Limit]:
         """The limits as they are now; valid to the end of the transaction, as are the levels."""
-        rows = self._rows(sql.FEW_LIMITS, (_FEW + 1,))
+        rows = self.rows(sql.FEW_LIMITS, (_FEW + 1,))
         few = rows if len(rows) <= _FEW else []
         # An empty dict lets a claim without limits take the short way, at the price of one look.
         self.limits = LazyLimits(self._db) if rows and not few else {name: decode_limit(row[0]) for name, *row in few}
@@ -71,7 +70,7 @@ class SqliteLanes:
         if not self.limits:
             self._db.execute(sql.PROMOTE, (now, PROMOTED_AT_ONCE))
             return
-        rows = self._rows(sql.PROMOTED, (now, PROMOTED_AT_ONCE))
+        rows = self.rows(sql.PROMOTED, (now, PROMOTED_AT_ONCE))
         self._open.add((queue, band(-order), task, lane) for queue, order, task, lane in rows if lane is not None)
 
     def open_lanes_of(self, ids: Sequence[bytes]) -> None:
@@ -87,7 +86,7 @@ class SqliteLanes:
     def running_keys(self, changes: Sequence[Change]) -> dict[bytes, JobKey]:
         """Queue, task and lane of the jobs that run, by id: what counts for the limits."""
         ids = tuple(change.id for change in changes if change.was is State.RUNNING)
-        rows = self._rows(sql.COUNTED, (self._db.array(ids),)) if ids else []
+        rows = self.rows(sql.COUNTED, (self._db.array(ids),)) if ids else []
         return {id: (queue, task, lane) for id, queue, task, lane in rows}
 
     def lower_levels(self, jobs: Sequence[JobKey]) -> None:
@@ -106,7 +105,7 @@ class SqliteLanes:
     def free_places(self, names: Sequence[str]) -> None:
         """Lowers the levels by kept places of these names, as far as there are any, and removes them."""
         if names:
-            rows = self._rows(sql.REMOVE_CELLS, (msgspec.json.encode(names).decode(),))
+            rows = self.rows(sql.REMOVE_CELLS, (msgspec.json.encode(names).decode(),))
             self.lower_levels(job_keys(value for (value,) in rows))
 
     def save_levels(self, now: int) -> None:
@@ -117,6 +116,3 @@ class SqliteLanes:
     def has_made_room(self) -> bool:
         """Whether, under a limit, more jobs may start than before this transaction."""
         return self._levels.is_lower
-
-    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._db.execute(statement, tuple(values)).fetchall()

@@ -132,24 +132,14 @@ class LazyLimits(Mapping[str, Limit]):
         self._db = db
         self._known: dict[str, Limit | None] = {}
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._limit(name) is not None
-
     def __getitem__(self, name: str) -> Limit:
-        limit = self._limit(name)
-        if limit is None:
-            raise KeyError(name)
-        return limit
-
-    def get(self, name: str, default: Any = None) -> Any:
-        limit = self._limit(name)
-        return default if limit is None else limit
-
-    def _limit(self, name: str) -> Limit | None:
         if name not in self._known:
             value = self._db.execute(sql.LIMIT, (name,)).get
             self._known[name] = None if value is None else decode_limit(value)
-        return self._known[name]
+        limit = self._known[name]
+        if limit is None:
+            raise KeyError(name)
+        return limit
 
     def __bool__(self) -> bool:
         # Without this, `if limits` would call `__len__`, which reads all of them.
