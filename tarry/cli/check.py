@@ -32,6 +32,7 @@ from tarry.store.rules.base import Diagnostic, Query, Store
 from tarry.store.shards.identity import ACCEPT, StoreMemory
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shared import creation
+from tarry.store.shared.diagnostics import distance
 from tarry.terminal import print_line
 
 _LOOKED_AT = 1000
@@ -231,19 +232,9 @@ def _metrics(setup: CommandContext) -> list[Diagnostic]:
 def _timings(store: Store) -> list[Diagnostic]:
     """Round trip and clock offset of each available shard."""
     if not isinstance(store, ShardedStore) or len(store.shards) == 1:
-        return _measure(store, "")
-    return [fact for shard in store.shards if not shard.away for fact in _measure(shard.store, f"{shard.url} ")]
-
-
-def _measure(store: Store, prefix: str) -> list[Diagnostic]:
-    before = time.perf_counter()
-    offset = store.time() - time.time_ns() // 1000
-    round_trip = time.perf_counter() - before
-    late = "" if abs(offset) < 1_000_000 else "over a second: set the clocks by NTP"
-    return [
-        Diagnostic(f"{prefix}round trip", f"{round_trip * 1000:.2f} ms"),
-        Diagnostic(f"{prefix}clock offset", f"{offset / 1000:.1f} ms", late),
-    ]
+        return distance(store.time)
+    there = [shard for shard in store.shards if not shard.away]
+    return [replace(fact, name=f"{shard.url} {fact.name}") for shard in there for fact in distance(shard.store.time)]
 
 
 def _outbox(setup: CommandContext) -> list[Diagnostic]:

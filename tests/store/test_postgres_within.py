@@ -226,7 +226,7 @@ def test_another_schema_is_another_store(
 
 @pytest.mark.parametrize("wrong", [lambda: sqlite3.connect(":memory:"), lambda: sqlite3.connect(":memory:").cursor()])
 def test_another_kind_of_database(store: PostgresStore, wrong: Callable[[], Any]) -> None:
-    with pytest.raises(errors.OtherDatabase, match="another kind of database"):
+    with pytest.raises(errors.OtherDatabase, match="to a sqlite database, and the jobs are kept in P"):
         store.insert_within(wrong(), [job()])
 
 

@@ -1,10 +1,9 @@
 """What `tarry check` says about a server."""
 
-import time
-
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.schema import MysqlSchema
 from tarry.store.rules.base import Diagnostic
+from tarry.store.shared.diagnostics import distance, size
 
 _SAFE = "SET GLOBAL innodb_flush_log_at_trx_commit = 1, or a power cut may take the last second of acknowledged jobs"
 _LOG_SAFE = "SET GLOBAL sync_binlog = 1, or after a power cut replicas may have jobs that this server does not"
@@ -32,9 +31,9 @@ def diagnostics(link: MysqlConnection, skip_locked: bool) -> list[Diagnostic]:
         link.address.transport(link.is_encrypted).fact("tls=verify&tls_ca=FILE in the URL"),
         *_durability(link),
         Diagnostic("isolation", f"{isolation}, for tarry's own transactions"),
-        *_clock(link),
+        *distance(lambda: now(link)),
         *_transactions(link),
-        Diagnostic("size", f"{int(link.rows(_BYTES)[0][0] or 0) / 1e6:.1f} MB"),
+        size(int(link.rows(_BYTES)[0][0] or 0)),
     ]
 
 
@@ -43,23 +42,6 @@ def _durability(link: MysqlConnection) -> list[Diagnostic]:
     said = f"innodb_flush_log_at_trx_commit {flush}"
     binary = Diagnostic("binary log", f"sync_binlog {sync}" if log else "off", _LOG_SAFE if log and sync != 1 else "")
     return [Diagnostic("durability", said, "" if flush == 1 else _SAFE), binary]
-
-
-def _clock(link: MysqlConnection) -> list[Diagnostic]:
-    trips = []
-    for _ in range(5):
-        start, before = time.perf_counter(), time.time()
-        there = now(link)
-        trip = time.perf_counter() - start
-        trips.append((trip, there / 1e6 - before - trip / 2))
-    # The fastest round trip bounds the error of the offset best.
-    trip, offset = min(trips)
-    slow = "" if trip < 0.02 else "far away: each call takes at least as long; run workers near the server"
-    off = "" if abs(offset) < 1 else "let the clocks of this host and the server be kept by NTP"
-    return [
-        Diagnostic("clock offset", f"{offset * 1000:+.1f} ms", off),
-        Diagnostic("round trip", f"{trip * 1000:.2f} ms", slow),
-    ]
 
 
 def _transactions(link: MysqlConnection) -> list[Diagnostic]:

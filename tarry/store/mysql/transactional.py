@@ -6,16 +6,19 @@ the caller began the transaction and has to roll it back.
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tarry.errors import OtherDatabase, StoreError
 from tarry.store.mysql.insert import RunSql, SqlRows
 from tarry.store.mysql.link.connection import MysqlConnection
-from tarry.store.sql.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
+from tarry.store.sql.caller_connection import MYSQLCLIENT, NO_TRANSACTION, PYMYSQL, Accepted, alchemy_rows, recognise
 
-ACCEPTED = (
+ACCEPTED = Accepted(
+    ("mysql", "mariadb"),
+    "MySQL or MariaDB",
     "a connection or cursor of PyMySQL or mysqlclient, a Connection or Session of SQLAlchemy (with aenqueue also the"
-    " asynchronous ones), or a connection of Django"
+    " asynchronous ones), or a connection of Django",
 )
 _WHERE = "SELECT CONCAT_WS('|', @@hostname, @@port, @@datadir, @@server_id, HEX(DATABASE()))"
 _IN_TRANSACTION = 1
@@ -44,18 +47,14 @@ def through(connection: Any, url: str, home: Callable[[], str]) -> RunSql:
 
 def _recognise(connection: Any) -> tuple[RunSql, Any]:
     """A way to run statements, and the driver's connection."""
-    for module in ("pymysql.cursors", "MySQLdb.cursors"):
-        if is_a(connection, module, "Cursor" if module.startswith("py") else "BaseCursor"):
-            connection = connection.connection
-    connection = underneath(connection, ("mysql", "mariadb"), "MySQL or MariaDB")
-    if is_alchemy(connection):
-        return _alchemy(connection), connection.connection.driver_connection
-    if is_a(connection, "pymysql.connections", "Connection") or is_a(connection, "MySQLdb.connections", "Connection"):
-        return _driver(connection), connection
-    raise TypeError(f"connection={connection!r}: give {ACCEPTED}")
+    return recognise(connection, ACCEPTED, {PYMYSQL: _driver, MYSQLCLIENT: _driver}, _alchemy)
 
 
-def _driver(connection: Any) -> RunSql:
+def _alchemy(connection: Any) -> tuple[RunSql, Any]:
+    return partial(alchemy_rows, connection), connection.connection.driver_connection
+
+
+def _driver(connection: Any) -> tuple[RunSql, Any]:
     # Not the connection's usual cursors: those may answer dicts, or leave rows unread.
     package = "pymysql" if type(connection).__module__.startswith("pymysql") else "MySQLdb"
     plain = sys.modules[f"{package}.cursors"].Cursor
@@ -66,18 +65,7 @@ def _driver(connection: Any) -> RunSql:
             found: SqlRows = cursor.fetchall() if cursor.description else ()
             return found
 
-    return run
-
-
-def _alchemy(connection: Any) -> RunSql:
-    """A function that runs statements through SQLAlchemy."""
-
-    # By its own API, so that it knows that a transaction has begun.
-    def run(statement: str) -> SqlRows:
-        result = connection.exec_driver_sql(statement)
-        return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
-
-    return run
+    return run, connection
 
 
 def _transactional(run: RunSql, driver: Any) -> bool:

@@ -1,16 +1,15 @@
 """Facts about the PostgreSQL server for the operator, with advice."""
 
-import time
-
 from tarry.store.postgres import sql
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.password import transport
 from tarry.store.postgres.link.url import PostgresUrl
 from tarry.store.postgres.schema import SCHEMA_VERSION
 from tarry.store.rules.base import Diagnostic
+from tarry.store.shared.diagnostics import distance, size
 
-FAR_OFF, SLOW, LONG = 1_000_000, 0.02, 300
-"""There is advice from here on: a clock's offset in microseconds, a round trip and a transaction in seconds."""
+LONG = 300
+"""Seconds of a transaction from which on there is advice."""
 _SETTINGS = ("server_version", "synchronous_commit", "fsync", "full_page_writes", "autovacuum")
 # Only transactions with a snapshot (backend_xmin) keep vacuum from clearing rows away.
 _OLDEST = """SELECT coalesce(extract(epoch FROM max(clock_timestamp() - xact_start)), 0)::bigint
@@ -35,10 +34,10 @@ def diagnose(connection: PostgresConnection, url: PostgresUrl) -> list[Diagnosti
         Diagnostic("schema", f"{SCHEMA_VERSION} ({url.schema})"),
         transport(url, connection.pgconn.ssl_in_use).fact("sslmode=verify-full&sslrootcert=FILE in the URL"),
         _durability(settings),
-        *_distance(connection),
+        *distance(lambda: connection.rows(sql.TIME)[0][0]),
         _oldest(connection),
         _autovacuum(connection, url, settings["autovacuum"]),
-        Diagnostic("size", f"{connection.rows(sql.for_schema(_SIZE, url.schema))[0][0] / 1e6:.1f} MB"),
+        size(connection.rows(sql.for_schema(_SIZE, url.schema))[0][0]),
         Diagnostic("wake-up", "NOTIFY" if url.notify else "polling every 5 to 250 ms (notify=no)"),
     ]
 
@@ -47,24 +46,6 @@ def _durability(settings: dict[str, str]) -> Diagnostic:
     value = ", ".join(f"{name} {settings[name]}" for name in _DURABLE)
     advice = [text for name, text in _DURABLE.items() if settings[name] == "off"]
     return Diagnostic("durability", value, "; ".join(advice))
-
-
-def _distance(connection: PostgresConnection) -> list[Diagnostic]:
-    trips = []
-    for _ in range(5):
-        before = time.monotonic()
-        ((server,),) = connection.rows(sql.TIME)
-        trips.append((time.monotonic() - before, server - time.time_ns() // 1000))
-    # The fastest of a few looks counts: the others may have waited for something else.
-    trip, offset = min(trips)
-    # The server read its clock about half a round trip before the answer came.
-    offset += round(trip * 500_000)
-    far = f"{abs(offset) / 1e6:.1f} s apart: run NTP on both" if abs(offset) > FAR_OFF else ""
-    slow = "over 20 ms: put workers nearer to the server, or expect few jobs a second of each" if trip > SLOW else ""
-    return [
-        Diagnostic("round trip", f"{trip * 1000:.2f} ms", slow),
-        Diagnostic("clock offset", f"{offset / 1000:.1f} ms", far),
-    ]
 
 
 def _oldest(connection: PostgresConnection) -> Diagnostic:

@@ -7,7 +7,7 @@ transaction, so PostgreSQL sends it at the commit.
 import itertools
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tarry.errors import OtherDatabase, StoreError
@@ -19,12 +19,23 @@ from tarry.store.postgres.link.pool import PostgresPool
 from tarry.store.postgres.link.url import PostgresUrl
 from tarry.store.postgres.notify import channel
 from tarry.store.rules.history.journal import record_of_new
-from tarry.store.sql.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
+from tarry.store.sql.caller_connection import (
+    NO_TRANSACTION,
+    PSYCOPG,
+    PSYCOPG2,
+    Accepted,
+    Driver,
+    alchemy_rows,
+    is_a,
+    recognise,
+)
 from tarry.store.sql.columns import Row, values_of
 
-ACCEPTED = (
+ACCEPTED = Accepted(
+    ("postgresql",),
+    "PostgreSQL",
     "a connection or cursor of psycopg or psycopg2, a Connection or Session of SQLAlchemy on one of these (with"
-    " aenqueue also the asynchronous ones, on psycopg or asyncpg), or a connection of Django"
+    " aenqueue also the asynchronous ones, on psycopg or asyncpg), or a connection of Django",
 )
 _TYPES = (*NEW_TYPES, "boolean", "boolean", "text", "text", "bytea")
 _own, _of_kind = values_of(OWN[1:]), values_of(OF_KIND)
@@ -76,8 +87,12 @@ class _AlchemyConnection:
     """A SQLAlchemy `Connection`."""
 
     def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self._is_asyncpg = connection.dialect.driver == "asyncpg"
+        driver = connection.dialect.driver
+        if driver not in ("psycopg", "psycopg_async", "psycopg2", "asyncpg"):
+            raise TypeError(
+                f"connection= is SQLAlchemy's on {driver}: use postgresql+psycopg:// (or psycopg2, asyncpg)"
+            )
+        self._connection, self._is_asyncpg = connection, driver == "asyncpg"
 
     @property
     def may_notify(self) -> bool:
@@ -95,8 +110,7 @@ class _AlchemyConnection:
         if self._is_asyncpg:
             numbers = itertools.count(1)
             statement = re.sub("%s", lambda _: f"${next(numbers)}", statement)
-        # Through its own API, so that SQLAlchemy knows that a transaction has begun and commits it.
-        return [tuple(row) for row in self._connection.exec_driver_sql(statement, tuple(values)).fetchall()]
+        return alchemy_rows(self._connection, statement, values)
 
 
 def insert_within(connection: Any, jobs: Sequence[Job], pool: PostgresPool) -> list[bytes]:
@@ -134,32 +148,12 @@ def _values(jobs: Sequence[Job], url: PostgresUrl, may_notify: bool) -> list[Any
 
 
 def _recognise(connection: Any) -> CallerConnection:
-    if is_a(connection, "psycopg", "Cursor") or is_a(connection, "psycopg2.extensions", "cursor"):
-        connection = connection.connection
-    connection = underneath(connection, ("postgresql",), "PostgreSQL")
-    if is_a(connection, "psycopg", "Connection") or is_a(connection, "psycopg2.extensions", "connection"):
-        return _DriverConnection(connection)
-    if is_alchemy(connection):
-        _check_driver(connection.dialect.driver)
-        return _AlchemyConnection(connection)
     if is_a(connection, "psycopg", "AsyncConnection") or is_a(connection, "psycopg", "AsyncCursor"):
         raise TypeError(
             "connection= is psycopg's asynchronous one: give one of SQLAlchemy (AsyncSession), or a sync one"
         )
-    if any(is_a(connection, *other) for other in _OTHERS):
-        raise OtherDatabase("connection= is to another kind of database, and the jobs are kept in PostgreSQL")
-    raise TypeError(f"connection={connection!r}: give {ACCEPTED}")
-
-
-_OTHERS = (
-    ("sqlite3", "Connection"), ("sqlite3", "Cursor"), ("apsw", "Connection"), ("apsw", "Cursor"),
-    ("pymysql.connections", "Connection"), ("pymysql.cursors", "Cursor"), ("MySQLdb.connections", "Connection"),
-)  # fmt: skip
-
-
-def _check_driver(driver: str) -> None:
-    if driver not in ("psycopg", "psycopg_async", "psycopg2", "asyncpg"):
-        raise TypeError(f"connection= is SQLAlchemy's on {driver}: use postgresql+psycopg:// (or psycopg2, asyncpg)")
+    drivers: dict[Driver, Callable[[Any], CallerConnection]] = {PSYCOPG: _DriverConnection, PSYCOPG2: _DriverConnection}
+    return recognise(connection, ACCEPTED, drivers, _AlchemyConnection)
 
 
 def _check_same(caller: CallerConnection, pool: PostgresPool) -> None:

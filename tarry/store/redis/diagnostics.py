@@ -1,14 +1,13 @@
 """What an operator should know of a Redis server."""
 
 import re
-import time
-from collections.abc import Callable
 from typing import Any
 
 from tarry.errors import StoreError
 from tarry.store.redis.link.base import RedisLink
 from tarry.store.redis.scripts import GET
 from tarry.store.rules.base import Diagnostic
+from tarry.store.shared.diagnostics import distance
 
 _KEPT = {
     "always": ("each call is on disk when it is answered", ""),
@@ -22,8 +21,6 @@ _KEPT = {
     ),
 }
 _SWITCH_ON = "CONFIG SET appendonly yes, and appendonly yes in redis.conf"
-FAR = 0.5
-"""Seconds between the clocks of this host and the server, from which on there is advice."""
 SLOW = 0.005
 """Seconds of a round trip, from which on workers wait for the network more than for the server."""
 
@@ -54,7 +51,7 @@ def diagnostics(link: RedisLink, key: str) -> list[Diagnostic]:
         _memory(memory),
         _replicas(info(link, "replication")),
         _functions(link, key),
-        *_clock(lambda: _server_time(link)),
+        *distance(lambda: _server_time(link), SLOW),
     ]
 
 
@@ -129,23 +126,6 @@ def _size(count: int) -> str:
 def _server_time(link: RedisLink) -> int:
     seconds, microseconds = link.command("TIME")
     return int(seconds) * 1_000_000 + int(microseconds)
-
-
-def _clock(read_clock: Callable[[], int]) -> list[Diagnostic]:
-    """How far apart the clocks and the hosts are."""
-    # The fastest of a few looks counts: the others may have waited for something else.
-    trips = []
-    for _ in range(5):
-        start = time.monotonic()
-        moment = read_clock()
-        trip = time.monotonic() - start
-        # The server looked at its clock about half a round trip ago.
-        trips.append((trip, moment / 1e6 + trip / 2 - time.time()))
-    trip, offset = min(trips)
-    return [
-        Diagnostic("clock offset", f"{offset * 1000:+.1f} ms", _advice_if(abs(offset) > FAR, "run NTP on both hosts")),
-        Diagnostic("round trip", f"{trip * 1000:.2f} ms", _advice_if(trip > SLOW, "keep workers near the server")),
-    ]
 
 
 def _advice_if(so: Any, advice: str) -> str:

@@ -22,6 +22,7 @@ from tarry import errors, files
 from tarry.store.rules.base import Diagnostic
 from tarry.store.shared.creation import check_creation
 from tarry.store.shared.deadline import left
+from tarry.store.shared.diagnostics import size
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.link import wal, wal_index
 from tarry.store.sqlite.link.database import Database, connect
@@ -357,7 +358,7 @@ def diagnose(db: Database, path: Path, schema: int) -> list[Diagnostic]:
         Diagnostic("sqlite", version),
         Diagnostic("schema", str(schema)),
         Diagnostic("durability", f"journal {journal}, synchronous {'FULL' if synchronous == 2 else 'NORMAL'}"),
-        Diagnostic("size", f"{path.stat().st_size / 1e6:.1f} MB"),
+        size(path.stat().st_size),
         Diagnostic("free disk", f"{free / 1e9:.1f} GB", tight),
         _rights(path),
     ]

@@ -6,19 +6,30 @@ the caller began the transaction and has to roll it back.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import apsw
 
 from tarry.errors import OtherDatabase, StoreError
-from tarry.store.sql.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
+from tarry.store.sql.caller_connection import (
+    APSW,
+    NO_TRANSACTION,
+    SQLITE3,
+    Accepted,
+    Driver,
+    alchemy_rows,
+    is_a,
+    recognise,
+)
 from tarry.store.sqlite.link.connection import Rows, Statements
 
-ACCEPTED = (
+ACCEPTED = Accepted(
+    ("sqlite",),
+    "SQLite",
     "a connection or cursor of sqlite3 or apsw, a Connection or Session of SQLAlchemy (with aenqueue also the"
-    " asynchronous ones), or a connection of Django"
+    " asynchronous ones), or a connection of Django",
 )
 
 
@@ -83,7 +94,6 @@ class OfAlchemy:
     """A SQLAlchemy `Connection`."""
 
     def __init__(self, connection: Any) -> None:
-        # Statements go through SQLAlchemy's own API, so that it knows that a transaction has begun.
         self._connection = connection
         self._driver = connection.connection.driver_connection
         own = is_a(self._driver, "sqlite3", "Connection") or is_a(self._driver, "aiosqlite", "Connection")
@@ -93,8 +103,7 @@ class OfAlchemy:
         return _transactional(self._driver)
 
     def execute(self, statement: str, bindings: tuple[Any, ...] = ()) -> Rows:
-        result = self._connection.exec_driver_sql(statement, bindings)
-        return Rows(map(tuple, result.fetchall())) if result.returns_rows else Rows()
+        return Rows(alchemy_rows(self._connection, statement, bindings))
 
     def executemany(self, statement: str, bindings: Sequence[tuple[Any, ...]]) -> Rows:
         self._connection.exec_driver_sql(statement, list(bindings))
@@ -118,16 +127,8 @@ def caller_statements(connection: Any, path: Path, shared: str) -> Statements:
 
 
 def _recognise(connection: Any) -> Theirs:
-    if isinstance(connection, apsw.Cursor) or is_a(connection, "sqlite3", "Cursor"):
-        connection = connection.connection
-    connection = underneath(connection, ("sqlite",), "SQLite")
-    if isinstance(connection, apsw.Connection):
-        return OfApsw(connection)
-    if is_a(connection, "sqlite3", "Connection"):
-        return OfPython(connection)
-    if is_alchemy(connection):
-        return OfAlchemy(connection)
-    raise TypeError(f"connection={connection!r}: give {ACCEPTED}")
+    drivers: dict[Driver, Callable[[Any], Theirs]] = {APSW: OfApsw, SQLITE3: OfPython}
+    return recognise(connection, ACCEPTED, drivers, OfAlchemy)
 
 
 def _check_same(theirs: Theirs, path: Path) -> None:

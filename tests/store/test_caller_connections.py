@@ -1,0 +1,49 @@
+"""A caller's connection to a database of another kind is told so by every store in SQL, whatever its library."""
+
+import importlib
+from typing import Any
+
+import pytest
+
+from tarry.errors import OtherDatabase
+from tarry.store.mysql import transactional as mysql
+from tarry.store.postgres import transactional as postgres
+from tarry.store.sql.caller_connection import DRIVERS, Driver
+from tarry.store.sqlite import transactional as sqlite
+
+STORES: list[Any] = [sqlite, postgres, mysql]
+
+
+def bare(driver: Driver) -> Any:
+    """An object of the library's class, which is connected to nothing."""
+    module, name = driver.connection
+    found = pytest.importorskip(module)
+    connection: Any = getattr(found, name)
+    return connection(":memory:") if module in ("sqlite3", "apsw") else connection.__new__(connection)
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.connection[0])
+@pytest.mark.parametrize("store", STORES, ids=lambda store: store.ACCEPTED.kept)
+def test_each_driver_with_each_store(store: Any, driver: Driver) -> None:
+    connection = bare(driver)
+    if driver.kind in store.ACCEPTED.kinds:
+        assert store._recognise(connection)
+    else:
+        with pytest.raises(OtherDatabase, match=f"a {driver.kind} database, .* kept in {store.ACCEPTED.kept}"):
+            store._recognise(connection)
+
+
+@pytest.mark.parametrize("store", STORES, ids=lambda store: store.ACCEPTED.kept)
+def test_what_is_no_connection(store: Any) -> None:
+    with pytest.raises(TypeError, match=f"connection='x': give {store.ACCEPTED.what[:30]}"):
+        store._recognise("x")
+
+
+def test_the_table_names_classes_that_there_are() -> None:
+    for driver in DRIVERS:
+        for module, name in (driver.connection, driver.cursor):
+            try:
+                found = importlib.import_module(module)
+            except ImportError:
+                continue
+            assert hasattr(found, name)
