@@ -122,7 +122,7 @@ class TooManyRequests(TarryError):
 
 
 class StepError(TarryError):
-    """A durable step cannot be kept or passed over. No other attempt would help, so the job is dead."""
+    """A durable step cannot be kept or skipped. No other attempt would help, so the job is dead."""
 
 
 class StepsChanged(StepError):

@@ -54,7 +54,7 @@ def command_actor() -> Actor:
     return Actor(name, socket.gethostname(), "command")
 
 
-def signed(job: Job, change: Change, act: str, now: int) -> Change:
+def sign_change(job: Job, change: Change, act: str, now: int) -> Change:
     """The change that somebody makes to a job by hand, with who it was."""
     actor = current_actor()
     return lifecycle.by_hand(job, change, JobAct(now, act, actor.name, actor.address, actor.via))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from tarry.client.acting import signed
+from tarry.client.acting import sign_change
 from tarry.client.client import Client
 from tarry.client.enqueue_listener import JobEvent
 from tarry.model.change import Change
@@ -35,7 +35,7 @@ def change_jobs(client: Client, jobs: Sequence[Job], rule: Callable[[Job, int], 
     changes: list[Change] = []
     for job in jobs:
         try:
-            changes.append(signed(job, rule(job, now), event, now))
+            changes.append(sign_change(job, rule(job, now), event, now))
         except NotPossible:
             continue
     valid = client.store.apply(changes, now) if changes else []

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.client.acting import signed
+from tarry.client.acting import sign_change
 from tarry.client.bounds import BoundedQueues
 from tarry.client.clock import Clock
 from tarry.client.duplicates import DuplicateResolver
@@ -385,7 +385,7 @@ class Client:
                 return None
             now = self.clock.now()
             try:
-                change = signed(job, rule(job, now), event, now)
+                change = sign_change(job, rule(job, now), event, now)
             except NotPossible:
                 return None
             if self.store.apply([change], now)[0]:

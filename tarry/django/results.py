@@ -62,7 +62,7 @@ def result_of(alias: str, job: Job, declared: Any | None) -> Any:
     return result
 
 
-def succeeded(result: Any, value: Any) -> Any:
+def with_value(result: Any, value: Any) -> Any:
     """The result, now of a job that is done."""
     _set(
         result, status=compat.TaskResultStatus.SUCCESSFUL, finished_at=timezone.now(),
@@ -71,7 +71,7 @@ def succeeded(result: Any, value: Any) -> Any:
     return result
 
 
-def failed(result: Any, error: BaseException) -> Any:
+def with_error(result: Any, error: BaseException) -> Any:
     """The result, now of a job that is dead."""
     result.errors.append(error_of(error))
     _set(result, status=compat.TaskResultStatus.FAILED, finished_at=timezone.now())

@@ -60,12 +60,12 @@ def register(app: App, sender: type, describe: Callable[[Job], Any]) -> None:
             return _arun(sender, result, job, call_next)
         return _run(sender, result, job, call_next)
 
-    def succeeded(job: CurrentJob, value: Any) -> Any:
-        result = results.succeeded(result_of(job), value)
+    def record_success(job: CurrentJob, value: Any) -> Any:
+        result = results.with_value(result_of(job), value)
         return _send_finished(sender, result, job.is_async)
 
-    def failed(job: CurrentJob, error: BaseException) -> Any:
-        result = results.failed(result_of(job), error)
+    def record_failure(job: CurrentJob, error: BaseException) -> Any:
+        result = results.with_error(result_of(job), error)
         if job.is_async:
             return _asend_failed(sender, result, error)
         try:
@@ -75,8 +75,8 @@ def register(app: App, sender: type, describe: Callable[[Job], Any]) -> None:
             return _send_finished(sender, result, is_async=False)
 
     app.middleware("run")(around)
-    app.on_success(succeeded)
-    app.on_dead(failed)
+    app.on_success(record_success)
+    app.on_dead(record_failure)
 
 
 def context_of(task: Any) -> Sequence[Any]:
@@ -103,7 +103,7 @@ def _run(sender: Any, result: Any, job: CurrentJob, call_next: Any) -> Any:
         # It may be returned, too.
         value = verdict
     if isinstance(value, Cancel):
-        send_cancelled(sender, results.failed(result, cancelled_error(value)))
+        send_cancelled(sender, results.with_error(result, cancelled_error(value)))
     return value
 
 
@@ -114,7 +114,7 @@ async def _arun(sender: Any, result: Any, job: CurrentJob, call_next: Any) -> An
     except Cancel as verdict:
         value = verdict
     if isinstance(value, Cancel):
-        await sync_to_async(send_cancelled)(sender, results.failed(result, cancelled_error(value)))
+        await sync_to_async(send_cancelled)(sender, results.with_error(result, cancelled_error(value)))
     return value
 
 

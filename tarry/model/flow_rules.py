@@ -134,7 +134,7 @@ def wake(job: Job, now: int) -> Job:
     return replace(job, state=State.READY, due=min(job.due, now), state_since=now)
 
 
-def ending(flow: FlowRow) -> tuple[State, bytes]:
+def flow_end(flow: FlowRow) -> tuple[State, bytes]:
     """How a flow ends, now that none of its nodes is active: the state of its root, and its note."""
     if flow.ends is State.DONE and flow.blocked > 0:
         message = f"{flow.blocked} of its jobs wait for others that are gone"

@@ -84,7 +84,7 @@ def list_acts(call: MethodCall, query: AuditQuery) -> ActList:
     client = call.client
     now = client.clock.now()
     with checking("cursor"):
-        found = ActLog(client.store).read(_wanted(call, query, now), query.limit, query.cursor or "", now)
+        found = ActLog(client.store).read(_act_filter(call, query, now), query.limit, query.cursor or "", now)
     return ActList([act_record(one) for one in found.acts], found.next or None)
 
 
@@ -104,7 +104,7 @@ def act_record(act: Act) -> ActRecord:
     )
 
 
-def _wanted(call: MethodCall, query: AuditQuery, now: int) -> ActFilter:
+def _act_filter(call: MethodCall, query: AuditQuery, now: int) -> ActFilter:
     since, until, job = 0, 0, ""
     if query.job is not None:
         with checking("job"):

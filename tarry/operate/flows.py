@@ -119,7 +119,7 @@ def list_flows(call: MethodCall, query: FlowsQuery) -> FlowPage:
             before = ids.parse(query.cursor)
     wanted = FlowSearch(query.state, query.name, query.key, query.limit, before, call.queues)
     found, away = partial_result(partial(search_flows, call.client.store, wanted))
-    seen = [_listed(call, row) for row in found.rows]
+    seen = [_list_record(call, row) for row in found.rows]
     following = None if found.next is None else ids.text(found.next)
     return FlowPage(seen, following, str(away) if away else None)
 
@@ -181,7 +181,7 @@ def retry_flow(call: MethodCall, path: FlowPath) -> FlowRetryAnswer:
     return FlowRetryAnswer(ids.text(row.id), count, flow_record(fetch(call, path)))
 
 
-def _listed(call: MethodCall, row: FlowRow) -> FlowRecord:
+def _list_record(call: MethodCall, row: FlowRow) -> FlowRecord:
     """The record of a flow; without the error of a job whose queue is not looked up."""
     record = flow_record(row)
     return record if call.allows(EVERY_QUEUE) else without_error(record)

@@ -116,15 +116,17 @@ def get_history(call: MethodCall, query: HistoryQuery) -> HistoryAnswer:
     store = call.client.store
     period = _period(query, call.client.clock.now())
     sampled = None if query.task is not None else lambda queue: is_sample_of(query.queue, queue, call.allows)
-    return made_of(lambda: view(store.history, period, _wanted(call, query), sampled), partial(_answer, query, period))
+    return made_of(
+        lambda: view(store.history, period, _work_filter(call, query), sampled), partial(_answer, query, period)
+    )
 
 
 @method("GET /v1/totals", Scope.READ, tag="history", command="stats --total")
 def get_totals(call: MethodCall, query: WorkQuery) -> TotalsAnswer:
     """Shows what was put, done, failed and dead today and in all, by queue and task."""
     history, day = call.client.store.history, Period.last(DAYS, 1, call.client.clock.now())
-    today, away = partial_result(lambda: view(history, day, _wanted(call, query)))
-    ever, also_away = partial_result(lambda: totals(history, _wanted(call, query)))
+    today, away = partial_result(lambda: view(history, day, _work_filter(call, query)))
+    ever, also_away = partial_result(lambda: totals(history, _work_filter(call, query)))
     found = TotalsAnswer(day.start, PeriodTotals(today.total, today.tasks), PeriodTotals(ever.total, ever.tasks))
     if error := away or also_away:
         raise PartlyUnavailable(str(error), found)
@@ -161,7 +163,7 @@ def _queues(call: MethodCall, queue: str | None) -> Collection[str] | None:
     return None if call.allows("*") else {one.queue for one in call.look().counts if call.allows(one.queue)}
 
 
-def _wanted(call: MethodCall, query: HistoryQuery | WorkQuery) -> Callable[[str, str], bool]:
+def _work_filter(call: MethodCall, query: HistoryQuery | WorkQuery) -> Callable[[str, str], bool]:
     return partial(is_wanted, query.queue, query.task, call.allows)
 
 

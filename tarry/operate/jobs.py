@@ -176,7 +176,7 @@ def explain_job(call: MethodCall, path: JobPath) -> WhyAnswer:
     job, client, app = fetch_job(call, path), call.client, call.app
     call.sync_tasks()
     reasons = why_waiting(client.store, job, client.clock.now(), app.tasks, app.http.endpoints)
-    return WhyAnswer(ids.text(job.id), job.state, [_allowed(call, reason) for reason in reasons])
+    return WhyAnswer(ids.text(job.id), job.state, [_visible_reason(call, reason) for reason in reasons])
 
 
 @method("POST /v1/jobs/{id}/cancel", Scope.OPERATE, errors=_ERRORS, command="jobs cancel", check=_exists)
@@ -202,7 +202,7 @@ def cancel_job(call: MethodCall, path: JobPath, body: CancelRequest) -> CancelAn
 def retry_job(call: MethodCall, path: JobPath) -> JobRecord:
     """Makes a job ready now; one that has ended gets all its attempts again."""
     job = fetch_job(call, path)
-    return _changed(call, path, call.client.retry(job.id), "is not made ready")
+    return _record_after(call, path, call.client.retry(job.id), "is not made ready")
 
 
 @method("POST /v1/jobs/{id}/move", Scope.OPERATE, errors=_ERRORS, command="jobs move", check=_exists)
@@ -216,7 +216,7 @@ def move_job(call: MethodCall, path: JobPath, body: MoveRequest) -> JobRecord:
     if body.queue is not None:
         call.check(body.queue)
     is_moved = client.move(job.id, due=due, queue=body.queue, priority=body.priority)
-    return _changed(call, path, is_moved, "is not moved")
+    return _record_after(call, path, is_moved, "is not moved")
 
 
 @method("DELETE /v1/jobs/{id}", Scope.OPERATE, errors=_ERRORS, command="jobs delete", check=_exists)
@@ -224,7 +224,7 @@ def delete_job(call: MethodCall, path: JobPath) -> None:
     """Deletes a job that does not run."""
     job = fetch_job(call, path)
     if not call.client.forget(job.id):
-        _changed(call, path, False, "is not deleted")
+        _record_after(call, path, False, "is not deleted")
 
 
 def _search(call: MethodCall, query: JobsQuery, now: int) -> JobSearch:
@@ -302,7 +302,7 @@ def job_not_found(id: str) -> errors.JobNotFound:
     return errors.JobNotFound(f"no job {id}: it never existed, or its time of keeping is over")
 
 
-def _changed(call: MethodCall, path: JobPath, is_made: bool, what: str) -> JobRecord:
+def _record_after(call: MethodCall, path: JobPath, is_made: bool, what: str) -> JobRecord:
     """The record of a job after a change; 409 if the change was not made."""
     job = fetch_job(call, path)
     if not is_made:
@@ -310,7 +310,7 @@ def _changed(call: MethodCall, path: JobPath, is_made: bool, what: str) -> JobRe
     return _record(call, job)
 
 
-def _allowed(call: MethodCall, reason: WaitingReason) -> WaitingReason:
+def _visible_reason(call: MethodCall, reason: WaitingReason) -> WaitingReason:
     """The reason, with those jobs that the caller may see."""
     return replace(reason, holders=[one for one in reason.holders if call.allows(one.queue)])
 

@@ -125,7 +125,7 @@ def set_bound(call: MethodCall, path: QueuePath, body: NewBound) -> QueueRecord:
     Producers know it after two seconds at most."""
     call.check(path.queue)
     call.subject = f"{path.queue} max_waiting={body.max_waiting} when_full={body.when_full}"
-    return _bounded(call, path.queue, Bound(body.max_waiting, body.when_full), None)
+    return _set_bound(call, path.queue, Bound(body.max_waiting, body.when_full), None)
 
 
 @method("DELETE /v1/queues/{queue}/bound", Scope.OPERATE, status=200, command="queues reset-bound")
@@ -133,7 +133,7 @@ def reset_bound(call: MethodCall, path: QueuePath) -> QueueRecord:
     """Brings back the bound of the settings, if they have one."""
     call.check(path.queue)
     declared = call.app.config.bounds.get(path.queue)
-    return _bounded(call, path.queue, None, declared)
+    return _set_bound(call, path.queue, None, declared)
 
 
 @method(
@@ -196,7 +196,7 @@ def _known(call: MethodCall, queue: str, force: str = "") -> QueueRecord:
     return records[queue]
 
 
-def _bounded(call: MethodCall, queue: str, bound: Bound | None, declared: Bound | None) -> QueueRecord:
+def _set_bound(call: MethodCall, queue: str, bound: Bound | None, declared: Bound | None) -> QueueRecord:
     client = call.client
     set_bound_by_hand(client.store, queue, bound, declared)
     client.queues.read_again()

@@ -106,7 +106,7 @@ class Claims:
 
         allows: whether the caller may do this with a queue.
         """
-        loop, check = self._open(), _checking(epoch, allows)
+        loop, check = self._open(), _make_check(epoch, allows)
 
         def rule(job: Job, now: int) -> Change:
             check(job)
@@ -119,13 +119,13 @@ class Claims:
     async def extend(self, id: bytes, epoch: int, lease: int, allows: Allows = lambda queue: True) -> None:
         """Prolongs the lease: the job is theirs for `lease` microseconds from now at least. Errors as of `settle`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ask(ExtendRequest(id, epoch, lease, _checking(epoch, allows), _resolver(future)))
+        self._ask(ExtendRequest(id, epoch, lease, _make_check(epoch, allows), _resolver(future)))
         await future
 
     async def progress(self, id: bytes, epoch: int, value: Progress, allows: Allows = lambda queue: True) -> None:
         """Stores how far the job is. Errors as of `settle`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ask(ProgressRequest(id, epoch, encode_progress(value), _checking(epoch, allows), _resolver(future)))
+        self._ask(ProgressRequest(id, epoch, encode_progress(value), _make_check(epoch, allows), _resolver(future)))
         await future
 
     def give_back(self, jobs: Sequence[Job]) -> None:
@@ -235,7 +235,7 @@ def encode_progress(value: Progress) -> bytes:
     return msgspec.json.encode((value.fraction, value.message))
 
 
-def _checking(epoch: int, allows: Allows) -> Check:
+def _make_check(epoch: int, allows: Allows) -> Check:
     def check(job: Job) -> None:
         # First: who may not do this does not even learn that there is such a job.
         if not allows(job.queue):

@@ -56,7 +56,7 @@ def _first(group: BaseExceptionGroup[Suspension]) -> Suspension:
 
 
 MOST_STEPS = 1000
-"""Steps of a job, passed over or not."""
+"""Steps of a job, skipped or not."""
 MOST_BYTES = 256 * 1024
 """Bytes of all that is kept of a job's steps."""
 

@@ -60,7 +60,7 @@ class CeleryBroker:
         for key in self._lists(queue):
             left = 0
             while True:
-                # The right end is that from which Celery takes; what stays there is passed over.
+                # The right end is that from which Celery takes; what stays there is skipped.
                 page = self._link.command("LRANGE", key, str(-left - READ_AT_ONCE), str(-left - 1))
                 if not page:
                     break

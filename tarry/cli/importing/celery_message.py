@@ -82,7 +82,7 @@ def _content(envelope: _MessageEnvelope) -> Any:
     body = envelope.body.encode()
     if envelope.properties.get("body_encoding") == "base64":
         body = base64.b64decode(body, validate=True)
-    unpacked = _unpacked(body, envelope.headers.get("compression"))
+    unpacked = _unpack_body(body, envelope.headers.get("compression"))
     # Python's decoders may read more levels here than a worker can, which stands deeper in its stack.
     if is_too_deep(unpacked):
         raise _too_deep()
@@ -93,7 +93,7 @@ def _too_deep() -> UnreadableMessage:
     return UnreadableMessage(f"it is nested in more than {MOST_DEPTH} levels, and no worker could read it")
 
 
-def _unpacked(body: bytes, how: Any) -> bytes:
+def _unpack_body(body: bytes, how: Any) -> bytes:
     if not how:
         return body
     if how not in _ZLIB:

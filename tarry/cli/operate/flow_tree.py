@@ -100,7 +100,7 @@ class FlowTree:
         state = self._states(box) if box.count > 1 else self._single(box)
         yield f"{first}{box.first} {box.label}{task}{many}{policy}: {state}"
         for failed in box.failed:
-            yield f"{rest}   {_failed(failed, box)}"
+            yield f"{rest}   {_describe_failure(failed, box)}"
 
     def _states(self, box: BoxRecord) -> str:
         counts = ", ".join(f"{box.states[state]:,} {state}" for state in _ORDER if state in box.states)
@@ -118,13 +118,13 @@ class FlowTree:
 
     def _times(self, box: BoxRecord) -> str:
         """How long a job that has ended waited and ran, as far as that is known."""
-        came = self._released(box)
+        came = self._released_at(box)
         if box.started and box.ended:
             waited = f", waited {_long(came, box.started)}" if came is not None else ""
             return f"{waited}, ran {_long(box.started, box.ended)}"
         return f" in {_long(came, box.ended)}" if came is not None and box.ended else ""
 
-    def _released(self, box: BoxRecord) -> float | None:
+    def _released_at(self, box: BoxRecord) -> float | None:
         """When it could start: at the end of the last job that it waited for."""
         if not box.after:
             return self._flow.created
@@ -138,7 +138,7 @@ class FlowTree:
         return failures + most + unlinked
 
 
-def _failed(failed: FailedNodeRecord, box: BoxRecord) -> str:
+def _describe_failure(failed: FailedNodeRecord, box: BoxRecord) -> str:
     which = f"{failed.index} {failed.state}, " if box.count > 1 else ""
     return f"{which}{failed.error or 'no error is kept'} (tarry jobs show {failed.id})"
 

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action in CHANGED:
         return _change_matching(args)
     call = CommandCall(CommandContext.of(args), args, list_flows, SUBJECT, "")
-    newest = islice(_matching(call, _take_query(args)), 1)
+    newest = islice(_find_flows(call, _take_query(args)), 1)
     args.names = [one.id for one in newest]
     if not args.names:
         raise JobNotFound("no flow matches; `tarry flows` lists them")
@@ -82,7 +82,7 @@ def _take_query(args: argparse.Namespace, state: str = "") -> FlowsQuery:
     return found
 
 
-def _matching(call: CommandCall, query: FlowsQuery) -> Iterator[FlowRecord]:
+def _find_flows(call: CommandCall, query: FlowsQuery) -> Iterator[FlowRecord]:
     """All flows that match, the newest first. Bounded: each page begins below the one before."""
     cursor: str | None = ""
     while cursor is not None:
@@ -97,7 +97,7 @@ def _change_matching(args: argparse.Namespace) -> int:
     state, done = CHANGED[args.action]
     whole = CommandCall(setup, args, method, SUBJECT, subject)
     # Found first, since the question names the number, and a flow that changed would be on no later page.
-    found = [one.id for one in _matching(whole, _take_query(args, state))]
+    found = [one.id for one in _find_flows(whole, _take_query(args, state))]
     match, them = ("matches", "it") if len(found) == 1 else ("match", "them")
     if found and not confirm(f"{quantity(len(found), 'flow')} {match}; {args.action} {them}?", args.yes):
         return 1

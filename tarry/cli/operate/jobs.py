@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         if args.action not in LOOKING and not by_key:
             return _change_matching(setup, args)
         if _narrows(args):
-            args.names = _unfinished(setup, args) if by_key else _find(setup, args)
+            args.names = _find_unfinished(setup, args) if by_key else _find(setup, args)
         elif args.action in LOOKING:
             raise UsageError(f"which job? tarry jobs {args.action} ID, or those that match: --state dead --since 1h")
     return run_method("jobs", SUBJECT, args, setup)
@@ -99,7 +99,7 @@ def _find(setup: CommandContext, args: argparse.Namespace) -> list[str]:
     return [job.id for job in found]
 
 
-def _unfinished(setup: CommandContext, args: argparse.Namespace) -> list[str]:
+def _find_unfinished(setup: CommandContext, args: argparse.Namespace) -> list[str]:
     """The ids of the unfinished jobs with the key; JobNotFound."""
     task, key = args.task, args.key
     found = [job.id for job in _list(setup, args).jobs if not job.state.finished]

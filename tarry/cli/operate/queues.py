@@ -49,14 +49,14 @@ def _print_details(call: CommandCall, names: Sequence[str], found: Sequence[Queu
     store, now = call.client.store, call.client.clock.now()
     for one in found:
         print_table(
-            ("queue", one.queue), [*_described(one, now), *_coming(due_horizon(store.waiting, now, [one.queue]))]
+            ("queue", one.queue), [*_detail_rows(one, now), *_due_rows(due_horizon(store.waiting, now, [one.queue]))]
         )
 
 
-def _described(one: QueueDetail, now: int) -> Iterator[tuple[str, str]]:
+def _detail_rows(one: QueueDetail, now: int) -> Iterator[tuple[str, str]]:
     yield from ((state.value, f"{getattr(one, state.value):,}") for state in State)
     for name in QueueBands.__struct_fields__:
-        yield f"ready, {name} band", _capped(getattr(one.bands, name))
+        yield f"ready, {name} band", _format_count(getattr(one.bands, name))
     yield "oldest ready", "-" if one.oldest_ready is None else format_ago(round(one.oldest_ready * SECOND), now)
     yield f"put, last {RATE_MINUTES} minutes", f"{one.came:,}"
     yield f"ended, last {RATE_MINUTES} minutes", f"{one.left:,}"
@@ -72,14 +72,16 @@ def _when_empty(one: QueueDetail) -> str:
     return f"in {format_duration(round(one.drains_in) * SECOND)} at this pace"
 
 
-def _coming(due: DueHorizon) -> Iterator[tuple[str, str]]:
-    yield "overdue", _capped(due.overdue)
+def _due_rows(due: DueHorizon) -> Iterator[tuple[str, str]]:
+    yield "overdue", _format_count(due.overdue)
     # An hour in which nothing comes due has no line.
-    yield from ((f"due in hour {at}", _capped(hour)) for at, hour in enumerate(due.hours, 1) if hour != CappedCount(0))
-    yield "due later", _capped(due.later)
+    yield from (
+        (f"due in hour {at}", _format_count(hour)) for at, hour in enumerate(due.hours, 1) if hour != CappedCount(0)
+    )
+    yield "due later", _format_count(due.later)
 
 
-def _capped(count: CappedCount) -> str:
+def _format_count(count: CappedCount) -> str:
     return f"{count.count:,}{' or more' if count.at_least else ''}"
 
 

@@ -42,7 +42,7 @@ def await_outcome(
         found = next((one for one in requests.known(client.clock.now()) if one.id == request.id), request)
         if found.state not in _UNDER_WAY:
             return found
-        notes.note(lambda: [_awaited(host, found, what)])  # noqa: B023 - called at once
+        notes.note(lambda: [_describe_wait(host, found, what)])  # noqa: B023 - called at once
         time.sleep(_POLL)
     raise ResultTimeout(f"no outcome within {timeout:g} s: `GET /v1/hosts/{host.name}` and the console show it")
 
@@ -52,7 +52,7 @@ def _print_note(line: str) -> None:
     print_line(line, file=sys.stderr)
 
 
-def _awaited(host: Host, request: HostRequest, what: str) -> str:
+def _describe_wait(host: Host, request: HostRequest, what: str) -> str:
     has = "has taken it" if request.state is RequestState.TAKEN else "has not taken it yet"
     return f"waiting for {host.name}: {request.act}{what and f' job {what}'}; its master {has}"
 

@@ -123,7 +123,7 @@ class LineWriter:
         state.columns = tuple(table.columns.index(column) for column, _ in columns)
         # The selected line stays in sight, and no line stays empty while there are more.
         state.top = max(min(state.top, place, len(lines) - size), place - size + 1, 0)
-        heading = self._heading(view, table, columns, len(lines), size)
+        heading = self._draw_heading(view, table, columns, len(lines), size)
         shown = [
             self._row(table, columns, line, focused and number == place)
             for number, line in enumerate(lines[state.top : state.top + size], state.top)
@@ -131,7 +131,7 @@ class LineWriter:
         nothing = "nothing here" + (f" has {view.filter!r} in it" if view.filter else "")
         return [heading, *(shown or [self.line("class:quiet", " " + nothing)])]
 
-    def _heading(self, view: ViewState, table: Table, columns: Any, total: int, size: int) -> ScreenLine:
+    def _draw_heading(self, view: ViewState, table: Table, columns: Any, total: int, size: int) -> ScreenLine:
         focused, state = table is view.table, view.state_of(table)
         titles = []
         for column, width in columns:

@@ -166,7 +166,7 @@ def _seconds(line: WorkerLine) -> float | None:
     return line.job.seconds if line.job else None
 
 
-def _doing(line: WorkerLine) -> str:
+def _running_text(line: WorkerLine) -> str:
     if line.job is not None:
         return line.job.task
     if line.child.role == SERVER:
@@ -174,7 +174,7 @@ def _doing(line: WorkerLine) -> str:
     return line.child.last_exit or "·"
 
 
-def _failed(line: WorkerLine) -> str:
+def _failed_text(line: WorkerLine) -> str:
     return "" if line.child.role == SERVER else _count(line.child.failed)
 
 
@@ -198,12 +198,12 @@ WORKERS = Table(
         ),
         _worker("memory", 7, lambda line: size(line.child.rss), lambda line: line.child.rss, 5),
         _worker("done", 6, lambda line: number(line.child.processed), lambda line: line.child.processed, 2),
-        _worker("fail", 6, _failed, lambda line: line.child.failed, 2),
+        _worker("fail", 6, _failed_text, lambda line: line.child.failed, 2),
         _worker("/s", 6, lambda line: rate(line.per_second), lambda line: line.per_second, 6),
         _worker("up", 7, lambda line: span(_up(line)), _up, 7),
         _worker("gen", 4, lambda line: str(line.child.generation), lambda line: line.child.generation, 8),
         Column("for", 7, lambda line: span(_seconds(line)) if line.job else "", _seconds, rank=1),
-        Column("job", 0, _doing, lambda line: line.job.task if line.job else None, right=False),
+        Column("job", 0, _running_text, lambda line: line.job.task if line.job else None, right=False),
     ),
     key=lambda line: child_key(line.child) if line.first else f"{child_key(line.child)} {line.job.id}",
     words=lambda line: (line.child.name, line.job.task if line.job else "", line.job.id if line.job else ""),

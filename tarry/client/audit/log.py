@@ -127,7 +127,7 @@ class ActLog:
         added before, and the answer was lost. now: microseconds."""
         shares: dict[str, list[Act]] = {}
         for act in acts:
-            shares.setdefault(share_of(act), []).append(identified(act))
+            shares.setdefault(share_of(act), []).append(with_id(act))
         for name, some in shares.items():
             # A share begins with its first page, and gets a head with the second.
             if all(self._store.kv_get(f"{PREFIX}{name}/{part}") is None for part in ("head", 1)):
@@ -240,7 +240,7 @@ class _ActShare:
         self._store.kv_cas(self._head, b"%d %d" % (kept, last + 1), head)
 
 
-def identified(act: Act) -> Act:
+def with_id(act: Act) -> Act:
     """The act with an id of its own, unless it has one."""
     return act if act.id else msgspec.structs.replace(act, id=ids.text(ids.uuid7()))
 

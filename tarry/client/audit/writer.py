@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tarry.client.audit.log import DONE, PAGE, Act, ActLog, identified
+from tarry.client.audit.log import DONE, PAGE, Act, ActLog, with_id
 from tarry.client.clock import Clock
 from tarry.client.group_commit import CommitBounds, CommitTicket, GroupCommit
 from tarry.errors import TarryError
@@ -50,7 +50,7 @@ class ActWriter(GroupCommit[Act, None]):
             self.refused += 1
         else:
             # With its id, so that it is there once, however often it is tried.
-            self.add(CommitTicket(identified(act)))
+            self.add(CommitTicket(with_id(act)))
 
     def _is_one_too_many(self, act: Act) -> bool:
         """Whether the act was refused, as too many others of this minute."""

@@ -39,7 +39,7 @@ class Edges(Struct, frozen=True):
     tells: dict[int, list[Gate]]
 
 
-def joined(refs: Iterable[Ref]) -> ParentEdges:
+def join_refs(refs: Iterable[Ref]) -> ParentEdges:
     """The nodes of these results, as ranges."""
     ranges: list[tuple[int, int]] = []
     for first, count in sorted({(ref.first, len(ref.nodes)) for ref in refs}):
@@ -118,7 +118,7 @@ class FlowBuilder:
         if len(self.planned) + 2 > MAX_NODES:
             raise ValueError(f"flow {self.name}: at most {MAX_NODES - 1:,} nodes")
         check_node(call.task.name, call.options)
-        node = PlannedNode(call, joined((*after, *self.refs(call.task, call.args, call.kwargs))), on_failure, label)
+        node = PlannedNode(call, join_refs((*after, *self.refs(call.task, call.args, call.kwargs))), on_failure, label)
         node.reads = reads
         # With middleware it waits for the end of the block: an `async def` must be awaited.
         if not call.task.app_hooks.has_enqueue_hooks:
@@ -158,7 +158,7 @@ class FlowBuilder:
         """Checks what middleware made of a call; ValueError, ArgumentError."""
         task = node.call.task
         check_node(task.name, options)
-        if joined((*map(_as_ref, node.parents), *self.refs(task, args, kwargs))) != node.parents:
+        if join_refs((*map(_as_ref, node.parents), *self.refs(task, args, kwargs))) != node.parents:
             raise ArgumentError(f"{task.name}: a middleware gave it the result of a node that it does not wait for")
 
     def finish(self, id: bytes, now: int, rules: Callable[[str, str], Rules], body: RootBody) -> NewFlow:

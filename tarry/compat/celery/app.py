@@ -18,7 +18,7 @@ from tarry.app import App
 from tarry.client.client import Client
 from tarry.compat.celery import beat, calls, signals
 from tarry.compat.celery.apps import add_app, configure_all, share, task_class
-from tarry.compat.celery.attempt import ERRBACK, failed, make_function, run_errback, succeeded
+from tarry.compat.celery.attempt import ERRBACK, make_function, run_errback, send_failure, send_success
 from tarry.compat.celery.calling import SendOptions, send, send_by_name
 from tarry.compat.celery.control import Control
 from tarry.compat.celery.differences import CeleryNotSupported, differs
@@ -89,7 +89,7 @@ class Celery(App):
         self.native_task(name=ERRBACK, retry=3)(run_errback)
         for name, function in ((MAP, canvas_map), (STARMAP, canvas_starmap)):
             self.adopt(make_task(function, {"name": name, "bind": True}, CeleryTask))
-        self.on_close(partial(ended, self))
+        self.on_close(partial(after_close, self))
         add_app(self, set_as_current)
 
     def __getattr__(self, name: str) -> Any:
@@ -217,8 +217,8 @@ class Celery(App):
         self._celery_tasks[task.name] = task
         if task._app is None or (is_shared and task.is_everywhere and self._is_current):
             task._app = self
-        native.on_success(partial(succeeded, task))
-        native.on_dead(partial(failed, task))
+        native.on_success(partial(send_success, task))
+        native.on_dead(partial(send_failure, task))
         if self._is_applied:
             apply_settings(self, task, native)
             if any(line["task"] == task.name for line in self.conf.beat_schedule.values()):
@@ -394,7 +394,7 @@ def began(app: Any) -> None:
     signals.worker_ready.send(app)
 
 
-def ended(app: Any) -> None:
+def after_close(app: Any) -> None:
     """The app is closed: if a worker began here, it has ended."""
     if os.getpid() not in _began:
         return

@@ -71,10 +71,10 @@ def attempt(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         info = ExceptionInfo(error)
         task.on_retry(error.exc or error, id, *called, info)
         signals.task_retry.send(task, request=task.request, reason=error, einfo=info)
-        finished(task, id, *called, error, RETRY)
+        send_postrun(task, id, *called, error, RETRY)
         raise
     except Ignore as error:
-        finished(task, id, *called, error, IGNORED)
+        send_postrun(task, id, *called, error, IGNORED)
         raise
     finally:
         arguments.reset(token)
@@ -164,16 +164,16 @@ def format_error(error: BaseException) -> str:
     return format_app_traceback(error)
 
 
-def succeeded(task: Any, job: CurrentJob, value: Any) -> None:
+def send_success(task: Any, job: CurrentJob, value: Any) -> None:
     """A hook of tarry's for what is done."""
     args, kwargs, result = from_json(tuple(job.args)), from_json(dict(job.kwargs)), from_json(value)
     task.on_success(result, job.id, args, kwargs)
     signals.task_success.send(task, result=result)
     task.after_return(SUCCESS, result, job.id, args, kwargs, None)
-    finished(task, job.id, args, kwargs, result, SUCCESS)
+    send_postrun(task, job.id, args, kwargs, result, SUCCESS)
 
 
-def failed(task: Any, job: CurrentJob, error: BaseException) -> None:
+def send_failure(task: Any, job: CurrentJob, error: BaseException) -> None:
     """A hook of tarry's for what has failed for good, also since its worker died."""
     args, kwargs, info = from_json(tuple(job.args)), from_json(dict(job.kwargs)), ExceptionInfo(error)
     # First, as with Celery: what a class's hook raises must not keep them from being called.
@@ -183,10 +183,10 @@ def failed(task: Any, job: CurrentJob, error: BaseException) -> None:
         task, task_id=job.id, exception=error, args=args, kwargs=kwargs, traceback=error.__traceback__, einfo=info
     )
     task.after_return(FAILURE, error, job.id, args, kwargs, info)
-    finished(task, job.id, args, kwargs, error, FAILURE)
+    send_postrun(task, job.id, args, kwargs, error, FAILURE)
 
 
-def finished(task: Any, id: str | None, args: Any, kwargs: Any, value: Any, state: str) -> None:
+def send_postrun(task: Any, id: str | None, args: Any, kwargs: Any, value: Any, state: str) -> None:
     """Sends `task_postrun`, if the attempt began here."""
     if was_started.get():
         signals.task_postrun.send(task, task_id=id, task=task, args=args, kwargs=kwargs, retval=value, state=state)

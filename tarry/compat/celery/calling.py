@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.compat.celery.differences import CeleryNotSupported, differs
-from tarry.compat.celery.message import NOTHING, Envelope, announced, store_announced, to_json, with_headers
+from tarry.compat.celery.message import NOTHING, Envelope, is_announced, store_announced, to_json, with_headers
 from tarry.compat.celery.result import AsyncResult
 from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tarry.tasks.new_job import NewJob
@@ -55,7 +55,7 @@ def send(app: Any, native: Any, sending: SendOptions) -> AsyncResult:
     """Stores the job of that call; returns its AsyncResult."""
     args, kwargs = to_json(sending.args), to_json(sending.kwargs)
     options, envelope = options_of(app, native.name, sending.options), envelope_of(sending.options)
-    if envelope is NOTHING and not announced():
+    if envelope is NOTHING and not is_announced():
         return AsyncResult(app.client.enqueue(native, args, kwargs, options).id, app=app)
     new = NewJob(native, args, kwargs, options, partial(store_announced, app.client), False)
     new.headers.update(envelope.as_headers())

@@ -10,7 +10,7 @@ from tarry.compat.celery.apps import current_app
 from tarry.compat.celery.calling import SendOptions, as_list, envelope_of, options_of
 from tarry.compat.celery.differences import CeleryNotSupported, differs
 from tarry.compat.celery.flow_result import ResultStep, result_of_flow
-from tarry.compat.celery.message import NOTHING, EnvelopedArguments, announced, to_json
+from tarry.compat.celery.message import NOTHING, EnvelopedArguments, is_announced, to_json
 from tarry.compat.celery.result import AsyncResult
 from tarry.tasks.call import Call
 
@@ -305,7 +305,7 @@ class Signature(CanvasElement):
         """The call with the result of what comes before as its first argument, unless it is immutable."""
         taken = () if before is None or self.immutable else (result_of(before),)
         kwargs: dict[str, Any] = to_json(self.kwargs)
-        if (envelope := envelope_of(self.options)) is not NOTHING or announced():
+        if (envelope := envelope_of(self.options)) is not NOTHING or is_announced():
             app.pass_envelopes()
             kwargs = EnvelopedArguments(kwargs)
             kwargs.envelope = envelope

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 from tarry.compat.celery import attempt, signals
-from tarry.compat.celery.attempt import ExceptionInfo, finished, takes_error, was_started
+from tarry.compat.celery.attempt import ExceptionInfo, send_postrun, takes_error, was_started
 from tarry.compat.celery.exceptions import Ignore, RetryAsked
 from tarry.compat.celery.message import from_json, to_json
 from tarry.compat.celery.request import TaskRequest, eager
@@ -59,14 +59,14 @@ def _run(task: Any, id: str, call: tuple[Any, Any], throw: bool) -> EagerResult:
             task, task_id=id, exception=error, args=given[0], kwargs=given[1], traceback=error.__traceback__, einfo=info
         )
         task.after_return(FAILURE, error, id, *given, info)
-        finished(task, id, *given, error, FAILURE)
+        send_postrun(task, id, *given, error, FAILURE)
         if throw:
             raise
         return EagerResult(id, error, FAILURE, info.traceback)
     task.on_success(value, id, *given)
     signals.task_success.send(task, result=value)
     task.after_return(SUCCESS, value, id, *given, None)
-    finished(task, id, *given, value, SUCCESS)
+    send_postrun(task, id, *given, value, SUCCESS)
     return EagerResult(id, value, SUCCESS)
 
 

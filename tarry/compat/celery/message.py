@@ -94,7 +94,7 @@ def store_announced(client: Any, new: NewJob) -> Handle[Any]:
     return handle
 
 
-def announced() -> bool:
+def is_announced() -> bool:
     """Whether somebody wants to hear of each enqueue."""
     return bool(signals.before_task_publish.receivers or signals.after_task_publish.receivers)
 

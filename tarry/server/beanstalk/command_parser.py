@@ -89,7 +89,7 @@ class CommandParser:
         if self._put is not None:
             return self._body()
         if self._skip:
-            return self._skipped()
+            return self._skip_body()
         buffer, start = self._buffer, self._at
         if not self._is_long_line and _BROWSER.match(buffer, start):
             # What follows is no commands either.
@@ -134,7 +134,7 @@ class CommandParser:
         # The size comes before what is left on the line, as in beanstalkd.
         if size > self._max_job_size:
             self._skip = size + 2
-            return self._skipped()
+            return self._skip_body()
         if read.group(5):
             return _BAD_PUT
         self._put, self._size = Command("put", 0, priority, delay, max(ttr, 1)), size
@@ -151,7 +151,7 @@ class CommandParser:
         body = bytes(memoryview(self._buffer)[start:end])
         return Command("put", 0, put.priority, put.seconds, put.ttr, "", body)
 
-    def _skipped(self) -> Command | None:
+    def _skip_body(self) -> Command | None:
         taken = min(self._skip, self.buffered)
         self._skip -= taken
         self._at += taken
@@ -176,7 +176,7 @@ def _alone(verb: str) -> ParseLine:
     return lambda rest: None if rest else command
 
 
-def _numbered(verb: str) -> ParseLine:
+def _number_parser(verb: str) -> ParseLine:
     def read(rest: bytes) -> Command | None:
         found = _ONE.fullmatch(rest)
         return Command(verb, int(found[1])) if found and int(found[1]) <= _U64 else None
@@ -184,7 +184,7 @@ def _numbered(verb: str) -> ParseLine:
     return read
 
 
-def _named(verb: str) -> ParseLine:
+def _tube_parser(verb: str) -> ParseLine:
     return lambda rest: Command(verb, tube=rest.decode()) if _TUBE.fullmatch(rest) else None
 
 
@@ -232,25 +232,25 @@ _EXPECTED_CRLF = Command("refused", answer=replies.EXPECTED_CRLF, counted="put")
 _JOB_TOO_BIG = Command("refused", answer=replies.JOB_TOO_BIG, counted="put")
 _READERS: tuple[tuple[bytes, ParseLine], ...] = (
     # In beanstalkd's order: the first that fits the beginning of the line is the command.
-    (b"delete ", _numbered("delete")),
-    (b"peek ", _numbered("peek")),
+    (b"delete ", _number_parser("delete")),
+    (b"peek ", _number_parser("peek")),
     (b"peek-ready", _alone("peek-ready")),
     (b"peek-delayed", _alone("peek-delayed")),
     (b"peek-buried", _alone("peek-buried")),
     (b"reserve-with-timeout ", _reserve_with_timeout),
-    (b"reserve-job ", _numbered("reserve-job")),
+    (b"reserve-job ", _number_parser("reserve-job")),
     (b"reserve", _alone("reserve")),
     (b"release ", _release),
     (b"bury ", _bury),
     (b"kick ", _kick),
-    (b"kick-job ", _numbered("kick-job")),
-    (b"touch ", _numbered("touch")),
-    (b"stats-job ", _numbered("stats-job")),
-    (b"stats-tube ", _named("stats-tube")),
+    (b"kick-job ", _number_parser("kick-job")),
+    (b"touch ", _number_parser("touch")),
+    (b"stats-job ", _number_parser("stats-job")),
+    (b"stats-tube ", _tube_parser("stats-tube")),
     (b"stats", _alone("stats")),
-    (b"use ", _named("use")),
-    (b"watch ", _named("watch")),
-    (b"ignore ", _named("ignore")),
+    (b"use ", _tube_parser("use")),
+    (b"watch ", _tube_parser("watch")),
+    (b"ignore ", _tube_parser("ignore")),
     (b"list-tubes-watched", _alone("list-tubes-watched")),
     (b"list-tube-used", _alone("list-tube-used")),
     (b"list-tubes", _alone("list-tubes")),

@@ -135,11 +135,11 @@ class ReserveCommands:
         """A job that this connection has reserved, or that nobody has."""
         job = self._reservations.pop(command.number)
         if job is not None:
-            self._end(job, job_mapping.finish(self._door.rules(job)), self._deleted)
+            self._end(job, job_mapping.finish(self._door.rules(job)), self._count_delete)
             return
         id = self._find(command.number)
         if id is not None:
-            self._change(id, self._tubes.rights.guard(Scope.OPERATE, job_mapping.delete), self._deleted)
+            self._change(id, self._tubes.rights.guard(Scope.OPERATE, job_mapping.delete), self._count_delete)
 
     def release(self, command: Command) -> None:
         """Gives a job back."""
@@ -164,7 +164,7 @@ class ReserveCommands:
         if id is not None:
             self._change(id, self._tubes.rights.guard(Scope.OPERATE, job_mapping.kick), lambda job: replies.KICKED)
 
-    def _deleted(self, job: Job) -> bytes:
+    def _count_delete(self, job: Job) -> bytes:
         self._door.tube(job.queue).deletes += 1
         return replies.DELETED
 

@@ -72,7 +72,7 @@ def read_form(body: bytes) -> Form:
         raise RequestError(f"the form cannot be read: {error}", "body") from None
 
 
-def filled(form: Form) -> Form:
+def without_empty(form: Form) -> Form:
     """The fields that are not empty: a browser sends also those that nobody has filled in."""
     return [(name, value) for name, value in form if value]
 
@@ -91,7 +91,7 @@ def form_values(fields: Form, kind: Any) -> Any:
             _put(found, path, read_written(path[-1], value))
         elif value:
             whole = name.removesuffix(JSON_FIELD).removesuffix(LIST_FIELD)
-            one = _decoded(whole, value) if name.endswith(JSON_FIELD) else value
+            one = _decode_field(whole, value) if name.endswith(JSON_FIELD) else value
             _put(found, whole.split("."), one, name.endswith(LIST_FIELD))
     try:
         # Not strict: all values of a form are text.
@@ -100,7 +100,7 @@ def form_values(fields: Form, kind: Any) -> Any:
         raise wrong_value(error, "body") from None
 
 
-def _decoded(name: str, text: str) -> Any:
+def _decode_field(name: str, text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:

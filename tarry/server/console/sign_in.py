@@ -12,7 +12,7 @@ from starlette.requests import Request
 from tarry import errors
 from tarry.operate.access import Caller, Scope
 from tarry.operate.problem import RequestError
-from tarry.server.console.act import MOST_FORM, Form, filled, read_form
+from tarry.server.console.act import MOST_FORM, Form, read_form, without_empty
 from tarry.server.console.sign_in_session import (
     COOKIE,
     ConsoleSession,
@@ -192,7 +192,7 @@ class SignIn:
 async def read_own_form(request: Request) -> Form:
     """A form that needs no session; RequestError."""
     check_form_origin(request)
-    return filled(read_form(await read_body(request, MOST_OWN_FORM)))
+    return without_empty(read_form(await read_body(request, MOST_OWN_FORM)))
 
 
 def check_form_origin(request: Request) -> None:

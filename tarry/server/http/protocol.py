@@ -217,7 +217,7 @@ class HttpConnection(ListedConnection):
             return
         self.received += len(data)
         if self._door.puts >= self._door.most_puts and self._is_between and not self.is_busy and _is_one_put(data):
-            self._shed()
+            self._end_shed()
             return
         begins_head = self.is_in_head or self._is_between
         try:
@@ -288,7 +288,7 @@ class HttpConnection(ListedConnection):
         """httptools': the request is whole."""
         self._is_between = True
         if self._is_shed:
-            self._shed()
+            self._end_shed()
             return
         # Not from its head on: clients that send no bodies would keep all others from putting. It may be answered now.
         if self._is_put and self._are_puts:
@@ -306,7 +306,7 @@ class HttpConnection(ListedConnection):
         if self._deadline is _NEVER and not self.pipeline:
             self._deadline = self.loop.time() + self._door.limits.keep_alive + SWEEP
 
-    def _shed(self) -> None:
+    def _end_shed(self) -> None:
         # Without a task, a scope or a decoded body: what is refused must cost little, or refusing would take the time
         # of what is held.
         self._is_shed = False

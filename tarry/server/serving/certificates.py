@@ -54,7 +54,7 @@ class ServerCertificate:
         return context
 
     def _signature(self) -> tuple[object, ...]:
-        return tuple(_changed(file) for file in (self._certificate, self._key) if file is not None)
+        return tuple(_file_state(file) for file in (self._certificate, self._key) if file is not None)
 
 
 def _read(file: Path, setting: str, load: Callable[[], None]) -> None:
@@ -71,7 +71,7 @@ def _refuse() -> str:
     raise ValueError("its key has a passphrase; write the key without one, readable only for tarry's user")
 
 
-def _changed(file: Path) -> tuple[int, ...]:
+def _file_state(file: Path) -> tuple[int, ...]:
     try:
         found = os.stat(file)
     except OSError:

@@ -156,14 +156,14 @@ class Console:
             # A form sends also the fields that nobody has filled in.
             given = [(name, value) for name, value in request.query_params.multi_items() if value]
             parts = page.method.check_path_and_query(request.path_params, given)
-            with self._counted(request):
+            with self._count_request(request):
                 data = await self._service.run(page.method.handler, call, **parts)
                 return await self._render(request, page.template, data, caller)
 
         return show
 
     @contextlib.contextmanager
-    def _counted(self, request: Request) -> Iterator[None]:
+    def _count_request(self, request: Request) -> Iterator[None]:
         began = time.monotonic()
         try:
             yield

@@ -182,7 +182,7 @@ def _enough(gates: Iterable[GateRow], most: int) -> list[GateRow]:
 def end_flow(tables: FlowTables, row: FlowRow, now: int, keep: int | None = None) -> FlowRow:
     """Ends a flow whose row is locked; the row as it is then, which is saved. keep: how long it is kept; None: as it
     says itself."""
-    state, note = flow_rules.ending(row)
+    state, note = flow_rules.flow_end(row)
     tables.end_root(row.id, state, note, now)
     kept = flow_rules.keep(row, state) if keep is None else keep
     ended = replace(row, phase=Phase.ENDED, ends=state, at=now + kept, note=note)

@@ -1,1 +1,1 @@
-"""Durable steps: what a task did is kept with its job, so that another attempt passes over it."""
+"""Durable steps: what a task did is kept with its job, so that another attempt skips it."""

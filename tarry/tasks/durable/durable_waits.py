@@ -59,7 +59,7 @@ class _Over:
 def sleep(duration: Duration) -> Awaitable[None]:
     """Waits so long, without a slot. Awaited in an `async def` task; in a `def` task it blocks.
 
-    The attempt ends here. When the time has come, any worker calls the task anew, which passes over the steps that are
+    The attempt ends here. When the time has come, any worker calls the task anew, which skips the steps that are
     done. `finally` and `with` blocks run at each such end. Less than a second is waited in place.
 
     ValueError, StepsChanged, StepLimit; RuntimeError if no worker runs this code.

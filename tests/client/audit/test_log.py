@@ -98,7 +98,7 @@ def test_a_caller_drives_out_no_act_but_its_own(outcome: str) -> None:
 
 def test_a_cursor_tells_nothing_of_acts_that_the_reader_may_not_see() -> None:
     alone, beside = ActLog(MemoryStore()), ActLog(MemoryStore())
-    acts = [audit.identified(act(2 * number, queue=f"shop-{number}")) for number in range(5)]
+    acts = [audit.with_id(act(2 * number, queue=f"shop-{number}")) for number in range(5)]
     alone.append(acts, NOW)
     for number, one in enumerate(acts):
         beside.append([act(2 * number + 1, who="bob", queue="internal"), act(number, who="bob"), one], NOW)
@@ -201,7 +201,7 @@ def test_a_head_that_cannot_be_read_is_found_again(head: bytes) -> None:
 def test_an_act_whose_answer_was_lost_is_there_once(already: int) -> None:
     log = ActLog(MemoryStore())
     log.append([act(number) for number in range(already)], NOW)
-    acts = [audit.identified(act(number)) for number in range(already, already + PAGE)]
+    acts = [audit.with_id(act(number)) for number in range(already, already + PAGE)]
     for _ in range(3):
         log.append(acts, NOW)
     assert read_all(log) == [str(number) for number in reversed(range(already + PAGE))]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tarry import App, ArgumentError, Flow, Node
-from tarry.client.flows.build import joined, wire
+from tarry.client.flows.build import join_refs, wire
 from tarry.model.duration import DAY, SECOND
 from tarry.model.flow.node_ids import index_of, node_id
 from tarry.model.flow.wiring import GO_ON, Gate, NodeLinks, Ref, Take, unwrap
@@ -272,7 +272,7 @@ def test_limit_by_cannot_use_a_result(app: App) -> None:
 
 
 def test_ranges_of_parents_are_joined() -> None:
-    assert joined([Ref(5), Ref(1, 3), Ref(4), Ref(9, -2), Ref(2), Ref(5)]) == ((1, 5), (9, 2))
+    assert join_refs([Ref(5), Ref(1, 3), Ref(4), Ref(9, -2), Ref(2), Ref(5)]) == ((1, 5), (9, 2))
 
 
 def test_consecutive_nodes_with_the_same_parents_share_a_gate() -> None:

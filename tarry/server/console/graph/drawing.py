@@ -74,12 +74,12 @@ def _middles(drawn: GraphRows, boxes: int) -> list[float]:
     for sweep in range(_SWEEPS):
         is_down = sweep % 2 == 1
         for row in drawn.rows if is_down else reversed(drawn.rows):
-            _put(found, row, [_wanted(found, each, above if is_down else below) for each in row], boxes)
+            _put(found, row, [_wanted_place(found, each, above if is_down else below) for each in row], boxes)
     left = min((middle - _half(point, boxes) for point, middle in enumerate(found)), default=0.0)
     return [middle - left + _MARGIN for middle in found]
 
 
-def _wanted(middles: Sequence[float], point: int, tied: Mapping[int, Sequence[int]]) -> float:
+def _wanted_place(middles: Sequence[float], point: int, tied: Mapping[int, Sequence[int]]) -> float:
     others = tied.get(point)
     return sum(middles[each] for each in others) / len(others) if others else middles[point]
 
@@ -88,7 +88,7 @@ def _put(middles: list[float], row: Sequence[int], wanted: Sequence[float], boxe
     """Puts the points of a row as near to where they are wanted as their order and widths let them."""
     steps = [_half(one, boxes) + _half(other, boxes) for one, other in pairwise(row)]
     offsets = [sum(steps[:at]) for at in range(len(row))]
-    nearest = _ascending([want - offset for want, offset in zip(wanted, offsets, strict=True)])
+    nearest = _fit_ascending([want - offset for want, offset in zip(wanted, offsets, strict=True)])
     for point, place, offset in zip(row, nearest, offsets, strict=True):
         middles[point] = place + offset
 
@@ -98,7 +98,7 @@ def _half(point: int, boxes: int) -> float:
     return (WIDTH + _BETWEEN) / 2 if point < boxes else _BEND / 2
 
 
-def _ascending(values: Sequence[float]) -> list[float]:
+def _fit_ascending(values: Sequence[float]) -> list[float]:
     """The numbers nearest to these, by the sum of squares, of which none is less than the one before."""
     pools: list[tuple[float, int]] = []
     for value in values:

@@ -21,11 +21,11 @@ class GraphRows(Struct, frozen=True):
 
     def above(self) -> Mapping[int, Sequence[int]]:
         """For each point the parents of the ties that end at it or pass it."""
-        return _joined((point, way[0]) for way in self.ways for point in way[1:])
+        return _find_neighbours((point, way[0]) for way in self.ways for point in way[1:])
 
     def below(self) -> Mapping[int, Sequence[int]]:
         """For each point the children of the ties that begin at it or pass it."""
-        return _joined((point, way[-1]) for way in self.ways for point in way[:-1])
+        return _find_neighbours((point, way[-1]) for way in self.ways for point in way[:-1])
 
 
 def rows_of(layers: Sequence[int], ties: Sequence[LayerEdge]) -> GraphRows:
@@ -44,7 +44,7 @@ def rows_of(layers: Sequence[int], ties: Sequence[LayerEdge]) -> GraphRows:
                 rows[layer].insert(0 if is_parent else len(rows[layer]), bend)
             way.append(bend)
         ways.append([*way, tie.child])
-    return _sorted(GraphRows(rows, ways))
+    return _sort_rows(GraphRows(rows, ways))
 
 
 def _busier_ends(ties: Sequence[LayerEdge]) -> Iterator[tuple[int, bool]]:
@@ -55,7 +55,7 @@ def _busier_ends(ties: Sequence[LayerEdge]) -> Iterator[tuple[int, bool]]:
         yield tie.parent if is_parent else tie.child, is_parent
 
 
-def _joined(pairs: Iterable[tuple[int, int]]) -> Mapping[int, Sequence[int]]:
+def _find_neighbours(pairs: Iterable[tuple[int, int]]) -> Mapping[int, Sequence[int]]:
     found: dict[int, list[int]] = {}
     # Several ties may go the same way.
     for one, other in dict.fromkeys(pairs):
@@ -63,7 +63,7 @@ def _joined(pairs: Iterable[tuple[int, int]]) -> Mapping[int, Sequence[int]]:
     return found
 
 
-def _sorted(drawn: GraphRows) -> GraphRows:
+def _sort_rows(drawn: GraphRows) -> GraphRows:
     """Each point near the middle of the boxes that it is tied to, by layers down and up in turn."""
     rows, above, below = [list(row) for row in drawn.rows], drawn.above(), drawn.below()
     shares = {point: share for row in rows for point, share in _shares(row)}

@@ -100,7 +100,7 @@ def _address(path: str, filters: Mapping[str, Any]) -> str:
     return f"{path}?{urlencode(filters, doseq=True)}" if filters else path
 
 
-def _cancelled(answer: FlowCancelAnswer) -> str:
+def _cancel_text(answer: FlowCancelAnswer) -> str:
     return "The flow is cancelled: nothing of it starts any more." if answer.cancelled else "{detail}"
 
 
@@ -152,13 +152,13 @@ def _arguments(call: ApiCall, shown: Sequence[ApprovalRecord]) -> Mapping[str, s
     }
 
 
-def _decided(answer: DecisionAnswer) -> str:
+def _decision_text(answer: DecisionAnswer) -> str:
     return "{question}: approved." if answer.ok else "{question}: refused."
 
 
 PAGES: tuple[ConsolePage, ...] = (flows_page, flow_page, nodes_page, approvals_page)
 ACTS = (
-    ConsoleAct(cancel_flow, _cancelled),
+    ConsoleAct(cancel_flow, _cancel_text),
     ConsoleAct(retry_flow, "The flow goes on: failed jobs run again."),
-    ConsoleAct(decide_approval, _decided),
+    ConsoleAct(decide_approval, _decision_text),
 )

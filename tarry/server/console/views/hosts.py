@@ -82,7 +82,7 @@ async def dump_job(call: ApiCall, path: JobPath) -> RequestRecord:
     return asked
 
 
-def _answered(request: RequestRecord) -> str:
+def _answer_text(request: RequestRecord) -> str:
     return _ASKED if request.ended is None else "The host has answered."
 
 
@@ -92,7 +92,7 @@ ACTS = (
     ConsoleAct(scale_host, _ASKED),
     ConsoleAct(stop_host, _ASKED),
     ConsoleAct(dump_worker, _ASKED),
-    ConsoleAct(dump_job, _answered),
+    ConsoleAct(dump_job, _answer_text),
     ConsoleAct(kill_job, "This attempt is being ended."),
     ConsoleAct(end_connection, "Connection {id} is ended."),
 )

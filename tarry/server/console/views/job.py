@@ -86,7 +86,7 @@ def _place(call: ApiCall) -> str:
     return str(call.request.base_url).rstrip("/")
 
 
-def _cancelled(answer: CancelAnswer) -> str:
+def _cancel_text(answer: CancelAnswer) -> str:
     if answer.detail:
         return "{detail}"
     return "The job is cancelled." if answer.cancelled else "The job had ended already."
@@ -95,7 +95,7 @@ def _cancelled(answer: CancelAnswer) -> str:
 PAGES: tuple[ConsolePage, ...] = (job_page,)
 ACTS = (
     ConsoleAct(retry_job, "The job is ready."),
-    ConsoleAct(cancel_job, _cancelled),
+    ConsoleAct(cancel_job, _cancel_text),
     ConsoleAct(move_job, "The job is moved."),
     ConsoleAct(delete_job, "The job is deleted.", lambda _: "/jobs"),
 )

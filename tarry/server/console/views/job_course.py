@@ -143,7 +143,7 @@ def _is_of_another(attempt: JobAttempt, delivery: AttemptRecord) -> bool:
 
 
 def state_steps(job: JobAnswer) -> list[StateStep]:
-    """The states of the job from its put to its end; without those that it surely or perhaps passed over."""
+    """The states of the job from its put to its end; without those that it surely or perhaps skipped."""
     end = job.state if job.state in FINISHED else State.DONE
     way = [State.SCHEDULED, State.READY, State.RUNNING, end]
     if job.state is State.BLOCKED:
@@ -182,7 +182,7 @@ def moments(job: JobAnswer, attempts: Sequence[ShownAttempt]) -> Iterator[JobMom
     yield from (
         JobMoment("attempt", one.began or one.ended, attempt=one) for one in attempts if one.outcome != "running"
     )
-    yield from _unrecorded(job, attempts)
+    yield from _find_unrecorded(job, attempts)
     yield JobMoment(job.state, job.since)
     if job.state is State.SCHEDULED and job.due < NEVER / SECOND:
         yield JobMoment("due", job.due)
@@ -190,7 +190,7 @@ def moments(job: JobAnswer, attempts: Sequence[ShownAttempt]) -> Iterator[JobMom
         yield JobMoment("expires", job.expires)
 
 
-def _unrecorded(job: JobAnswer, attempts: Sequence[ShownAttempt]) -> Iterator[JobMoment]:
+def _find_unrecorded(job: JobAnswer, attempts: Sequence[ShownAttempt]) -> Iterator[JobMoment]:
     """Failures that no attempt on record tells of: those that an older tarry counted."""
     lost = sum(one.outcome == "lost" for one in attempts)
     failed = sum(one.kind == "bad" or one.outcome == "retry" for one in attempts) - lost + job.attempts_left_out

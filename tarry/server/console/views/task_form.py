@@ -50,7 +50,7 @@ def form_data(task: TaskRecord | None, form: Form, error: Exception | None = Non
     now = {name: write_setting(name, settings.get(name)) for name in FIELDS if name not in _SECRETS}
     edits = error.edits if isinstance(error, TaskChanged) else ()
     changed = {"secrets" if name in _SECRETS else name for edit in edits for name in edit.settings}
-    texts = {**now, **_typed(form)}
+    texts = {**now, **_typed_texts(form)}
     wrong = _wrong_field(error)
     return {
         "task": task,
@@ -69,7 +69,7 @@ def form_data(task: TaskRecord | None, form: Form, error: Exception | None = Non
     }  # fmt: skip
 
 
-def _typed(form: Form) -> dict[str, str]:
+def _typed_texts(form: Form) -> dict[str, str]:
     """The text of each setting as it was typed."""
     fields = [(name.removeprefix(_NEW_TASK), value) for name, value in form]
     return {name.removesuffix(SETTING_FIELD): value for name, value in fields if name.endswith(SETTING_FIELD)}
@@ -104,7 +104,7 @@ def _show_new_again(call: ApiCall, form: Form, error: Exception) -> PageData | N
 
 def _show_edit_again(call: ApiCall, form: Form, error: Exception) -> PageData | None:
     # The button that disables a task has no form with settings.
-    if "url" not in _typed(form):
+    if "url" not in _typed_texts(form):
         return None
     name = call.request.path_params["task"]
     try:

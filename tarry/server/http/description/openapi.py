@@ -102,7 +102,7 @@ def _parameters(method: Method, where: str) -> Sequence[dict[str, Any]]:
         names = re.findall(r"{(\w+)(?::\w+)?}", method.route) if where == "path" else []
         return [{"name": name, "in": where, "required": True, "schema": {"type": "string"}} for name in names]
     schema = msgspec.json.schema(kind, ref_template=_REF)
-    described = schema["$defs"][kind.__name__] if "$defs" in schema else _resolved(kind)
+    described = schema["$defs"][kind.__name__] if "$defs" in schema else _resolve_schema(kind)
     describe_fields({kind.__name__: described}, [kind])
     return [
         {
@@ -116,7 +116,7 @@ def _parameters(method: Method, where: str) -> Sequence[dict[str, Any]]:
     ]
 
 
-def _resolved(kind: Any) -> dict[str, Any]:
+def _resolve_schema(kind: Any) -> dict[str, Any]:
     _, components = msgspec.json.schema_components([kind], ref_template=_REF)
     found: dict[str, Any] = components[kind.__name__]
     return found

@@ -75,10 +75,10 @@ def _navigation(chapters: Sequence[tuple[str, Sequence[Any]]]) -> str:
     parts = []
     for tag, group in chapters:
         links = "".join(
-            f"<a href={_quoted('#' + one['operationId'])}>{escape(_spoken(one['operationId']))}</a>"
+            f"<a href={_quote('#' + one['operationId'])}>{escape(_spoken(one['operationId']))}</a>"
             for _, _, one in group
         )
-        parts.append(f"<h2><a href={_quoted('#' + tag)}>{escape(tag)}</a></h2>{links}")
+        parts.append(f"<h2><a href={_quote('#' + tag)}>{escape(tag)}</a></h2>{links}")
     return f'<nav><a href="openapi.json">openapi.json</a>{"".join(parts)}<h2><a href="#objects">objects</a></h2></nav>'
 
 
@@ -96,7 +96,7 @@ class DocsPage:
 
     def chapter(self, tag: str, operations: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
         """The methods of one tag."""
-        return f"<h2 id={_quoted(tag)}>{escape(tag)}</h2>" + "".join(self._operation(*each) for each in operations)
+        return f"<h2 id={_quote(tag)}>{escape(tag)}</h2>" + "".join(self._operation(*each) for each in operations)
 
     def schema(self, name: str) -> str:
         """An object, with its fields."""
@@ -105,11 +105,11 @@ class DocsPage:
         if "enum" in schema:
             rows.append(("one of", "", ", ".join(map(str, schema["enum"]))))
         said = _prose(schema.get("description", ""))
-        return f"<h3 id={_quoted('object-' + name)}>{escape(name)}</h3>{said}{_table(rows)}"
+        return f"<h3 id={_quote('object-' + name)}>{escape(name)}</h3>{said}{_table(rows)}"
 
     def _operation(self, verb: str, path: str, operation: Mapping[str, Any]) -> str:
         title = (
-            f'<h3 id={_quoted(operation["operationId"])} class="{verb}">'
+            f'<h3 id={_quote(operation["operationId"])} class="{verb}">'
             f'<span class="verb">{verb}</span>{escape(path)}</h3>'
         )
         parameters = [
@@ -119,7 +119,12 @@ class DocsPage:
         said = _prose(f"{operation['summary']}\n\n{operation['description']}")
         curl = f"<pre>{escape(self._curl(verb, path, operation))}</pre>"
         return (
-            title + said + curl + _headed("Parameters", parameters) + self._body(operation) + self._answers(operation)
+            title
+            + said
+            + curl
+            + _table_with_title("Parameters", parameters)
+            + self._body(operation)
+            + self._answers(operation)
         )
 
     def _body(self, operation: Mapping[str, Any]) -> str:
@@ -141,7 +146,7 @@ class DocsPage:
                 for media_type, content in response.get("content", {}).items()
             ]
             rows.append((status, "".join(kinds), response["description"]))
-        return _headed("Answers", rows)
+        return _table_with_title("Answers", rows)
 
     def _curl(self, verb: str, path: str, operation: Mapping[str, Any]) -> str:
         way = "" if verb == "GET" else f"-X {verb} "
@@ -188,7 +193,7 @@ class DocsPage:
         return {"string": "name", "integer": 1, "number": 0.5, "boolean": True}.get(str(schema.get("type")), {})
 
 
-def _headed(title: str, rows: list[tuple[str, str, str]]) -> str:
+def _table_with_title(title: str, rows: list[tuple[str, str, str]]) -> str:
     return f"<h4>{title}</h4>{_table(rows)}" if rows else ""
 
 
@@ -232,7 +237,7 @@ def _kind(schema: Any) -> str:
         return "anything"
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        return f"<a href={_quoted('#object-' + name)}>{escape(name)}</a>"
+        return f"<a href={_quote('#object-' + name)}>{escape(name)}</a>"
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_kind(each) for each in schema["anyOf"]))
     if schema.get("type") == "array":
@@ -243,5 +248,5 @@ def _kind(schema: Any) -> str:
     return escape(" or ".join(kinds) if isinstance(kinds, list) else str(kinds))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{escape(text)}"'

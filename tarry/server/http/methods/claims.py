@@ -293,7 +293,7 @@ def _answer(call: ApiCall, claims: Claims, jobs: Sequence[Job]) -> ClaimAnswer:
     except errors.TarryError:
         claims.give_back(jobs)
         raise
-    return ClaimAnswer([_claimed(call.shown(job)) for job in jobs])
+    return ClaimAnswer([_claimed_job(call.shown(job)) for job in jobs])
 
 
 async def _settle_one(call: ApiCall, end: FinishEnd | FailEnd | ReleaseEnd) -> SettledJob:
@@ -328,7 +328,7 @@ def _outcome(call: ApiCall, order: FinishOrder | FailOrder | ReleaseOrder) -> Ou
     return Raised(note, (error.type,), order.final, after)
 
 
-def _claimed(job: Job) -> ClaimedJob:
+def _claimed_job(job: Job) -> ClaimedJob:
     _, body = split(job.id, job.body)
     args = _json(body)
     return ClaimedJob(

@@ -113,16 +113,16 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
             if self.args is not UNSET:
                 raise RequestError("body: args are there too; give one of them", "body", 422)
             # As push/delivery/body.py keeps it: an object as it is, another value as the only argument.
-            text = self._checked(self.body, "body", most)
+            text = self._check_size(self.body, "body", most)
             return text if text.startswith(b"{") else b"[%s]" % text
         if self.args is UNSET:
             return b"[]"
         text = bytes(self.args)
         if text[:1] not in (b"[", b"{"):
             raise RequestError("args: expected a list, or an object by name", "args", 422)
-        return self._checked(text, "args", most)
+        return self._check_size(text, "args", most)
 
-    def _checked(self, text: bytes | Raw, field: str, most: int) -> bytes:
+    def _check_size(self, text: bytes | Raw, field: str, most: int) -> bytes:
         # The size first, since it costs nothing to know.
         if len(bytes(text)) > most:
             raise BodyTooLarge(over_max_body(f"{self.task}: {field} takes", len(bytes(text)), most))
@@ -144,7 +144,7 @@ def make_job(client: Client, request: PutRequest, name: str | None = None, names
     except TarryError:
         raise
     except (ValueError, TypeError) as error:
-        raise RequestError(str(error), _named(error), 422) from None
+        raise RequestError(str(error), _named_option(error), 422) from None
 
 
 def _retry(written: "int | RetryRequest | None") -> Any:
@@ -153,11 +153,11 @@ def _retry(written: "int | RetryRequest | None") -> Any:
     try:
         return written.rule() if isinstance(written, RetryRequest) else Retry(written)
     except ValueError as error:
-        part = _named(error) if isinstance(written, RetryRequest) else None
+        part = _named_option(error) if isinstance(written, RetryRequest) else None
         raise RequestError(f"retry: {error}", f"retry.{part}" if part else "retry", 422) from None
 
 
-def _named(error: Exception) -> str | None:
+def _named_option(error: Exception) -> str | None:
     """The option that this is about, if it says so."""
     found = _NAMED.match(str(error))
     return found[1] if found else None
