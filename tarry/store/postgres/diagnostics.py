@@ -4,7 +4,7 @@ from tarry.store.postgres import sql
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.password import transport
 from tarry.store.postgres.link.url import PostgresUrl
-from tarry.store.postgres.schema import SCHEMA_VERSION
+from tarry.store.postgres.schema import read_version
 from tarry.store.rules.base import Diagnostic
 from tarry.store.shared.diagnostics import distance, size
 
@@ -31,7 +31,7 @@ def diagnose(connection: PostgresConnection, url: PostgresUrl) -> list[Diagnosti
     settings = dict(zip(_SETTINGS, row, strict=True))
     return [
         Diagnostic("postgresql", settings["server_version"]),
-        Diagnostic("schema", f"{SCHEMA_VERSION} ({url.schema})"),
+        Diagnostic("schema", f"{read_version(connection, url)} ({url.schema})"),
         transport(url, connection.pgconn.ssl_in_use).fact("sslmode=verify-full&sslrootcert=FILE in the URL"),
         _durability(settings),
         *distance(lambda: connection.rows(sql.TIME)[0][0]),

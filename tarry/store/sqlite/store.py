@@ -44,7 +44,7 @@ from tarry.store.sqlite.link.database import Database
 from tarry.store.sqlite.link.guard import FileGuard
 from tarry.store.sqlite.link.reserve import Reserve
 from tarry.store.sqlite.open_line import choose, has_open_jobs
-from tarry.store.sqlite.schema import STEPS
+from tarry.store.sqlite.schema import SqliteSchema
 from tarry.store.sqlite.sql import WAITING
 from tarry.store.sqlite.transactional import caller_statements
 from tarry.store.sqlite.watch import CommitWatch
@@ -370,7 +370,9 @@ class SqliteStore(ScanningSqlStore):
 
     def diagnostics(self) -> list[Diagnostic]:
         with self.lend() as db:
-            return [*diagnose(db, self.path, len(STEPS)), self._reserve.describe()]
+            with transaction(db, "BEGIN"):
+                version = SqliteSchema(db, self.path, bool(self._shared)).version()
+            return [*diagnose(db, self.path, version), self._reserve.describe()]
 
     def close(self) -> None:
         # In a forked child that never used the store everything is the parent's: nothing here is to be closed.
