@@ -23,7 +23,7 @@ from tarry.store.rules.partial_result import reachable_part
 PREFIX = "place:"
 """What the names of these values begin with. `lua/places.lua` has it too."""
 _SEPARATOR = "\x1f"
-"""Between until, queue, task and, of a job that has one, lane. PostgreSQL and Redis read it, too."""
+"""Between until, queue, task and, of a job that has one, lane. Redis reads it, too."""
 
 
 class KeptPlace(Struct, frozen=True):
