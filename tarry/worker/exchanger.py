@@ -84,7 +84,7 @@ class Exchanger:
         """The store's time of the last claim."""
         self._clock, self._plan, self._lease, self._rules, self._marks = clock, plan, lease, rules, marks
         self._inputs = NodeInputs(store, tasks)
-        self._tends = False
+        self._more_to_release = False
         """A flow has more nodes to release."""
         self._early = EarlyClaim(store, owner, lease, plan)
         self.steps = StepSaver(store, owner, clock.now, marks.wake)
@@ -198,8 +198,8 @@ class Exchanger:
         try:
             moment = self._clock.now()
             changes = [self.decide(running.job, outcome, moment) for running, outcome in self.unsettled]
-            if self._tends:
-                self._tends = self.store.flows.release_more(moment)
+            if self._more_to_release:
+                self._more_to_release = self.store.flows.release_more(moment)
             due = self.next_due is not None and self.next_due <= moment
             wants: Sequence[Want] = self._plan.wants(limit, due) if limit else ()
             answer = self.store.exchange(changes, wants, limit if wants else 0, self.owner, self._lease, moment)
@@ -213,7 +213,7 @@ class Exchanger:
         self._record(changes, answer, moment)
         self._postpone(answer, now)
         self.unsettled.clear()
-        self._tends = self._tends or answer.tend
+        self._more_to_release = self._more_to_release or answer.more_to_release
         self.next_due, self.claimed_at = answer.next_due, moment
         if wants:
             self._plan.record(wants, answer.jobs)

@@ -258,10 +258,10 @@ class Replay:
         if self._dry or not jobs:
             self._count(jobs)
             return
-        lives = self._store.insert(jobs)
+        stored_ids = self._store.insert(jobs)
         # If the key of a job is held, the store answers with the id of the holder.
-        self._count([job for job, id in zip(jobs, lives, strict=True) if job.id == id])
-        for job, id in zip(jobs, lives, strict=True):
+        self._count([job for job, id in zip(jobs, stored_ids, strict=True) if job.id == id])
+        for job, id in zip(jobs, stored_ids, strict=True):
             if job.id != id:
                 self.counts.held += 1
                 if len(self.conflicts) < LISTED:

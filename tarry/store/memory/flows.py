@@ -158,7 +158,7 @@ class MemoryFlows(StoreFlows):
                 self._await(change)
         settled = settle(self.tables, changes, now)
         self._announce(settled)
-        return settled.tend
+        return settled.more_to_release
 
     def _announce(self, settled: Settled) -> None:
         reasons = ((WakeReason.WORK, settled.released), (WakeReason.RESULT, settled.ended))

@@ -109,9 +109,9 @@ class MemoryStore(Store):
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
         with self._lock:
-            valid, tend = self._apply_all(changes, now) if changes else ([], False)
+            valid, more_to_release = self._apply_all(changes, now) if changes else ([], False)
             jobs, again = self._claim(wants, limit, owner, lease, now)
-            return Exchange(valid, jobs, earliest(self._index.next_due(), again), tend=tend)
+            return Exchange(valid, jobs, earliest(self._index.next_due(), again), more_to_release=more_to_release)
 
     def _claim(
         self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int

@@ -224,24 +224,24 @@ class Start:
         self._link, self._owner, self._now, self._settings = link, owner, now, settings
         self._anyway = anyway
         self._late: set[bytes] = set()
-        self.strays = False
+        self.has_unlaned = False
         """Some jobs waited in the open line although their task has a limit: they moved into its lane, and wait."""
 
     def read(self, ids: Sequence[bytes]) -> list[Job]:
-        """The jobs as they are once they run, without strays: those move into their lanes."""
+        """The jobs as they are once they run, without those that are in no lane yet: these move into their lanes."""
         claimed = sql.claimed(self._owner, self._now, self._late)
         jobs: list[Job] = []
         for start in range(0, len(ids), 1000):
             jobs += map(claimed, self._link.rows(sql.PAYLOAD.format(id_list(ids[start : start + 1000]))))
         limits = self._settings.limits
         suspects = [job for job in jobs if waiting_lane(job.task, job.lane, limits) != job.lane] if limits else []
-        strays = self._strays(suspects) if suspects else set()
-        if strays:
-            self.strays = True
-            into_lanes(self._link, list(strays))
-        return [job for job in jobs if job.id not in strays] if strays else jobs
+        unlaned_jobs = self._find_unlaned(suspects) if suspects else set()
+        if unlaned_jobs:
+            self.has_unlaned = True
+            into_lanes(self._link, list(unlaned_jobs))
+        return [job for job in jobs if job.id not in unlaned_jobs] if unlaned_jobs else jobs
 
-    def _strays(self, suspects: Sequence[Job]) -> set[bytes]:
+    def _find_unlaned(self, suspects: Sequence[Job]) -> set[bytes]:
         """The jobs whose inserting process did not know the limit yet."""
         since = {job.id: self._since(job.task) for job in suspects}
         rows = self._link.rows(f"SELECT id, settings FROM tarry_job WHERE id IN ({id_list(since)})")

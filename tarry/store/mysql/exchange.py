@@ -49,7 +49,7 @@ class ExchangeResult(Struct, frozen=True):
 
     answer: Exchange
     only: Sequence[LatenessLine]
-    strays: bool
+    has_unlaned: bool
 
 
 class MysqlExchange:
@@ -87,7 +87,9 @@ class MysqlExchange:
         # The rows came by id, not in the order of the claim.
         jobs.sort(key=lambda job: (-job.priority, job.due, job.id))
         return ExchangeResult(
-            Exchange(valid, jobs, earliest(due, again), tend=self._settled.tend), self._open.only(), self._start.strays
+            Exchange(valid, jobs, earliest(due, again), more_to_release=self._settled.more_to_release),
+            self._open.only(),
+            self._start.has_unlaned,
         )
 
     def _changed_in_turn(self) -> list[bool]:

@@ -311,8 +311,8 @@ class MysqlFlows(SqlFlows):
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         run = self._store.caller(connection)
-        living, is_new = CallerOfMysql(run).store(new)
+        stored_id, is_new = CallerOfMysql(run).store(new)
         if is_new:
             # Nobody tells us whether and when the caller commits; processes that look for news see it then.
             run(wake_row((WakeReason.WORK,)))
-        return living
+        return stored_id

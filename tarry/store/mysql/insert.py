@@ -64,20 +64,20 @@ def _in_lane(job: Job, lane: str) -> str:
 def one_by_one(run: RunSql, jobs: Sequence[Job], settings: int) -> list[bytes]:
     """Stores the jobs that are new and whose key nobody holds; answers for each job the id under which it lives."""
     known = {id for (id,) in run(f"SELECT id FROM tarry_job WHERE id IN ({id_list({job.id for job in jobs})})")}
-    lives: dict[bytes, bytes] = {}
+    stored_ids: dict[bytes, bytes] = {}
     holders = _holders(run, [job for job in jobs if job.id not in known])
     new: dict[bytes, Job] = {}
     for job in jobs:
         # A repeated enqueue: the job that is there stays as it is.
-        if job.id in known or job.id in lives:
-            lives.setdefault(job.id, job.id)
+        if job.id in known or job.id in stored_ids:
+            stored_ids.setdefault(job.id, job.id)
             continue
         holder = _holder(run, job, holders)
-        lives[job.id] = job.id if holder is None else holder
+        stored_ids[job.id] = job.id if holder is None else holder
         if holder is None:
             new[job.id] = job
     _store(run, list(new.values()), settings)
-    return [lives[job.id] for job in jobs]
+    return [stored_ids[job.id] for job in jobs]
 
 
 def _holders(run: RunSql, jobs: Sequence[Job]) -> dict[bytes, tuple[bytes, int]]:

@@ -116,14 +116,14 @@ class MysqlStore(ScanningSqlStore):
                 link.run("BEGIN", *statements(mine, settings.number), *told, COMMIT)
                 return [job.id for job in jobs]
             link.run("BEGIN")
-            lives = inserting.one_by_one(link.rows, mine, settings.number)
+            stored_ids = inserting.one_by_one(link.rows, mine, settings.number)
             link.run(*told, COMMIT)
-            return lives
+            return stored_ids
 
         # Repeatable, since a second insert of the same ids finds them and changes nothing.
-        lives = self._call(work, repeatable=True)
+        stored_ids = self._call(work, repeatable=True)
         self._hub.notify(WakeReason.WORK)
-        return lives
+        return stored_ids
 
     def insert_bounded(
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
@@ -133,9 +133,9 @@ class MysqlStore(ScanningSqlStore):
             link.run("BEGIN")
             refused = admit(MysqlRooms(link), jobs, bounds, now, freed)
             admitted = assign_lanes([job for at, job in enumerate(jobs) if at not in refused], settings.limits)
-            lives = iter(inserting.one_by_one(link.rows, admitted, settings.number) if admitted else ())
+            stored_ids = iter(inserting.one_by_one(link.rows, admitted, settings.number) if admitted else ())
             link.run(*self._news(settings.boards, (WakeReason.WORK,)), COMMIT)
-            return [refused.get(at) or next(lives) for at in range(len(jobs))]
+            return [refused.get(at) or next(stored_ids) for at in range(len(jobs))]
 
         # Not repeatable: the jobs that were stored at first would be counted as if others had brought them.
         answers = self._call(work)
@@ -158,10 +158,10 @@ class MysqlStore(ScanningSqlStore):
             self._write(lambda link: admit_all(MysqlRooms(link), jobs, bounds, now))
         ((number,),) = run(NUMBER)
         mine = assign_lanes(jobs, limits_of(run(LIMITS)))
-        lives = inserting.one_by_one(run, mine, int(number))
+        stored_ids = inserting.one_by_one(run, mine, int(number))
         # Nobody tells us whether and when the caller commits; processes that look for news see it then.
         run(wake_row((WakeReason.WORK,)))
-        return lives
+        return stored_ids
 
     def caller(self, connection: Any) -> RunSql:
         """A function that runs statements on the caller's connection."""
@@ -224,7 +224,7 @@ class MysqlStore(ScanningSqlStore):
         elif done.answer.jobs:
             self._hub.notify(WakeReason.STEP)
         # Strays now wait in lanes, where another worker may claim them at once.
-        if done.strays:
+        if done.has_unlaned:
             self._hub.notify(WakeReason.WORK)
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:

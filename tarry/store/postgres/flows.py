@@ -146,13 +146,13 @@ class PostgresFlowTables(PostgresTransaction, SqlFlowTables):
     _blobs: Callable[..., Any] = staticmethod(pack.blobs)
 
     def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
-        lives = [job.id for job in jobs]
+        stored_ids = [job.id for job in jobs]
         keyed = any(job.key is not None for job in jobs)
         values = (*pack.new_jobs(jobs), keyed, False, None, "", record_of_new(jobs))
         for place, id in self.rows(sql.INSERT, values):
-            lives[place - 1] = bytes(id)
+            stored_ids[place - 1] = bytes(id)
         self.awake += [job.id for job in jobs if job.state is not State.BLOCKED]
-        return lives
+        return stored_ids
 
     def release(self, flow: bytes, first: int, count: int, now: int) -> int:
         values = _uuid(flow), pack.big_ints([first]), pack.big_ints([count]), now
@@ -255,11 +255,11 @@ class PostgresFlows(SqlFlows):
                 *pack.new_jobs(jobs), new.root.key is not None, record_of_new(new.nodes), *numbers,
                 *(pack.big_ints([getattr(gate, name) for gate in new.gates]) for name in ("first", *GATE_COLUMNS)),
             )  # fmt: skip
-        ((living, is_new),) = self._rows(_INSERT, values)
+        ((stored_id, is_new),) = self._rows(_INSERT, values)
         if is_new:
             set_aside_if_slow(self._pool, began, [job.id for job in jobs])
             self._wake(WakeReason.WORK)
-        return bytes(living)
+        return bytes(stored_id)
 
     def grow(self, flow: bytes, count: int) -> int | None:
         rows = self._rows(_GROW, (flow, count))
@@ -275,20 +275,22 @@ class PostgresFlows(SqlFlows):
 
     def _release_next(self, after: bytes, now: int, most: int) -> tuple[bytes | None, int]:
         began = time.monotonic()
-        ((flow, released, tend, ended, awake),) = self._rows(_RELEASE_FLOW, (_uuid(after or bytes(16)), most, now))
+        ((flow, released, more_to_release, ended, awake),) = self._rows(
+            _RELEASE_FLOW, (_uuid(after or bytes(16)), most, now)
+        )
         if flow is None:
             return None, 0
         set_aside_if_slow(self._pool, began, split_ids(awake))
-        self._announce(Settled(released, tend, ended))
+        self._announce(Settled(released, more_to_release, ended))
         return bytes(flow), released
 
     def _settled(self, statement: str, values: Sequence[Any]) -> bool:
         """Calls a function that settles one flow: whether there was anything to do."""
         began = time.monotonic()
-        ((done, released, tend, ended, awake),) = self._rows(statement, values)
+        ((done, released, more_to_release, ended, awake),) = self._rows(statement, values)
         if done:
             set_aside_if_slow(self._pool, began, split_ids(awake))
-            self._announce(Settled(released, tend, ended))
+            self._announce(Settled(released, more_to_release, ended))
         return bool(done)
 
     def _send(self, signal: Signal, now: int) -> tuple[int, bool]:
@@ -306,9 +308,9 @@ class PostgresFlows(SqlFlows):
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         caller = caller_connection(connection, self._pool)
         tables = CallerOfPostgres(caller, self._pool.url)
-        living, _ = tables.store(new)
+        stored_id, _ = tables.store(new)
         tables.flush()
-        return living
+        return stored_id
 
     def exchange(
         self,

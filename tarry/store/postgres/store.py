@@ -98,11 +98,11 @@ class PostgresStore(SqlStore):
     # Keeping
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
-        lives: list[bytes] = []
+        stored_ids: list[bytes] = []
         for start in range(0, len(jobs), BATCH):
             with a_part_is_done(start > 0):
-                lives += self._insert_batch(jobs[start : start + BATCH])
-        return lives
+                stored_ids += self._insert_batch(jobs[start : start + BATCH])
+        return stored_ids
 
     def _insert_batch(self, jobs: Sequence[Job]) -> list[bytes]:
         # If none was sent for a while, the transaction itself sends the notice, which is soonest.
@@ -112,10 +112,10 @@ class PostgresStore(SqlStore):
         others = self._insert_plain(jobs[0], notice) if is_plain else self._insert_any(jobs, notice)
         set_aside_if_slow(self._pool, began, [job.id for job in jobs])
         self._hub.notify(WakeReason.WORK, is_sent=notice[0] is not None)
-        lives = [job.id for job in jobs]
+        stored_ids = [job.id for job in jobs]
         for place, id in others:
-            lives[place - 1] = id
-        return lives
+            stored_ids[place - 1] = id
+        return stored_ids
 
     def _insert_plain(self, job: Job, notice: tuple[str | None, str]) -> list[Row]:
         text, more = (sql.INSERT_PLAIN, ()) if notice[0] is None else (sql.INSERT_PLAIN_AND_NOTIFY, notice)
@@ -188,18 +188,22 @@ class PostgresStore(SqlStore):
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
-        valid, tend = list[bool](), False
+        valid, more_to_release = list[bool](), False
         *parts, last = pack.split_changes(changes, BATCH) if changes else ((),)
         for part in parts:
             with a_part_is_done(bool(valid)):
                 first = self._exchange_batch(part, (), 0, "", 0, now)
-            valid, tend = valid + first.valid, tend or first.tend
+            valid, more_to_release = valid + first.valid, more_to_release or first.more_to_release
         with a_part_is_done(bool(valid)):
             answer = self._exchange_batch(last, wants, limit, owner, lease, now)
         # Where there are jobs more are likely to come: without NOTIFY sleepers look more often again.
         if answer.jobs:
             self._hub.poll_often()
-        return replace(answer, valid=valid + answer.valid, tend=tend or answer.tend) if valid else answer
+        return (
+            replace(answer, valid=valid + answer.valid, more_to_release=more_to_release or answer.more_to_release)
+            if valid
+            else answer
+        )
 
     def _exchange_batch(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
@@ -212,7 +216,7 @@ class PostgresStore(SqlStore):
         else:
             *rows, end = self._exchange_rows(changes, packed, self._rows)
         made, on_time, late, scheduled, next_due, limited, in_lanes = end[_MADE:_OF_FLOWS]
-        released, tend, awake = end[_OF_FLOWS:] or _NOTHING_RELEASED
+        released, more_to_release, awake = end[_OF_FLOWS:] or _NOTHING_RELEASED
         self._scan_starts.update(wants, zip(on_time, late, strict=True), scheduled)
         valid = pack.valid(made, len(changes))
         if limited and (names := given_up(changes, valid)):
@@ -236,7 +240,7 @@ class PostgresStore(SqlStore):
         # A claim is a step that watchers of jobs want to see; with changes it was told above.
         if jobs and not changes:
             self._hub.notify(WakeReason.STEP)
-        return Exchange(valid, jobs, earliest(next_due, again), unanswered=unanswered, tend=tend)
+        return Exchange(valid, jobs, earliest(next_due, again), unanswered=unanswered, more_to_release=more_to_release)
 
     def _exchange_rows(self, changes: Sequence[Change], packed: Packed, rows: FetchRows) -> list[Row]:
         if touching_flows(changes):

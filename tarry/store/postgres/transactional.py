@@ -130,10 +130,10 @@ def caller_connection(connection: Any, pool: PostgresPool) -> CallerConnection:
 def insert_jobs(caller: CallerConnection, jobs: Sequence[Job], url: PostgresUrl) -> list[bytes]:
     """Stores jobs through a caller's connection; answers the id under which each lives."""
     statement = sql.for_schema(_INSERT, url.schema)
-    lives = [job.id for job in jobs]
+    stored_ids = [job.id for job in jobs]
     for place, id in caller.rows(statement, _values(jobs, url, caller.may_notify)) if jobs else ():
-        lives[place - 1] = bytes(id)
-    return lives
+        stored_ids[place - 1] = bytes(id)
+    return stored_ids
 
 
 def _values(jobs: Sequence[Job], url: PostgresUrl, may_notify: bool) -> list[Any]:

@@ -79,15 +79,15 @@ class RedisStore(Store):
         if len(jobs) == 1:
             # What most calls insert, so by the shortest way.
             return self._run(scripts.INSERT, *insert_arguments(jobs))[1:] or [jobs[0].id]
-        lives = [job.id for job in jobs]
+        stored_ids = [job.id for job in jobs]
         pieces = list(split_jobs(jobs, AT_ONCE, _MAX_BYTES))
         start = 0
         # The script answers only the jobs whose key another job holds, by their positions in the piece.
         for piece, held in zip(pieces, self._run_all(scripts.INSERT, map(insert_arguments, pieces)), strict=True):
             for position, id in zip(held[::2], held[1::2], strict=True):
-                lives[start + position] = id
+                stored_ids[start + position] = id
             start += len(piece)
-        return lives
+        return stored_ids
 
     def insert_bounded(
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
@@ -133,8 +133,8 @@ class RedisStore(Store):
                 # No error may leave this: changes are made and jobs are claimed. It may have given more.
                 unanswered = not isinstance(error, NOT_DONE)
         found.sort(key=place_in_line)
-        tend = any(answer[5] for answer in answers if answer[5:])
-        return Exchange(valid, found, earliest(due, again), unanswered=unanswered, tend=tend)
+        more_to_release = any(answer[5] for answer in answers if answer[5:])
+        return Exchange(valid, found, earliest(due, again), unanswered=unanswered, more_to_release=more_to_release)
 
     def _exchange(self, changes: PackedChanges, words: Sequence[Word]) -> ScriptCall:
         return ScriptCall(scripts.EXCHANGE_NODES if changes.effects else scripts.EXCHANGE, self._keys, words)

@@ -73,7 +73,7 @@ class Exchange(Struct, frozen=True, gc=False):
     """A store that did not answer may have given jobs that are not in this answer."""
     claimed_at: int = 0
     """Of `sleep_and_claim`: the store's time of the claim."""
-    tend: bool = False
+    more_to_release: bool = False
     """A flow has more nodes to release: call `flows.release_more` until it answers False."""
 
 

@@ -31,14 +31,16 @@ class Settled(Struct, frozen=True, gc=False):
 
     released: int = 0
     """How many nodes were released."""
-    tend: bool = False
+    more_to_release: bool = False
     """There are more to release."""
     ended: bool = False
     """A flow has ended, so its root has."""
 
     def plus(self, other: "Settled") -> "Settled":
         """What both did."""
-        return Settled(self.released + other.released, self.tend or other.tend, self.ended or other.ended)
+        return Settled(
+            self.released + other.released, self.more_to_release or other.more_to_release, self.ended or other.ended
+        )
 
 
 class FlowTables(Protocol):
@@ -267,25 +269,25 @@ class FlowSettling:
                 self.row = replace(self.row, ends=State.DONE, note=b"", undo=-abs(self.row.undo))
             else:
                 self.row = replace(self.row, ends=State.DEAD)
-        released, tend = self._release()
+        released, more_to_release = self._release()
         if self.row.active <= 0 and self.row.phase not in (Phase.STORING, Phase.ENDED):
-            return Settled(released, tend, not self._undo_or_end())
+            return Settled(released, more_to_release, not self._undo_or_end())
         self._tables.save((self.row,))
-        return Settled(released, tend)
+        return Settled(released, more_to_release)
 
     def _release(self) -> tuple[int, bool]:
-        total, tend = 0, False
+        total, more_to_release = 0, False
         for gate in self.opened:
             count = min(gate.first + gate.count - gate.next, self._most - total)
             if count:
                 total += self._release_some(gate.next, count)
             after = gate.next + count
             if after < gate.first + gate.count:
-                tend = True
+                more_to_release = True
                 self._tables.save_gates((replace(gate, next=after),))
             elif gate.first not in self._without_row:
                 self._tables.drop_gates((gate,))
-        return total, tend
+        return total, more_to_release
 
     def _release_some(self, first: int, count: int) -> int:
         """Releases nodes; those that are gone count as failed."""

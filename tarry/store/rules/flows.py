@@ -139,31 +139,31 @@ class StoreFlows(ABC):
         is_small = len(new.nodes) <= STORED_AT_ONCE
         return self.require_whole(new, self._insert(new, now) if is_small else self._insert_in_parts(new, now))
 
-    def require_whole(self, new: NewFlow, living: bytes) -> bytes:
+    def require_whole(self, new: NewFlow, stored_id: bytes) -> bytes:
         """Returns the flow that lives in place of a new one; StoreError if another client has not stored it whole yet:
         should that client be dead, the flow would never run."""
-        row = None if living == new.root.id else self.get(living)
+        row = None if stored_id == new.root.id else self.get(stored_id)
         if row is None or row.phase is not Phase.STORING:
-            return living
+            return stored_id
         error = StoreError(
-            f"another client is storing flow {UUID(bytes=living)} with the key {new.root.key!r}: send it again; if that"
-            f" client has died, the key is free {STORING_TIME // MINUTE} minutes later"
+            f"another client is storing flow {UUID(bytes=stored_id)} with the key {new.root.key!r}: send it again; if"
+            f" that client has died, the key is free {STORING_TIME // MINUTE} minutes later"
         )
         error.stored = False
         raise error
 
     def _insert_in_parts(self, new: NewFlow, now: int) -> bytes:
-        living = self._insert(frame_of(new, now), now)
-        row = self.get(living)
+        stored_id = self._insert(frame_of(new, now), now)
+        row = self.get(stored_id)
         # Another one holds the key; or a lost answer hid that all was stored.
-        if living != new.root.id or row is None or row.phase is not Phase.STORING:
-            return living
+        if stored_id != new.root.id or row is None or row.phase is not Phase.STORING:
+            return stored_id
         blocked = [replace(job, state=State.BLOCKED) for job in new.nodes]
         for start in range(0, len(blocked), STORED_AT_ONCE):
             self._insert_nodes(blocked[start : start + STORED_AT_ONCE])
-        if not self.change(FlowChange(living, Phase.STORING, Phase.RUNNING, at=new.flow.at), now):
+        if not self.change(FlowChange(stored_id, Phase.STORING, Phase.RUNNING, at=new.flow.at), now):
             raise deleted_meanwhile()
-        return living
+        return stored_id
 
     def begin(self, new: NewFlow, now: int) -> None:
         """Releases the first nodes of a large flow that was just stored; the keeper would a second later. Raises no

@@ -128,7 +128,7 @@ class ShardExchange:
             self._away(),
             tuple(missing),
             self._unheard,
-            tend=any(answer.tend for answer in answers.values()),
+            more_to_release=any(answer.more_to_release for answer in answers.values()),
         )
 
     def _away(self) -> str:

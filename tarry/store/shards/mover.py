@@ -126,9 +126,9 @@ class Mover:
     def _transfer(self, number: int, target: int, jobs: Sequence[Job], moved: MoveReport) -> None:
         """Moves parked jobs from their old place to the new one."""
         # Copy, forget, restore, in this order: see the module.
-        lives = self._store.shards[target].ask(lambda store: store.insert(jobs))
-        came = [job for job, id in zip(jobs, lives, strict=True) if id == job.id]
-        stayed = [job for job, id in zip(jobs, lives, strict=True) if id != job.id]
+        stored_ids = self._store.shards[target].ask(lambda store: store.insert(jobs))
+        came = [job for job, id in zip(jobs, stored_ids, strict=True) if id == job.id]
+        stayed = [job for job, id in zip(jobs, stored_ids, strict=True) if id != job.id]
         self._apply(number, [moving.restore(job) for job in stayed])
         moved.held += len(stayed)
         left = self._apply(number, [moving.forget(job) for job in came])

@@ -201,10 +201,10 @@ class SqlFlowTables(SqlTransaction):
     def store(self, new: NewFlow) -> tuple[bytes, bool]:
         """Stores a flow: the id of the one that lives, and whether that is new."""
         # The root first: another transaction that stores the same flow, or one with its key, waits here for this one.
-        (living,) = self.insert_jobs([new.root])
+        (stored_id,) = self.insert_jobs([new.root])
         id = new.root.id
-        if living != id or self.rows(self.sql.select(f"id = {self.sql.given(1)}"), (id,)):
-            return living, False
+        if stored_id != id or self.rows(self.sql.select(f"id = {self.sql.given(1)}"), (id,)):
+            return stored_id, False
         self.each(upserting(self.sql, "flow", ("id",), FLOW_COLUMNS), [flow_values(new.flow)])
         self.save_gates(new.gates)
         if new.nodes:

@@ -70,10 +70,10 @@ class SqlFlows(StoreFlows):
         """Wakes sleepers."""
 
     def _insert(self, new: NewFlow, now: int) -> bytes:
-        living, is_new = self._write(lambda tables: tables.store(new))
+        stored_id, is_new = self._write(lambda tables: tables.store(new))
         if is_new:
             self._wake(WakeReason.WORK)
-        return living
+        return stored_id
 
     def _insert_nodes(self, jobs: Sequence[Job]) -> None:
         if jobs:

@@ -119,10 +119,10 @@ class SqliteFlows(SqlFlows):
 
     def _insert(self, new: NewFlow, now: int) -> bytes:
         with self._store.lend_to_insert() as db:
-            living, is_new = call_again(partial(_transact, db, lambda tables: tables.store(new)), self._store.path)
+            stored_id, is_new = call_again(partial(_transact, db, lambda tables: tables.store(new)), self._store.path)
         if is_new:
             self._wake(WakeReason.WORK)
-        return living
+        return stored_id
 
     def _insert_nodes(self, jobs: Sequence[Job]) -> None:
         with self._store.lend_to_insert() as db, transaction(db):
@@ -131,9 +131,9 @@ class SqliteFlows(SqlFlows):
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         # Storing needs no arrays, which a caller's connection may not have.
-        living, is_new = SqliteFlowTables(self._store.caller_statements(connection), tuple).store(new)
-        self._store.expect({living} if is_new else ())
-        return living
+        stored_id, is_new = SqliteFlowTables(self._store.caller_statements(connection), tuple).store(new)
+        self._store.expect({stored_id} if is_new else ())
+        return stored_id
 
 
 def _transact(db: Database, work: Callable[[SqlFlowTables], T]) -> T:

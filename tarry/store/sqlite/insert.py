@@ -59,9 +59,9 @@ def insert_any(db: Statements, jobs: Sequence[Job]) -> list[bytes]:
     SqliteLimits(db).add(ready_lanes(jobs))
     new: dict[bytes, Job] = {}
     # A key may be held already, also by a job of this batch.
-    lives = [_insert_one(db, job, new) for job in jobs]
+    stored_ids = [_insert_one(db, job, new) for job in jobs]
     count_new(db, list(new.values()))
-    return lives
+    return stored_ids
 
 
 def count_new(db: Statements, jobs: Sequence[Job]) -> None:

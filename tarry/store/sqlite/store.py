@@ -147,19 +147,19 @@ class SqliteStore(ScanningSqlStore):
     def insert_within(
         self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
     ) -> list[bytes]:
-        theirs = self.caller_statements(connection)
-        admit_all(SqliteRooms(theirs), jobs, bounds, now)
-        lives = insert_any(theirs, assign_lanes(jobs, SqliteLimits(theirs).read()))
-        self.expect({job.id for job in jobs}.intersection(lives))
-        return lives
+        caller_db = self.caller_statements(connection)
+        admit_all(SqliteRooms(caller_db), jobs, bounds, now)
+        stored_ids = insert_any(caller_db, assign_lanes(jobs, SqliteLimits(caller_db).read()))
+        self.expect({job.id for job in jobs}.intersection(stored_ids))
+        return stored_ids
 
     def caller_statements(self, connection: Any) -> Statements:
         """A caller's connection, once it is fit for inserts and has the write lock."""
         self._check_insert()
-        theirs = caller_statements(connection, self.path, self._shared)
+        caller_db = caller_statements(connection, self.path, self._shared)
         # Before the limits are read: in a snapshot from before the lock they could be outdated.
-        theirs.execute(sql.TAKE_LOCK)
-        return theirs
+        caller_db.execute(sql.TAKE_LOCK)
+        return caller_db
 
     def expect(self, ids: Collection[bytes]) -> None:
         """Wakes workers once these jobs are there."""
@@ -252,7 +252,9 @@ class SqliteStore(ScanningSqlStore):
             # After both, since a claim often takes what the changes gave back.
             self._lanes.save_levels(now)
         self._has_released = bool(released) and not {row[sql.PLACE["id"]] for row in rows}.issuperset(released)
-        return Exchange(valid, _claimed_jobs(rows, owner, now), earliest(due, again), tend=settled.tend)
+        return Exchange(
+            valid, _claimed_jobs(rows, owner, now), earliest(due, again), more_to_release=settled.more_to_release
+        )
 
     def _open(self, wants: Sequence[Want]) -> Sequence[Want]:
         paused = {queue for (queue,) in self._rows_locked("SELECT queue FROM tarry_paused")}

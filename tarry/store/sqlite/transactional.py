@@ -33,7 +33,7 @@ ACCEPTED = Accepted(
 )
 
 
-class Theirs(Statements, Protocol):
+class CallerDatabase(Statements, Protocol):
     """A connection that the caller opened."""
 
     copy: str
@@ -116,23 +116,23 @@ def caller_statements(connection: Any, path: Path, shared: str) -> Statements:
     OtherDatabase if it is to another file; StoreError if its writes would not be safe, or would not wait for a commit;
     TypeError if it is no known kind of connection.
     """
-    theirs = _recognise(connection)
-    _check_same(theirs, path)
+    caller_db = _recognise(connection)
+    _check_same(caller_db, path)
     # Two copies of SQLite in one process do not see each other's locks and damage the file.
-    if theirs.copy != (shared or "apsw"):
-        raise StoreError(_two_copies(theirs.copy, path, shared))
-    if not theirs.transactional():
+    if caller_db.copy != (shared or "apsw"):
+        raise StoreError(_two_copies(caller_db.copy, path, shared))
+    if not caller_db.transactional():
         raise StoreError(NO_TRANSACTION)
-    return theirs
+    return caller_db
 
 
-def _recognise(connection: Any) -> Theirs:
-    drivers: dict[Driver, Callable[[Any], Theirs]] = {APSW: OfApsw, SQLITE3: OfPython}
+def _recognise(connection: Any) -> CallerDatabase:
+    drivers: dict[Driver, Callable[[Any], CallerDatabase]] = {APSW: OfApsw, SQLITE3: OfPython}
     return recognise(connection, ACCEPTED, drivers, OfAlchemy)
 
 
-def _check_same(theirs: Theirs, path: Path) -> None:
-    for _, name, file in theirs.execute("PRAGMA database_list").fetchall():
+def _check_same(caller_db: CallerDatabase, path: Path) -> None:
+    for _, name, file in caller_db.execute("PRAGMA database_list").fetchall():
         if not _same(file, path):
             continue
         if name == "main":

@@ -58,7 +58,7 @@ class FlowReleasing(FlowCase):
             answer = store.exchange(changes, EVERYTHING, 10, "ann", LEASE, NOW)
             ran = answer.jobs
             assert (sorted(index_of(job.id) for job in ran), answer.valid) == (expected, [True] * len(jobs))
-            assert not answer.tend
+            assert not answer.more_to_release
         assert numbers(store, flow) == (Phase.RUNNING, 1, 0, 0)
 
     def test_one_parent_of_two_releases_nothing(self, store: Store) -> None:
@@ -161,7 +161,7 @@ class FlowReleasing(FlowCase):
         flow = stored(store, [[], *([1] for _ in range(2500)), list(range(2, 2502))])
         (first,) = taken(store)
         answer = store.exchange([lifecycle.after(first, Returned(), DEFAULT, NOW)], (), 0, "ann", LEASE, NOW)
-        assert (answer.valid, answer.tend) == ([True], True)
+        assert (answer.valid, answer.more_to_release) == ([True], True)
         assert numbers(store, flow) == (Phase.RUNNING, 2500, 1, 0)
         assert states(store, flow).count("r") == verbs.RELEASED_AT_ONCE
         assert store.flows.tend(NOW, 700)

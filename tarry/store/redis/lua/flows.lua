@@ -22,7 +22,7 @@ lib.RELATIVE = 1125899906842624
 lib.FLOW_FORM, lib.GATE_FORM = '>BBc8i4i4i4i4i4c8c8', '>I3I3'
 -- What this call did: how many nodes it released, how many jobs a signal woke, whether there are more to release, and
 -- whether a flow has ended. And the ids of the nodes that it released.
-lib.settled = {released = 0, woken = 0, tend = false, ended = false}
+lib.settled = {released = 0, woken = 0, more_to_release = false, ended = false}
 lib.released_ids = {}
 
 function lib.node_of(flow, index) return lib.sub(flow, 1, 12) .. lib.pack('>I4', index) end
@@ -282,7 +282,7 @@ function lib.release_opened(one)
     if count > 0 then lib.release_some(one, gate.next, count) end
     gate.next = gate.next + count
     if gate.next < last then
-      lib.settled.tend = true
+      lib.settled.more_to_release = true
       lib.save_gate(one.row, gate)
     elseif gate.is_stored then
       lib.drop_gate(one.row, gate)
