@@ -54,16 +54,16 @@ class MemoryLimits:
             if limit is None:
                 del self.levels[level]
         if limit is not None:
-            self._set_running(count_by_level(self._counted(running), {name: limit}))
+            self._set_running(count_by_level(self._counted_keys(running), {name: limit}))
 
     def recount(self, running: Iterable[Job]) -> int:
         """Counts anew what takes places; answers how many levels were wrong."""
         levels = {name: level.running for name, level in self.levels.items()}
-        wrong = wrong_levels(self._counted(running), self.limits, levels)
+        wrong = wrong_levels(self._counted_keys(running), self.limits, levels)
         self._set_running(wrong)
         return len(wrong)
 
-    def _counted(self, running: Iterable[Job]) -> list[JobKey]:
+    def _counted_keys(self, running: Iterable[Job]) -> list[JobKey]:
         return [*map(_key, running), *kept_places.job_keys(self._cells.with_prefix(kept_places.PREFIX).values())]
 
     def _set_running(self, counts: Mapping[str, int]) -> None:

@@ -220,16 +220,16 @@ class MemoryStore(Store):
 
     def reclaim(self, now: int, of: str | None = None, limit: int = 1000) -> list[Job]:
         with self._lock:
-            return [job for job in self._running() if self._is_lost(job, of, now)][:limit]
+            return [job for job in self._running_jobs() if self._is_lost(job, of, now)][:limit]
 
     def _is_lost(self, job: Job, of: str | None, now: int) -> bool:
         return self._leases.get(job.owner, 0) <= now if of is None else job.owner == of
 
     def owners(self) -> list[str]:
         with self._lock:
-            return sorted({job.owner for job in self._running()})
+            return sorted({job.owner for job in self._running_jobs()})
 
-    def _running(self) -> list[Job]:
+    def _running_jobs(self) -> list[Job]:
         return [job for _, job in sorted(self._jobs.items()) if job.state is State.RUNNING]
 
     def hold(self, name: str, owner: str, until: int, now: int) -> bool:
@@ -325,7 +325,7 @@ class MemoryStore(Store):
             # A limit that only changes keeps its levels: what runs is counted already.
             if not known or limit is None:
                 self._assign_lanes_to_all()
-                self._limiting.count_anew(name, self._running())
+                self._limiting.count_anew(name, self._running_jobs())
             self._hub.wake(WakeReason.WORK)
 
     def _assign_lanes_to_all(self) -> None:
@@ -340,7 +340,7 @@ class MemoryStore(Store):
 
     def recount(self, now: int) -> int:
         with self._lock:
-            wrong = self._limiting.recount(self._running())
+            wrong = self._limiting.recount(self._running_jobs())
             if wrong:
                 self._hub.wake(WakeReason.WORK)
             return wrong

@@ -19,7 +19,7 @@ class MemoryWaiting(WaitingCounts):
 
     def due(self, bounds: Sequence[int], queues: Collection[str] | None, most: int) -> list[CappedCount]:
         parts: list[list[Job]] = [[] for _ in range(len(bounds) + 1)]
-        for job in sorted(self._waiting(State.SCHEDULED), key=lambda job: (job.due, job.id)):
+        for job in sorted(self._waiting_jobs(State.SCHEDULED), key=lambda job: (job.due, job.id)):
             parts[bisect_right(bounds, job.due)].append(job)
         return [
             CappedCount(sum(queues is None or job.queue in queues for job in part[:most]), len(part) >= most)
@@ -44,9 +44,9 @@ class MemoryWaiting(WaitingCounts):
         )
 
     def _ready(self, queue: str) -> list[Job]:
-        return [job for job in self._waiting(State.READY) if job.queue == queue]
+        return [job for job in self._waiting_jobs(State.READY) if job.queue == queue]
 
-    def _waiting(self, state: State) -> list[Job]:
+    def _waiting_jobs(self, state: State) -> list[Job]:
         with self._lock:
             return [job for job in self._index.jobs.values() if job.state is state]
 

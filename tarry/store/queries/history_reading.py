@@ -175,7 +175,7 @@ def view_of(
     samples = {} if sampled is None else _samples(cells, period, sampled)
     points = {start: Sums() for start in period.starts}
     tasks: dict[tuple[str, str], Sums] = {}
-    for place, sums in _counted(cells, wanted):
+    for place, sums in _counted_sums(cells, wanted):
         points[period.point_of(place.start)].add(sums)
         if has_tasks:
             tasks.setdefault((place.queue, place.task), Sums()).add(sums)
@@ -188,7 +188,7 @@ def view_of(
     )
 
 
-def _counted(cells: Mapping[Place, bytes], wanted: Callable[[str, str], bool]) -> Iterator[tuple[Place, Sums]]:
+def _counted_sums(cells: Mapping[Place, bytes], wanted: Callable[[str, str], bool]) -> Iterator[tuple[Place, Sums]]:
     """What was counted of these queues and tasks; cells that only have samples are left out."""
     # One at a time: a view of a day has a hundred thousand of them.
     for place, cell in cells.items():
@@ -241,7 +241,7 @@ def totals(history: StoreHistory, wanted: Callable[[str, str], bool] = lambda qu
 def totals_of(cells: Mapping[Place, bytes], wanted: Callable[[str, str], bool]) -> Totals:
     """The figures of sums. wanted: whether a queue and task are part of them."""
     tasks: dict[tuple[str, str], Sums] = {}
-    for place, sums in _counted(cells, wanted):
+    for place, sums in _counted_sums(cells, wanted):
         tasks.setdefault((place.queue, place.task), Sums()).add(sums)
     return Totals(_task_figures(tasks), Figures(**_figures(_together(tasks.values()))))
 
@@ -255,7 +255,7 @@ def figures_of_each(
 ) -> dict[str, Figures]:
     """The figures of each task, or each queue. name: which of them a place is part of."""
     sums: dict[str, Sums] = {}
-    for place, each in _counted(cells, wanted):
+    for place, each in _counted_sums(cells, wanted):
         sums.setdefault(name(place), Sums()).add(each)
     return {named: Figures(**_figures(all_of_it)) for named, all_of_it in sums.items()}
 
@@ -266,7 +266,7 @@ def ended_of_each(
     """How many attempts of each task ended, at each point of the period."""
     places = {start: place for place, start in enumerate(period.starts)}
     found: dict[str, list[int]] = {}
-    for place, sums in _counted(cells, wanted):
+    for place, sums in _counted_sums(cells, wanted):
         ended = found.setdefault(place.task, [0] * len(places))
         ended[places[period.point_of(place.start)]] += sum(sums.ran.values())
     return found

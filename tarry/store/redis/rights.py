@@ -53,7 +53,7 @@ _ARGUMENTS = {
 
 def require_rights(run: RunCommand, where: str) -> None:
     """ConfigError if the account may not run a command that is needed."""
-    if refused := _refused(run, NEEDED):
+    if refused := _refused_commands(run, NEEDED):
         names, rights = ", ".join(refused), _rights(refused)
         raise ConfigError(
             f"{where}: its account may not run {names}, which tarry needs: ACL SETUSER name {rights} allows it"
@@ -62,13 +62,13 @@ def require_rights(run: RunCommand, where: str) -> None:
 
 def rights(run: RunCommand) -> Diagnostic:
     """What the account may not do, of what tarry can do without."""
-    if not (refused := _refused(run, tuple(OPTIONAL))):
+    if not (refused := _refused_commands(run, tuple(OPTIONAL))):
         return Diagnostic("rights", "all that tarry uses")
     missing = "; ".join(dict.fromkeys(OPTIONAL[name] for name in refused))
     return Diagnostic("rights", f"without {', '.join(refused)}: {missing}", f"ACL SETUSER name {_rights(refused)}")
 
 
-def _refused(run: RunCommand, commands: tuple[str, ...]) -> list[str]:
+def _refused_commands(run: RunCommand, commands: tuple[str, ...]) -> list[str]:
     calls = chain.from_iterable((name, _ARGUMENTS.get(name, _ONE_KEY)) for name in commands)
     return [name.decode() for name in run(REFUSED, *calls)]
 

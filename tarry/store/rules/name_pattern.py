@@ -21,7 +21,7 @@ def _glob(pattern: str) -> str:
 
 def fits(patterns: tuple[str, ...], name: str) -> bool:
     """Whether the name fits one of the patterns."""
-    return _compiled(patterns).fullmatch(name) is not None
+    return _compile(patterns).fullmatch(name) is not None
 
 
 def translate(pattern: str, any_text: str, escape: Callable[[str], str]) -> str:
@@ -35,5 +35,5 @@ def fits_all(patterns: Sequence[str]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
+def _compile(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return pattern_of(patterns)

@@ -37,7 +37,7 @@ class FlowPlaces:
         """ConfigError if one of these tasks lives elsewhere than on this shard, on which a flow lives."""
         if len(self._numbers) > 1 and {self._home(task, None, "") for task in limited} != {number}:
             raise ConfigError(
-                f"a job adds {_named(limited)} to its flow: these live on different shards. Enqueue the jobs instead,"
+                f"a job adds {_names(limited)} to its flow: these live on different shards. Enqueue the jobs instead,"
                 " or make a flow of their own of them"
             )
 
@@ -45,18 +45,18 @@ class FlowPlaces:
         # Also if the key happens to live there: another key of this flow would not.
         if key is not None:
             raise ConfigError(
-                f"flow {name} has a key, and {_named(limited)}: on several shards the key says where a flow lives, and"
+                f"flow {name} has a key, and {_names(limited)}: on several shards the key says where a flow lives, and"
                 " jobs of a task with limits live where that task does. Leave out key=, or enqueue the task from a job"
                 " of the flow"
             )
         if len({self._home(task, None, "") for task in limited}) > 1:
             raise ConfigError(
-                f"flow {name} has {_named(limited)}: these live on different shards, and a flow lives on one. Put them"
+                f"flow {name} has {_names(limited)}: these live on different shards, and a flow lives on one. Put them"
                 " into flows of their own, or enqueue one of them from a job of the flow"
             )
 
 
-def _named(limited: Collection[str]) -> str:
+def _names(limited: Collection[str]) -> str:
     return f"{'tasks' if len(limited) > 1 else 'a task'} with limits ({', '.join(limited)})"
 
 

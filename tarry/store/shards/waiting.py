@@ -20,14 +20,14 @@ class ShardedWaiting(WaitingCounts):
     def due(self, bounds: Sequence[int], queues: Collection[str] | None, most: int) -> list[CappedCount]:
         return self._ask(
             lambda waiting: waiting.due(bounds, queues, most),
-            lambda parts: [_summed(part, most) for part in zip(*parts, strict=True)],
+            lambda parts: [_sum_counts(part, most) for part in zip(*parts, strict=True)],
         )
 
     def bands(self, queue: str, most: int) -> dict[int, CappedCount]:
         return self._ask(lambda waiting: waiting.bands(queue, most), lambda parts: _summed_bands(parts, most))
 
     def before(self, job: Job, most: int) -> CappedCount:
-        return self._ask(lambda waiting: waiting.before(job, most), lambda parts: _summed(parts, most))
+        return self._ask(lambda waiting: waiting.before(job, most), lambda parts: _sum_counts(parts, most))
 
     def _before(self, job: Job, most: int) -> ReadyBefore:
         raise NotImplementedError("each shard counts by itself: see `before`")
@@ -38,7 +38,7 @@ class ShardedWaiting(WaitingCounts):
         return answers.result(merge([*answers.values()]))
 
 
-def _summed(parts: Sequence[CappedCount], most: int) -> CappedCount:
+def _sum_counts(parts: Sequence[CappedCount], most: int) -> CappedCount:
     """The counts of several stores as one."""
     return CappedCount(
         min(most, sum(part.count for part in parts)),
@@ -49,4 +49,4 @@ def _summed(parts: Sequence[CappedCount], most: int) -> CappedCount:
 def _summed_bands(parts: Sequence[Mapping[int, CappedCount]], most: int) -> dict[int, CappedCount]:
     """The bands of several stores as one."""
     bands = dict.fromkeys(band for part in parts for band in part)
-    return {band: _summed([part[band] for part in parts], most) for band in bands}
+    return {band: _sum_counts([part[band] for part in parts], most) for band in bands}

@@ -82,7 +82,7 @@ class CommitWatch:
         # tells cheaply that the database has changed, and only then is it worth a look for the jobs.
         seen: object = None
         probe_at = time.monotonic() + PROBE
-        while awaited := self._pending():
+        while awaited := self._pending_ids():
             with contextlib.suppress(apsw.BusyError):
                 ended = time.monotonic() >= probe_at and _nobody_writes(database)
                 now = (database.pragma("data_version"), awaited)
@@ -94,7 +94,7 @@ class CommitWatch:
             self._news.wait(QUICK if time.monotonic() - self._since < CLOSELY else SLOW)
             self._news.clear()
 
-    def _pending(self) -> frozenset[bytes]:
+    def _pending_ids(self) -> frozenset[bytes]:
         """The jobs to look for; if there are none, the thread has to end."""
         with self._lock:
             if self._closed or time.monotonic() - self._since > AT_MOST:

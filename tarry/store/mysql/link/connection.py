@@ -60,7 +60,7 @@ class MysqlConnection:
         """Whether an answer was not read to its end."""
         self._pid = os.getpid()
         with self._translate_errors(connecting=True):
-            self._connection = _connected(address, patience)
+            self._connection = _connect(address, patience)
             self.version = _version(self._connection, address)
             self._cursor = self._connection.cursor()
             self._cursor.execute(_session(self.version, patience))
@@ -182,7 +182,7 @@ class _MySqlConnection(Connection):
         return _MySqlConnection._unverified
 
 
-def _connected(address: Address, patience: float) -> "Connection[Any]":
+def _connect(address: Address, patience: float) -> "Connection[Any]":
     tls: dict[str, Any] = {}
     if address.tls == "no":
         tls = {"ssl_disabled": True}

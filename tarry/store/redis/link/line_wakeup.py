@@ -161,7 +161,7 @@ class LineWakeup(HubWakeup):
         if self._backoff.left(now):
             return None
         try:
-            connection = self._connected(now, self._line)
+            connection = self._open_connection(now, self._line)
         except TarryError:
             self._lose()
             return None
@@ -171,7 +171,7 @@ class LineWakeup(HubWakeup):
             self.listen(self._asked)
         return connection
 
-    def _connected(self, now: float, line: LineOfWorkers) -> RedisConnection | None:
+    def _open_connection(self, now: float, line: LineOfWorkers) -> RedisConnection | None:
         """None: nothing may end a wait on it."""
         if self._connection is None:
             self._connection, self._pid, self._announced = self._connect(self._deadline()), os.getpid(), 0.0

@@ -76,7 +76,7 @@ class Salvage:
 
     def _save_rows(self, table: str, columns: Sequence[_TableColumn]) -> int | None:
         for row in self._rows(table):
-            values = _fitted(row, columns, table in _NUMBERED)
+            values = _fit_row(row, columns, table in _NUMBERED)
             if values is not None:
                 self._put(table, columns, values)
         return self._lost_jobs() if table == _JOBS else None
@@ -129,7 +129,7 @@ class Salvage:
             self._fresh.execute(insert, tuple((row | {"key_held_until": 0}).values()))
 
 
-def _fitted(row: PageRow, columns: Sequence[_TableColumn], is_numbered: bool) -> RowValues | None:
+def _fit_row(row: PageRow, columns: Sequence[_TableColumn], is_numbered: bool) -> RowValues | None:
     """The values of all columns; None if the row is of another table."""
     values: list[Any] = list(row.values)
     if is_numbered and values and values[0] is None:

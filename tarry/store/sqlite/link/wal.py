@@ -75,8 +75,8 @@ def refuse_emptied(path: Path) -> None:
     # SQLite deletes such a log, and all that was committed in it.
     with suppress(FileNotFoundError):
         # Between two looks another process may make both: a database first, and then its log.
-        how = _emptied(path)
-        if how and log_of(path).stat().st_size > HEADER and _emptied(path) == how:
+        how = _empty_log(path)
+        if how and log_of(path).stat().st_size > HEADER and _empty_log(path) == how:
             raise StoreCorrupt(f"{path} is {how}, and {log_of(path).name} beside it is not: {_WAYS_OUT[how]}")
 
 
@@ -86,7 +86,7 @@ _WAYS_OUT = {
 }
 
 
-def _emptied(path: Path) -> str:
+def _empty_log(path: Path) -> str:
     try:
         return "" if path.stat().st_size else "empty"
     except FileNotFoundError:
