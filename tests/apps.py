@@ -1,5 +1,7 @@
 """Apps, stores and clocks to test with; all of them end with the test."""
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,26 @@ from tests.worker.bench import Bench
 from tests.worker.manual_pump import MakePump, ManualPump, Monotonic
 
 
+@pytest.fixture(scope="session")
+def _empty_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("empty")
+
+
 @pytest.fixture(autouse=True)
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No tarry.toml lies about, and no variable says where the store is."""
-    monkeypatch.chdir(tmp_path)
+def nowhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, _empty_directory: Path) -> Iterator[None]:
+    """No tarry.toml lies about, and no variable says where the store is. To make and remove a directory for each of
+    twenty thousand tests takes half a minute: those that have none of their own share one."""
     monkeypatch.delenv("TARRY_STORE", raising=False)
+    if "tmp_path" in request.fixturenames:
+        monkeypatch.chdir(request.getfixturevalue("tmp_path"))
+        yield
+    else:
+        monkeypatch.chdir(_empty_directory)
+        yield
+        if left := os.listdir(_empty_directory):
+            shutil.rmtree(_empty_directory)
+            _empty_directory.mkdir()
+            raise AssertionError(f"the test has left {left} where it ran: it needs tmp_path")
 
 
 @pytest.fixture
