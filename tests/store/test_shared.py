@@ -1,5 +1,6 @@
 """A file that is another program's too: the promises hold there, its header is left alone, older schemas come along."""
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -38,12 +39,19 @@ def theirs(path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def their_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return theirs(tmp_path_factory.mktemp("theirs") / "app.db")
+
+
 class SharedFile(Conformance):
+    is_variant = True
     shared = ""
 
     @pytest.fixture
-    def store(self, tmp_path: Path) -> Iterator[Store]:
-        store = SqliteStore(theirs(tmp_path / "app.db"), durable=False, shared=self.shared)
+    def store(self, tmp_path: Path, their_file: Path) -> Iterator[Store]:
+        path = Path(shutil.copy(their_file, tmp_path / "app.db"))
+        store = SqliteStore(path, durable=False, shared=self.shared)
         yield store
         store.close()
 
