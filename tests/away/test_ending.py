@@ -81,9 +81,15 @@ def ended_in_vain(far: Far, outage: str, after: float) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("outage", OUTAGES)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("after", [0.2, 7.0], ids=["just now", "for long"])
+@pytest.mark.parametrize(
+    ("after", "number", "outage"),
+    [  # each with each of the others
+        pytest.param(0.2, signal.SIGINT, "refusing", id="just now-int-refusing"),
+        pytest.param(0.2, signal.SIGTERM, "silent", id="just now-term-silent"),
+        pytest.param(7.0, signal.SIGINT, "silent", id="for long-int-silent"),
+        pytest.param(7.0, signal.SIGTERM, "refusing", id="for long-term-refusing"),
+    ],
+)
 def test_a_master_ends_within_its_grace(far: Far, outage: str, number: int, after: float) -> None:
     """Also with an outcome that could not be settled, which the log names."""
     master = far.serve()
@@ -95,8 +101,7 @@ def test_a_master_ends_within_its_grace(far: Far, outage: str, number: int, afte
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("outage", OUTAGES)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "outage"), [(signal.SIGINT, "refusing"), (signal.SIGTERM, "silent")])
 def test_a_worker_without_a_master_ends_within_its_grace(far: Far, outage: str, number: int) -> None:
     worker = far.work()
     ended_in_vain(far, outage, 0.2)

@@ -158,6 +158,7 @@ class Talk:
                 return [*before, found[0]]
             if time.monotonic() > end:
                 raise TimeoutError(f"waited {LIMIT:g} s for {step.until}; the last answer: {last!r}")
+            time.sleep(0.005)
 
     def _filled_in(self, text: str) -> bytes:
         def number(match: re.Match[str]) -> str:
