@@ -65,7 +65,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what `make test-deep` runs too, or alone: tests of modules that draw from a seed, and of a class that is a
-    variant of another (`is_variant`) all but one of each test's parameters, not the same ones in each variant."""
+    variant of another (`is_variant`) all but one of each test's parameters, not the same ones in each variant. One that
+    says of which classes of tests it differs (`differs_in`) has the others there alone."""
     of_variants = defaultdict[tuple[type, str], list[pytest.Function]](list)
     for item in items:
         if isinstance(item, pytest.Function):
@@ -74,7 +75,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if getattr(item.cls, "is_variant", False):
                 of_variants[item.cls, item.originalname].append(item)
     for (variant, name), cases in of_variants.items():
-        del cases[_kept(variant, name, len(cases))]
+        differs_in: tuple[type, ...] = getattr(variant, "differs_in", ())
+        if not differs_in or any(name in vars(one) for one in differs_in):
+            del cases[_kept(variant, name, len(cases))]
         for case in cases:
             case.add_marker("deep")
 

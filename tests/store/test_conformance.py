@@ -9,7 +9,15 @@ import pytest
 from tarry.model.job import Job
 from tarry.model.limit import Level
 from tarry.store.conformance import Conformance
-from tarry.store.conformance.losing import LossyLine
+from tarry.store.conformance.bulk_limiting import BulkLimiting
+from tarry.store.conformance.claiming import Claiming
+from tarry.store.conformance.lane_assignment import LaneAssignment
+from tarry.store.conformance.limiting import Limiting
+from tarry.store.conformance.losing import Losing, LossyLine
+from tarry.store.conformance.place_keeping import PlaceKeeping
+from tarry.store.conformance.racing import Racing
+from tarry.store.conformance.relimiting import Relimiting
+from tarry.store.conformance.waking import Waking
 from tarry.store.memory.store import MemoryStore
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
@@ -72,6 +80,8 @@ def lose(store: Store, job: Job) -> bool:
 class Ours(Conformance):
     is_variant = False
     """The same engine has all tests in another class: `make test` runs each of them with one of its parameters."""
+    differs_in: tuple[type, ...] = ()
+    """Of a variant: these tests alone, where no other call is made in another way."""
 
     def lose(self, store: Store, job: Job) -> bool:
         return lose(store, job)
@@ -179,6 +189,7 @@ class TestRedisCluster(OfTwoShards):
 
 class TestRedisSentinel(TestRedis):
     is_variant = True
+    differs_in = (Claiming, Racing, Waking)
 
     @pytest.fixture
     def store(self, redis_watched: Watched) -> Iterator[Store]:
@@ -214,6 +225,7 @@ class TestPostgres(Ours):
 
 class TestPostgresBehindAPooler(TestPostgres):
     is_variant = True
+    differs_in = (Claiming, Losing, Racing, Waking)
     options = "&notify=no"
 
 
@@ -237,4 +249,5 @@ class TestMariadb(Ours):
 
 class TestMariadbWithoutSkipLocked(TestMariadb):
     is_variant = True
+    differs_in = (BulkLimiting, Claiming, LaneAssignment, Limiting, Losing, PlaceKeeping, Racing, Relimiting, Waking)
     options = "?skip_locked=no"
