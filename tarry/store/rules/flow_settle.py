@@ -304,7 +304,7 @@ class FlowSettling:
         """Starts the node that undoes the others, if that is asked for and not done yet, and returns True; else ends
         the flow."""
         row = self.row
-        if row.phase is Phase.RUNNING and row.failed and row.undo > 0:
+        if row.phase is Phase.RUNNING and row.undo > 0:
             self.row = replace(row, phase=Phase.UNDOING, active=1)
             if self._tables.release(row.id, row.undo, 1, self._now):
                 self._tables.save((self.row,))
