@@ -23,7 +23,7 @@ from tests.server.console.visiting import Tokens, Visitor, visit
 
 ROW = re.compile(r'<a class="id" href="/jobs/([0-9a-f-]{36})"')
 FILTERS: dict[str, str] = {
-    "queue": "mail", "task": "mail.send", "key": "ann", "older": "1us", "created_since": "1h",
+    "queue": "mail", "task": "mail.send", "key": "ann", "older": "1us", "since": "1h", "created_since": "1h",
     "created_until": "2100-01-01T00:00Z",
     "text": "ann@", "state": "ready",
 }  # fmt: skip

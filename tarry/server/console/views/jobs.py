@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tarry.client.operations.operation import JobFilter, Operation
 from tarry.client.operations.runner import change_page
+from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
@@ -17,6 +18,7 @@ from tarry.operate.jobs import JobsQuery, allowed_jobs, list_jobs
 from tarry.server.console.act import ConsoleAct
 from tarry.server.console.page import ConsolePage, PageData, console_page
 from tarry.server.http.method import ApiCall, api_method
+from tarry.store.queries.job_search import parse_moment
 from tarry.store.rules.base import Tally
 
 MOST_SHOWN = 100
@@ -24,7 +26,7 @@ MOST_SHOWN = 100
 MOST_NAMES = 200
 """Names that a field suggests."""
 _ID_PART = re.compile("[0-9a-fA-F-]{6,36}")
-_NAMED = ("queue", "task", "key", "older", "created_since", "created_until", "text")
+_NAMED = ("queue", "task", "key", "older", "since", "created_since", "created_until", "text")
 """Filters that an operation has, too."""
 
 
@@ -63,7 +65,7 @@ def jobs_page(call: ApiCall, query: JobsPageQuery) -> PageData:
         "query": query,
         "states": _state_links(known, query, filters | ordered),
         "filters": filters,
-        "acted_on": [name for name in _NAMED if name in filters],
+        "acted_on": _operation_filters(filters, call.client.clock.now()),
         "following": _address(filters | ordered | {"cursor": page.next}) if page.next else "",
         "first": _address(filters | ordered) if query.cursor else "",
         "other_order": _address(filters | other),
@@ -115,6 +117,14 @@ def _filters(query: JobsPageQuery) -> dict[str, Any]:
     found = {name: getattr(query, name) for name in (*_NAMED, "id")}
     states = {"state": [str(state) for state in query.state]} if query.state else {}
     return states | {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def _operation_filters(filters: Mapping[str, Any], now: int) -> dict[str, Any]:
+    """Those that an operation has, too. It begins later, and wants a moment where the page may say how long ago."""
+    found = {name: filters[name] for name in _NAMED if name in filters}
+    if "since" in found:
+        found["since"] = parse_moment(found["since"], now) / SECOND
+    return found
 
 
 PAGES: tuple[ConsolePage, ...] = (jobs_page,)
