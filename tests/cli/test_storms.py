@@ -77,13 +77,15 @@ def _resident(pid: int) -> int:
 
 
 def test_http_tells_those_that_are_too_many(project: Project) -> None:
-    # On a busy machine it takes long until all of them have sent what they ask.
-    port = serve(project, read_timeout=60, **BOUNDS)
+    port = serve(project, **BOUNDS)
 
     def hit() -> None:
         with storm(port, KEPT) as told:
             assert told["HTTP/1.1 200 OK|open"] == HELD
-            assert ended(told, "HTTP/1.1 503 Service Unavailable") == STORM - HELD
+            # On a busy machine some have not sent their request yet when another wants their place.
+            late = ended(told, "HTTP/1.1 408 Request Timeout")
+            assert ended(told, "HTTP/1.1 503 Service Unavailable") + late == STORM - HELD
+            assert late < STORM / 2
         until(lambda: answers(port))
         put(port)
 

@@ -158,9 +158,17 @@ def test_the_url(tmp_path: Path) -> None:
         assert store.url == f"sqlite:///{tmp_path}/own.db"
 
 
-@pytest.mark.parametrize("query", ["shared=perhaps", "share=yes", "shared=yes&mode=ro", "shared="])
-def test_a_query_that_means_nothing(tmp_path: Path, query: str) -> None:
-    with pytest.raises(errors.ConfigError, match="shared=yes"):
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("shared=perhaps", "shared='perhaps': one of no, yes, apsw"),
+        ("share=yes", "no option 'share' here; did you mean shared"),
+        ("shared=yes&mode=ro", "no option 'mode' here; there are shared, fsync"),
+        ("shared=", "shared='': one of no, yes, apsw"),
+    ],
+)
+def test_a_query_that_means_nothing(tmp_path: Path, query: str, told: str) -> None:
+    with pytest.raises(errors.ConfigError, match=told):
         open_store(f"sqlite:///{tmp_path}/x.db?{query}")
 
 

@@ -65,7 +65,7 @@ class PythonDatabase:
         # sqlite3's own `executemany` refuses statements that answer rows.
         if " RETURNING " in statement:
             return Rows(row for each in bindings for row in self.execute(statement, each))
-        self._patiently(self._db.executemany, statement, bindings)
+        self._patiently(self._db.executemany, _rewrite_arrays(statement), bindings)
         return Rows()
 
     @staticmethod
