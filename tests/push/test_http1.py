@@ -146,7 +146,9 @@ def test_an_answer_before_the_end_of_the_request_is_the_answer() -> None:
         writer.write(answered)
         while len(seen) < 2:
             await asyncio.sleep(0.01)
-        writer.close()
+        writer.transport.abort()
+        await writer.wait_closed()
+        ended.append(writer)
 
     async def work(sending: Sender) -> None:
         serving = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1024)
@@ -156,8 +158,11 @@ def test_an_answer_before_the_end_of_the_request_is_the_answer() -> None:
             assert isinstance(got, HttpResponse)
             assert got.status == 413
         serving.close()
+        while len(ended) < 2:
+            await asyncio.sleep(0.01)
 
     seen: list[bytes] = []
+    ended: list[asyncio.StreamWriter] = []
     run(work)
     assert len(seen) == 2
 
