@@ -28,11 +28,11 @@ LIMIT = 15.0
 GRACE = 5.0
 """Seconds after that in which a commit that has begun may end; then the put is answered, whatever the store does."""
 
-_Put = tuple[Sequence[Job], Sequence[Options]]
-_PutTicket = CommitTicket[_Put, PutAnswers]
+_PutItems = tuple[Sequence[Job], Sequence[Options]]
+_PutTicket = CommitTicket[_PutItems, PutAnswers]
 
 
-class PutBatcher(GroupCommit[_Put, PutAnswers]):
+class PutBatcher(GroupCommit[_PutItems, PutAnswers]):
     """Commits puts. A put that cannot be committed in time is told Busy, and the oldest of too many; it was not sent.
 
     insert: `Client.insert_each`. most_requests, most_bytes: what may wait. clock: seconds, as time.monotonic().
@@ -99,7 +99,7 @@ class PutBatcher(GroupCommit[_Put, PutAnswers]):
     def closed_error(self) -> Exception:
         return Draining("this server is ending: send the request again")
 
-    def _insert_all(self, puts: list[_Put]) -> list[PutAnswers]:
+    def _insert_all(self, puts: list[_PutItems]) -> list[PutAnswers]:
         jobs = [job for some, _ in puts for job in some]
         try:
             found = self._insert(jobs, [each for _, options in puts for each in options])

@@ -1,0 +1,133 @@
+"""Checks what a system did against what was promised, from ledgers outside of it: `check(history)`, or by command
+
+    python -m tarry.testing.history_check LEDGER...
+
+which prints a line for each violation, and ends with status 1 if there is one. Only what the history says is judged:
+without ends nothing overlaps, without `StoreRead` nothing is missing. docs/proof.md shows how to write a ledger.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from tarry.model.duration import microseconds
+from tarry.testing.history_events import (
+    Died,
+    Ended,
+    FinalState,
+    FlowEnded,
+    HistoryEvent,
+    HistorySum,
+    LeaseEnded,
+    Leftover,
+    LimitSet,
+    NodeOf,
+    Put,
+    PutUnknown,
+    Rescheduled,
+    RunAgain,
+    Started,
+    StepRan,
+    StepRecorded,
+    StoreRead,
+    Withdrawn,
+)
+from tarry.testing.history_rules import JOB_RULES, Violation
+from tarry.testing.job_history import HistoryIndex
+
+__all__ = [
+    "Died",
+    "Ended",
+    "FinalState",
+    "FlowEnded",
+    "HistoryEvent",
+    "HistorySum",
+    "LeaseEnded",
+    "Leftover",
+    "LimitSet",
+    "NodeOf",
+    "Put",
+    "PutUnknown",
+    "Rescheduled",
+    "RunAgain",
+    "Started",
+    "StepRan",
+    "StepRecorded",
+    "StoreRead",
+    "Violation",
+    "Withdrawn",
+    "check",
+    "read_ledgers",
+]
+
+MOST_OF_A_RULE = 100
+"""How many violations of one rule are told at most."""
+LONGEST_LINE = 1 << 20
+
+
+def check(history: Iterable[HistoryEvent], *, tolerance: int = 0) -> list[Violation]:
+    """The violations of a history; none if it is as promised. The events may come in any order; at most MOST_OF_A_RULE
+    of each rule are returned.
+
+    tolerance: by how many microseconds the clocks of those who wrote the events may differ.
+    """
+    return list(_violations(HistoryIndex(history), tolerance))
+
+
+def _violations(index: HistoryIndex, tolerance: int) -> Iterator[Violation]:
+    for rule in JOB_RULES:
+        found = (one for job in index.jobs.values() for one in rule(job, index, tolerance))
+        yield from islice(found, MOST_OF_A_RULE)
+
+
+def read_ledgers(paths: Iterable[Path], skipped: list[str]) -> Iterator[HistoryEvent]:
+    """The events of some files, one JSON object a line. What cannot be read, as the last line of a process that was
+    killed, is left out; `skipped` gets `FILE:LINE` of it. OSError if a file cannot be read."""
+    decode = msgspec.json.Decoder(HistoryEvent).decode
+    for path in paths:
+        with path.open("rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), 1):
+                try:
+                    # A line that was not ended may be the beginning of another one.
+                    if not line.endswith(b"\n"):
+                        raise msgspec.DecodeError
+                    yield decode(line)
+                except (msgspec.MsgspecError, UnicodeDecodeError):
+                    skipped.append(f"{path}:{number}")
+
+
+def main(words: Sequence[str]) -> int:
+    """The command; returns its exit status: 1 if something was violated, 2 if a file cannot be read."""
+    parser = argparse.ArgumentParser(prog="python -m tarry.testing.history_check", description="Checks ledgers.")
+    parser.add_argument("ledger", nargs="+", type=Path, help="files of events, a JSON object a line")
+    parser.add_argument("--tolerance", default="0s", help="by how much the clocks may differ, such as 5ms")
+    options = parser.parse_args(words)
+    skipped: list[str] = []
+    try:
+        tolerance = microseconds(options.tolerance)
+        index = HistoryIndex(read_ledgers(options.ledger, skipped))
+    except (OSError, ValueError) as error:
+        print(f"history_check: {error}", file=sys.stderr)
+        return 2
+    found = list(_violations(index, tolerance))
+    for violation in found:
+        print(violation)
+    print(_summary(index, found, skipped))
+    return 1 if found else 0
+
+
+def _summary(index: HistoryIndex, found: Sequence[Violation], skipped: Sequence[str]) -> str:
+    attempts = sum(len(job.attempts) for job in index.jobs.values())
+    told = f"{index.count} events, {len(index.jobs)} jobs, {attempts} attempts: {len(found)} violations"
+    by_rule = ", ".join(f"{rule} {count}" for rule, count in Counter(one.rule for one in found).items())
+    lines = f"; {len(skipped)} lines skipped, the first at {skipped[0]}" if skipped else ""
+    return told + (f" ({by_rule})" if by_rule else "") + lines
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
