@@ -37,6 +37,7 @@ from tarry.testing.history_events import (
     StoreRead,
     Withdrawn,
 )
+from tarry.testing.history_group_rules import GROUP_RULES
 from tarry.testing.history_rules import JOB_RULES, Violation
 from tarry.testing.job_history import HistoryIndex
 
@@ -83,6 +84,8 @@ def _violations(index: HistoryIndex, tolerance: int) -> Iterator[Violation]:
     for rule in JOB_RULES:
         found = (one for job in index.jobs.values() for one in rule(job, index, tolerance))
         yield from islice(found, MOST_OF_A_RULE)
+    for group_rule in GROUP_RULES:
+        yield from islice(group_rule(index, tolerance), MOST_OF_A_RULE)
 
 
 def read_ledgers(paths: Iterable[Path], skipped: list[str]) -> Iterator[HistoryEvent]:

@@ -163,7 +163,8 @@ def early(job: JobHistory, history: HistoryIndex, tolerance: int) -> Iterator[Vi
     """No attempt begins before the job is due."""
     # A put is acknowledged after the job can be claimed. A further put of the same job gives it no other time.
     known: Put | Rescheduled | Ended | None = job.put
-    changes = iter([one for one in job.events if isinstance(one, Rescheduled) or (isinstance(one, Ended) and one.due)])
+    moved: list[Rescheduled | Ended] = [*job.of(Rescheduled), *(one for one in job.ends if one.due)]
+    changes = iter(sorted(moved, key=lambda one: one.at))
     following = next(changes, None)
     for attempt in sorted(job.attempts, key=lambda one: one.claimed):
         while following is not None and following.at + tolerance < attempt.claimed:

@@ -28,6 +28,7 @@ from tarry.testing.history_events import (
 )
 
 _E = TypeVar("_E", bound=HistoryEvent)
+_NONE: list[Any] = []
 NEVER = 2**62
 """Later than any time."""
 KILL_TAKES = 1_000_000
@@ -98,18 +99,26 @@ class AttemptSpan(Struct, frozen=True, gc=False):
         return min(self.until, self.withdrawn)
 
 
+def _time_of(event: Any) -> int:
+    return getattr(event, "at", NEVER)
+
+
 class JobHistory:
     """The events of one job."""
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self.events: list[HistoryEvent] = []
+        self._events: dict[type[Any], list[Any]] = {}
         self.attempts: list[AttemptSpan] = []
         """Sorted by their start."""
 
     def of(self, kind: type[_E]) -> list[_E]:
-        """Those of one kind, by time."""
-        return [event for event in self.events if isinstance(event, kind)]
+        """Those of one kind, by time. Not to be changed."""
+        return self._events.get(kind, _NONE)
+
+    def add(self, event: HistoryEvent) -> None:
+        """Takes an event; in any order, before `build`."""
+        self._events.setdefault(type(event), []).append(event)
 
     @cached_property
     def put(self) -> Put | None:
@@ -147,7 +156,9 @@ class JobHistory:
 
     def build(self, outages: Outages) -> None:
         """Sorts the events and finds the attempts; called once, after the last event."""
-        self.events.sort(key=lambda event: getattr(event, "at", NEVER))
+        for events in self._events.values():
+            if len(events) > 1:
+                events.sort(key=_time_of)
         ends: dict[tuple[int, str], Ended] = {}
         for end in self.ends:
             ends.setdefault((end.epoch, end.owner), end)
@@ -201,7 +212,10 @@ class HistoryIndex:
             case StoreRead():
                 self.read = event
             case _:
-                self.jobs.setdefault(event.job, JobHistory(event.job)).events.append(event)
+                job = self.jobs.get(event.job)
+                if job is None:
+                    job = self.jobs[event.job] = JobHistory(event.job)
+                job.add(event)
 
     def _build(self) -> None:
         self._outages.sort()
@@ -214,8 +228,8 @@ class HistoryIndex:
 
     def puts(self, task: str = "") -> list[JobHistory]:
         """The jobs of a task (empty: of all) that were put, or may have been."""
-        return [
-            job
-            for job in self.jobs.values()
-            if any(isinstance(event, Put | PutUnknown) and task in ("", event.task) for event in job.events)
-        ]
+        return [job for job in self.jobs.values() if any(task in ("", put) for put in _tasks_put(job))]
+
+
+def _tasks_put(job: JobHistory) -> list[str]:
+    return [one.task for one in job.of(Put)] + [one.task for one in job.of(PutUnknown)]
