@@ -38,7 +38,9 @@ class Put(LedgerEvent, frozen=True, gc=False):
     order: str | None = None
     """The line in which the jobs of its task go one after another, in the order of their puts; None: none."""
     logged: bool = True
-    """Whether its starts and ends are in the history. False: another program runs it."""
+    """Whether its starts and ends are in the history. False: another program runs it, or it is a flow."""
+    counted: bool = True
+    """Whether the store's history counts it. False: it is a flow."""
 
 
 class PutUnknown(LedgerEvent, frozen=True, gc=False):
@@ -182,7 +184,7 @@ class HistorySum(LedgerEvent, frozen=True, gc=False):
     """What the store's own history has counted at the end, of one task or of all (`task` empty)."""
 
     counts: dict[str, int]
-    """`put`, `done`, `dead`, `cancelled`, `expired`; what is left out is not compared."""
+    """`put`, `done`, `dead`, `cancelled`, `expired`; what is left out, or has another name, is not compared."""
     task: str = ""
 
 

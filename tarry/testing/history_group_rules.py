@@ -26,12 +26,12 @@ _NO_LIMIT = LimitSet("", 0)
 def limit(history: HistoryIndex, tolerance: int) -> Iterator[Violation]:
     """At no moment do more jobs run than the limit lets: that at the start, or that at the claim if it was higher."""
     for name, attempts in _attempts_under_limits(history):
-        running: list[tuple[int, int, str, Started]] = []
-        for attempt in attempts:
+        running: list[tuple[int, int, Started]] = []
+        for place, attempt in enumerate(attempts):
             start = attempt.start
             while running and running[0][0] <= start.at + tolerance:
                 heapq.heappop(running)
-            heapq.heappush(running, (attempt.until, start.at, start.job, start))
+            heapq.heappush(running, (attempt.until, place, start))
             most = max(_most(history.limits[name], attempt.claimed), _most(history.limits[name], start.at))
             if len(running) > most:
                 other = next(one for *_, one in running if one is not start) if most else None
@@ -207,10 +207,10 @@ def _after_flow(name: str, job: JobHistory | None, history: HistoryIndex, tolera
 def sums(history: HistoryIndex, tolerance: int) -> Iterator[Violation]:
     """The store's history has counted what was put and what ended."""
     for told in history.sums:
-        jobs = history.puts(told.task)
+        jobs = [job for job in history.puts(told.task) if job.put is None or job.put.counted]
         low, high = _count_bounds(jobs)
         for name, count in told.counts.items():
-            if not low[name] <= count <= high[name]:
+            if name in low and not low[name] <= count <= high[name]:
                 text = f"it counted {name} {count}, and {low[name]} to {high[name]} are known"
                 yield Violation("sum", told.task or "all tasks", text, told)
 

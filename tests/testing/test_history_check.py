@@ -257,11 +257,15 @@ FINE |= {
         *NODES, *FIRST, *no_final(SECOND), OVER, at(RunAgain("y", 0), 45), *again("y", 50, 60),
     ],
     "a flow that goes on": [*NODES, *FIRST, *SECOND, replace(READ, drained=False)],
-    "all is counted": [*FIRST, HistorySum({"put": 1, "done": 1, "dead": 0, "cancelled": 0}, "mail")],
+    "all is counted": [*FIRST, HistorySum({"put": 1, "done": 1, "dead": 0, "cancelled": 0, "other": 9}, "mail")],
     "one may be stored": [*FIRST, PutUnknown("u", T, "mail"), HistorySum({"put": 2, "done": 2}, "mail")],
     "one that was deleted": [*no_final(FIRST), READ, HistorySum({"put": 1, "done": 1}, "mail")],
     "one that was run again": [
         PUT, START, END, at(AGAIN, 35), *REST, HistorySum({"put": 1, "done": 2}, "mail"),
+    ],
+    "a flow is not counted": [
+        *FIRST, Put("f", T, task="mail", logged=False, counted=False), FinalState("f", "done", 0),
+        HistorySum({"put": 1, "done": 1}, "mail"),
     ],
     "one that expired": [
         *FIRST, Put("e", T, task="mail"), FinalState("e", "cancelled", 0),
@@ -369,6 +373,11 @@ def test_each_that_runs_beside_a_long_one_is_told() -> None:
 def test_each_that_has_the_key_of_a_long_one_is_told() -> None:
     beside, last = job("y", 25, 26, put=24), job("z", 45, 50, put=44)
     assert [one.rule for one in check(put_with(job("x", 20, 60), beside, last, key="k"))] == ["key"] * 2
+
+
+def test_attempts_of_a_job_at_the_very_same_moment_are_told() -> None:
+    beside = [replace(START, owner="b"), at(Ended("x", 1, "b", 0, "failed"), 30)]
+    assert rules([ONE, PUT, START, END, *beside, FINAL]) == {"writer", "overlap", "limit"}
 
 
 def test_of_a_rule_only_so_many_are_told() -> None:

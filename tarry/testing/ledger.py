@@ -1,0 +1,171 @@
+"""Writes a history while it happens: what producers, tasks and tests know, each event by one write to a file."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tarry.model.job import Job
+from tarry.model.verdict import Cancel, Snooze
+from tarry.store.queries.history_reading import totals
+from tarry.store.rules import ids
+from tarry.store.rules.base import Query, Store
+from tarry.tasks.interrupts import Interrupted
+from tarry.tasks.running import CurrentJob
+from tarry.tasks.shield import shielded
+from tarry.tasks.step_log import find_suspension
+from tarry.testing.history_events import (
+    Died,
+    Ended,
+    FinalState,
+    HistoryEvent,
+    HistorySum,
+    Put,
+    Started,
+    StoreRead,
+)
+
+_READ_AT_ONCE = 1000
+
+
+def _clock() -> int:
+    return time.time_ns() // 1000
+
+
+class Ledger:
+    """A file of events that any number of processes add to. Nothing of it is kept in memory.
+
+    now: the time in microseconds, as `store.time`; None: this host's clock, which is what SQLite has too.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], now: Callable[[], int] | None = None) -> None:
+        self.path = Path(path)
+        self.now = now or _clock
+
+    def write(self, *events: HistoryEvent) -> None:
+        """Adds events, by one write: lines of several processes do not mix. OSError."""
+        # Opened each time: so it goes on in a process that was forked, or whose descriptors a task has closed.
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(file, b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+        finally:
+            os.close(file)
+
+    def put(self, *jobs: Any, **fields: Any) -> None:
+        """Jobs (handles, or their ids) were put, and that is acknowledged. fields: those of `Put` that are known."""
+        at = fields.pop("at", None) or self.now()
+        self.write(*(Put(job if isinstance(job, str) else job.id, at, **fields) for job in jobs))
+
+    def record_death(self, pid: int = 0, owner: str = "") -> None:
+        """A process is about to be killed, or to end."""
+        self.write(Died(self.now(), owner, pid))
+
+    def record_start(self, *jobs: CurrentJob) -> None:
+        """Attempts begin: for the jobs of a batch, around which there is no middleware; `current_jobs()` has them."""
+        at, pid = self.now(), os.getpid()
+        attempts = (one.running.job for one in jobs)
+        self.write(*(Started(ids.text(one.id), one.epoch, one.owner, at, pid, one.state_since) for one in attempts))
+
+    def record_end(self, outcome: str, *jobs: CurrentJob) -> None:
+        """Attempts ended, and the store does not know it yet."""
+        at = self.now()
+        attempts = (one.running.job for one in jobs)
+        self.write(*(Ended(ids.text(one.id), one.epoch, one.owner, at, outcome) for one in attempts))
+
+    def run(self, job: CurrentJob, call_next: Callable[[CurrentJob], Any]) -> Any:
+        """Middleware that writes the start and the end of each attempt: `app.middleware("run")(ledger.run)`."""
+        attempt = LoggedAttempt(self, job)
+        return _run_async(attempt, call_next) if job.is_async else _run(attempt, call_next)
+
+    def read_store(self, store: Store, *, drained: bool = True, kept: int | None = None) -> None:
+        """What the store says at the end: the state of each job. The fields are those of `StoreRead`. StoreError."""
+        for jobs in _pages(store):
+            self.write(*(FinalState(ids.text(job.id), job.state, job.epoch) for job in jobs))
+        self.write(StoreRead(store.time(), drained, kept))
+
+    def read_sums(self, store: Store) -> None:
+        """What the store's history has counted, where all puts are in the ledger. StoreError."""
+        while store.history.sum_up(store.time()):
+            pass
+        total = totals(store.history).total
+        self.write(HistorySum({name: getattr(total, name) for name in ("put", "done", "dead", "cancelled", "expired")}))
+
+
+class LoggedAttempt:
+    """One attempt, with its lines in a ledger."""
+
+    def __init__(self, ledger: Ledger, job: CurrentJob) -> None:
+        self.job = job
+        self._ledger = ledger
+        self._has_begun = self._has_ended = False
+        self._outcome = "interrupted"
+
+    def begin(self) -> None:
+        """Writes that it began."""
+        # A line that an interrupt cuts off would say less than was done.
+        with shielded:
+            self._ledger.record_start(self.job)
+            self._has_begun = True
+
+    def note_value(self, value: Any) -> None:
+        """Notes what it returned."""
+        self._outcome = "snoozed" if isinstance(value, Snooze) else "cancelled" if isinstance(value, Cancel) else "done"
+
+    def note_error(self, error: BaseException) -> None:
+        """Notes what it raised."""
+        if find_suspension(error) is not None:
+            self._outcome = "suspended"
+        elif isinstance(error, Exception):
+            self.note_value(error)
+            self._outcome = "failed" if self._outcome == "done" else self._outcome
+
+    def end(self) -> None:
+        """Writes that it ended, if it began."""
+        try:
+            with shielded:
+                self._write_end()
+        except Interrupted:
+            # It came before the block: an attempt is interrupted once at most.
+            self._write_end()
+            raise
+
+    def _write_end(self) -> None:
+        if self._has_begun and not self._has_ended:
+            self._has_ended = True
+            self._ledger.record_end(self._outcome, self.job)
+
+
+def _run(attempt: LoggedAttempt, call_next: Callable[[CurrentJob], Any]) -> Any:
+    try:
+        attempt.begin()
+        value = call_next(attempt.job)
+        attempt.note_value(value)
+        return value
+    except BaseException as error:
+        attempt.note_error(error)
+        raise
+    finally:
+        attempt.end()
+
+
+async def _run_async(attempt: LoggedAttempt, call_next: Callable[[CurrentJob], Any]) -> Any:
+    try:
+        attempt.begin()
+        value = await call_next(attempt.job)
+        attempt.note_value(value)
+        return value
+    except BaseException as error:
+        attempt.note_error(error)
+        raise
+    finally:
+        attempt.end()
+
+
+def _pages(store: Store) -> Iterator[Iterable[Job]]:
+    after = b""
+    while jobs := store.find(Query(after=after, limit=_READ_AT_ONCE)):
+        yield jobs
+        after = jobs[-1].id

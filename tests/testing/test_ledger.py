@@ -1,0 +1,177 @@
+"""What a ledger says of real attempts: each start and end is there, and the checker finds nothing in it."""
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry import App, Cancel, Retry, Snooze, current_jobs, wait_for
+from tarry.client.clock import FakeClock
+from tarry.store.rules.base import Query, Store
+from tarry.testing.history_check import (
+    Died,
+    Ended,
+    FinalState,
+    HistoryEvent,
+    HistorySum,
+    Started,
+    StoreRead,
+    check,
+    read_ledgers,
+)
+from tarry.testing.ledger import Ledger
+from tests.cli.project import until
+
+
+class Shop:
+    """An app whose jobs run here, with its ledger."""
+
+    def __init__(self, directory: Path) -> None:
+        self.app = App(f"sqlite:///{directory}/tarry.db", retry=Retry(1, base=0.001, jitter=0), closures=True)
+        self.ledger = Ledger(directory / "ledger")
+        self.app.middleware("run")(self.ledger.run)
+
+    @property
+    def store(self) -> Store:
+        return self.app.client.store
+
+    def run(self) -> None:
+        """Runs all jobs to their end, and writes down what the store says."""
+        until(lambda: self.app.drain() >= 0 and all(one.state.finished for one in self.store.find(Query())))
+        self.ledger.read_store(self.store)
+        self.ledger.read_sums(self.store)
+
+    def history(self) -> list[HistoryEvent]:
+        skipped: list[str] = []
+        found = list(read_ledgers([self.ledger.path], skipped))
+        assert skipped == []
+        return found
+
+    def outcomes(self) -> list[str]:
+        return [event.outcome for event in self.history() if isinstance(event, Ended)]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(tmp_path)
+    yield shop
+    shop.app.close()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_each_attempt_begins_and_ends_in_it(shop: Shop, is_async: bool) -> None:
+    tries = Counter[str]()
+
+    def work(what: str) -> object:
+        tries[what] += 1
+        if what == "fail":
+            raise ValueError(what)
+        if what == "cancel":
+            raise Cancel("no")
+        return Snooze(0.001) if what == "snooze" and tries[what] == 1 else None
+
+    async def awork(what: str) -> object:
+        await asyncio.sleep(0)
+        return work(what)
+
+    task = shop.app.task(name="work")(awork if is_async else work)
+    for what in ("done", "fail", "snooze", "cancel"):
+        shop.ledger.put(task.enqueue(what), task="work")
+    shop.run()
+    assert check(shop.history()) == []
+    assert Counter(shop.outcomes()) == {"done": 2, "failed": 2, "snoozed": 1, "cancelled": 1}
+    starts = [event for event in shop.history() if isinstance(event, Started)]
+    assert len(starts) == 6
+    assert all(start.pid == os.getpid() and start.owner and 0 < start.claimed <= start.at for start in starts)
+    (sums,) = (event for event in shop.history() if isinstance(event, HistorySum))
+    assert sums.counts == {"put": 4, "done": 2, "dead": 1, "cancelled": 1, "expired": 0}
+
+
+def test_an_attempt_that_sleeps_or_takes_too_long_ends_in_it(shop: Shop) -> None:
+    @shop.app.task(name="doze")
+    def doze() -> None:
+        wait_for("go", key="1")
+
+    @shop.app.task(name="spin", timeout=0.05, retry=None)
+    def spin() -> None:
+        while True:
+            time.sleep(0.001)
+
+    shop.ledger.put(doze.enqueue(), spin.enqueue())
+    shop.app.drain()
+    shop.app.signal("go", key="1", value=1)
+    shop.run()
+    assert check(shop.history()) == []
+    assert Counter(shop.outcomes()) == {"suspended": 1, "done": 1, "interrupted": 1}
+
+
+def test_a_batch_writes_its_attempts_itself(shop: Shop) -> None:
+    @shop.app.task(name="together", batch=10)
+    def together(numbers: list[int]) -> None:
+        shop.ledger.record_start(*current_jobs())
+        shop.ledger.record_end("done", *current_jobs())
+
+    shop.ledger.put(*together.enqueue_many([(1,), (2,), (3,)]))
+    shop.run()
+    assert check(shop.history()) == []
+    assert shop.outcomes() == ["done"] * 3
+
+
+def test_what_is_lost_or_early_is_found_in_it(shop: Shop) -> None:
+    @shop.app.task(name="work")
+    def work() -> None:
+        pass
+
+    shop.ledger.put(work.enqueue(), task="work", due=shop.ledger.now() + 10**9)
+    shop.ledger.put("nobody knows it")
+    shop.run()
+    assert [violation.rule for violation in check(shop.history())] == ["lost", "early", "sum"]
+
+
+def test_the_store_is_read_in_pages(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.testing.ledger._READ_AT_ONCE", 2)
+
+    @shop.app.task(name="work")
+    def work(number: int) -> None:
+        pass
+
+    jobs = work.enqueue_many([(n,) for n in range(5)])
+    shop.ledger.read_store(shop.store, drained=False, kept=7)
+    told = shop.history()
+    assert [event.job for event in told if isinstance(event, FinalState)] == [job.id for job in jobs]
+    read = told[-1]
+    assert isinstance(read, StoreRead)
+    assert (read.drained, read.kept) == (False, 7)
+
+
+def test_processes_write_whole_lines_beside_each_other(tmp_path: Path) -> None:
+    clock = FakeClock(7)
+    ledger = Ledger(tmp_path / "ledger", clock.now)
+    children = [_child(ledger, 1000 * (number + 1)) for number in range(3)]
+    for pid in children:
+        os.kill(pid, signal.SIGCONT)
+        assert os.waitpid(pid, 0)[1] == 0
+    skipped: list[str] = []
+    found = list(read_ledgers([ledger.path], skipped))
+    assert skipped == []
+    assert sorted(event.pid for event in found if isinstance(event, Died)) == sorted(
+        1000 * (number + 1) + n for number in range(3) for n in range(100)
+    )
+    assert {event.at for event in found if isinstance(event, Died)} == {7}
+
+
+def _child(ledger: Ledger, first: int) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for number in range(100):
+                ledger.record_death(first + number)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return pid
