@@ -4,7 +4,7 @@ BIN    := .venv/bin
 # The moment of the last commit: what is built from it says the same whenever it is built.
 EPOCH   = $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 
-.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak test-django6 test-deep
+.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak test-django6 test-deep kill-points
 .DEFAULT_GOAL := test
 # Tests start Python thousands of times: without its caches each start compiles all of tarry anew, and takes twice the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -95,6 +95,11 @@ console-soak: servers
 # of the store: alone by `pytest -m chaos tests/system/test_flow_crash.py`.
 chaos: servers
 	$(BIN)/pytest -m chaos
+
+# A process is killed at each of its system calls that reach out, one after the other. SAMPLE=50 tries so many of each
+# kind; ARGS="--story file" a part of it.
+kill-points: servers
+	nice $(BIN)/python -m tests.kill_points $(if $(SAMPLE),--sample $(SAMPLE)) $(ARGS)
 
 # Puts a hundred small mistakes into copies of the code, one at a time: do the tests see each? Half an hour and more.
 mutants: servers

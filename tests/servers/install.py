@@ -1,6 +1,6 @@
 """`python -m tests.servers.install`: installs what the tests start besides Python, where it may; else says what is
 missing: servers, a browser, shells, Prometheus (19 MB, 96 MB once installed), the languages of the examples (but Go,
-which is large: its example runs where Go is), and clients of the beanstalk protocol."""
+which is large: its example runs where Go is), clients of the beanstalk protocol, and a C compiler."""
 
 import os
 import shutil
@@ -28,10 +28,12 @@ PACKAGES = {
     "zsh": ("zsh",),
     "fish": ("fish",),
     "prometheus": ("promtool",),
+    "gcc": ("cc", "gcc"),
 }
 """Debian's package, and the program that it brings, under any of its names."""
 LIBRARIES = {
     "php-pda-pheanstalk": Path("/usr/share/php/Pheanstalk/autoload.php"),
+    "libc6-dev": Path("/usr/include/stdio.h"),
     "ruby-beaneater": Path("/usr/lib/ruby/vendor_ruby/beaneater.rb"),
 }
 """Debian's package, and a file that it brings."""

@@ -1,0 +1,145 @@
+/* Preloaded into a process: counts its system calls that change something outside of it, and at the n-th of them kills
+ * it, or has the call fail. Python and SQLite come to these through the C library, whose functions these replace. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { NOTHING, KILL, TEAR, FAIL_IO, FAIL_FULL, FAIL_INTR, SHORT };
+enum { WRITE, SYNC, SIZE, NAME, LOCK, SEND, CODE, KINDS };
+
+/* The kinds of calls that each fault may strike: only those are counted for it. */
+#define BIT(kind) (1 << (kind))
+static const int strikes_at[] = {
+    [NOTHING] = 0,
+    [KILL] = BIT(KINDS) - 1,
+    [TEAR] = BIT(WRITE),
+    [FAIL_IO] = BIT(WRITE) | BIT(SYNC) | BIT(SIZE),
+    [FAIL_FULL] = BIT(WRITE) | BIT(SIZE) | BIT(NAME),
+    [FAIL_INTR] = BIT(WRITE) | BIT(SIZE) | BIT(SEND),
+    [SHORT] = BIT(WRITE),
+};
+static const int errors[] = {[FAIL_IO] = EIO, [FAIL_FULL] = ENOSPC, [FAIL_INTR] = EINTR, [SHORT] = 0};
+
+static long armed_at, span, count, kinds[KINDS];
+static int fault, aside = -1, is_on;
+
+/* at: the call, from 1, at which the fault strikes, and so many (for_calls) from there on; 0: none. */
+void kill_points_arm(long at, int what, long for_calls, int ledger)
+{
+    count = 0;
+    for (int kind = 0; kind < KINDS; kind++) kinds[kind] = 0;
+    armed_at = at, fault = what, span = for_calls, aside = ledger, is_on = 1;
+}
+void kill_points_stop(void) { is_on = 0; }
+/* Of the calls that the fault may strike. */
+long kill_points_count(void) { return count; }
+long kill_points_kind(int kind) { return kinds[kind]; }
+
+static void die(void)
+{
+    kill(getpid(), SIGKILL);
+    for (;;) pause();
+}
+
+/* The error with which a call of that kind fails now; 0: it is made. half: set if only half of it is to be made. */
+static int strikes(int kind, int fd, int *half)
+{
+    if (!is_on || (fd >= 0 && fd == aside)) return 0;
+    __atomic_add_fetch(&kinds[kind], 1, __ATOMIC_SEQ_CST);
+    if (!(strikes_at[fault] & BIT(kind))) return 0;
+    long number = __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST);
+    if (!armed_at || number < armed_at || number >= armed_at + span) return 0;
+    if (fault == KILL) die();
+    *half = fault == TEAR || fault == SHORT;
+    return errors[fault];
+}
+
+#define CALL(kind, fd, ...) \
+    do { \
+        int half = 0, error = strikes(kind, fd, &half); \
+        if (error) { errno = error; return -1; } \
+        return syscall(__VA_ARGS__); \
+    } while (0)
+
+static ssize_t halved(ssize_t done, int half)
+{
+    if (half && fault == TEAR) die();
+    return done;
+}
+
+#define WRITE_CALL(number, fd, data, size, ...) \
+    do { \
+        int half = 0, error = strikes(WRITE, fd, &half); \
+        if (error) { errno = error; return -1; } \
+        return halved(syscall(number, fd, data, half && size > 1 ? size / 2 : size, ##__VA_ARGS__), half); \
+    } while (0)
+
+ssize_t write(int fd, const void *data, size_t size) { WRITE_CALL(SYS_write, fd, data, size); }
+ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) { WRITE_CALL(SYS_pwrite64, fd, data, size, at); }
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at) { WRITE_CALL(SYS_pwrite64, fd, data, size, at); }
+int fsync(int fd) { CALL(SYNC, fd, SYS_fsync, fd); }
+int fdatasync(int fd) { CALL(SYNC, fd, SYS_fdatasync, fd); }
+int ftruncate64(int fd, off64_t size) { CALL(SIZE, fd, SYS_ftruncate, fd, size); }
+int ftruncate(int fd, off_t size) { CALL(SIZE, fd, SYS_ftruncate, fd, size); }
+int fallocate64(int fd, int mode, off64_t at, off64_t size) { CALL(SIZE, fd, SYS_fallocate, fd, mode, at, size); }
+int rename(const char *from, const char *to) { CALL(NAME, -1, SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0); }
+int unlink(const char *path) { CALL(NAME, -1, SYS_unlinkat, AT_FDCWD, path, 0); }
+int link(const char *from, const char *to) { CALL(NAME, -1, SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0); }
+int mkdir(const char *path, mode_t mode) { CALL(NAME, -1, SYS_mkdirat, AT_FDCWD, path, mode); }
+int flock(int fd, int what) { CALL(LOCK, fd, SYS_flock, fd, what); }
+ssize_t send(int fd, const void *data, size_t size, int flags) { CALL(SEND, fd, SYS_sendto, fd, data, size, flags, 0, 0); }
+ssize_t sendto(int fd, const void *data, size_t size, int flags, const struct sockaddr *to, socklen_t length)
+{
+    CALL(SEND, fd, SYS_sendto, fd, data, size, flags, to, length);
+}
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags) { CALL(SEND, fd, SYS_sendmsg, fd, message, flags); }
+
+/* Space that is taken before it is used: an error is the answer, not errno. */
+int posix_fallocate64(int fd, off64_t at, off64_t size)
+{
+    int half = 0, error = strikes(SIZE, fd, &half);
+    if (error) return error;
+    return syscall(SYS_fallocate, fd, 0, at, size) ? errno : 0;
+}
+
+/* Only where a file may be made; what is only opened changes nothing. */
+#define OPEN_CALL(directory, path, flags) \
+    mode_t mode = 0; \
+    if ((flags) & (O_CREAT | __O_TMPFILE)) { \
+        va_list rest; \
+        va_start(rest, flags); \
+        mode = va_arg(rest, mode_t); \
+        va_end(rest); \
+        CALL(NAME, -1, SYS_openat, directory, path, flags, mode); \
+    } \
+    return syscall(SYS_openat, directory, path, flags, mode)
+
+int open(const char *path, int flags, ...) { OPEN_CALL(AT_FDCWD, path, flags); }
+int open64(const char *path, int flags, ...) { OPEN_CALL(AT_FDCWD, path, flags | O_LARGEFILE); }
+
+/* Locks, between which SQLite writes into memory that it shares with other processes. */
+#define FCNTL_CALL(fd, what) \
+    va_list rest; \
+    va_start(rest, what); \
+    void *argument = va_arg(rest, void *); \
+    va_end(rest); \
+    if (what == F_SETLK || what == F_SETLKW || what == F_OFD_SETLK || what == F_OFD_SETLKW) \
+        CALL(LOCK, fd, SYS_fcntl, fd, what, argument); \
+    return syscall(SYS_fcntl, fd, what, argument)
+
+int fcntl(int fd, int what, ...) { FCNTL_CALL(fd, what); }
+int fcntl64(int fd, int what, ...) { FCNTL_CALL(fd, what); }
+
+/* A point in Python's code, such as a write into shared memory. */
+void kill_points_here(void)
+{
+    int half = 0;
+    strikes(CODE, -1, &half);
+}

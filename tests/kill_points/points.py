@@ -1,0 +1,98 @@
+"""A point at which a process is killed, or a call of it fails; and the processes that try one after the other."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.servers.server import Missing
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(__file__).with_name("calls.c")
+KINDS = ("write", "sync", "size", "name", "lock", "send", "code")
+"""Of system calls, as `calls.c` numbers them."""
+FAULTS = ("none", "killed", "torn", "EIO", "ENOSPC", "EINTR", "short")
+"""As `calls.c` numbers them. torn: half of a write is done, then the process is killed."""
+STORIES = ("file", "shards")
+
+
+class Point(NamedTuple):
+    """at: the number of the call, from 1; 0: none, the calls are only counted. span: so many calls fail."""
+
+    story: str
+    at: int = 0
+    fault: int = FAULTS.index("killed")
+    span: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> "Point":
+        """From `str` of one."""
+        story, at, fault, span = text.split(":")
+        return cls(story, int(at), FAULTS.index(fault), int(span))
+
+    def __str__(self) -> str:
+        return f"{self.story}:{self.at}:{FAULTS[self.fault]}:{self.span}"
+
+
+class Tries:
+    """A process that tries points. directory: where each has one of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def answer(self, point: Point) -> dict[str, Any]:
+        """What came of it. calls, kinds, hits: of a process that was not killed; wrong: what the next one found."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(point._asdict()) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the process that tries points has ended at {point}"
+        return dict(json.loads(line))
+
+    def wrong(self, point: Point) -> list[str]:
+        """A sentence for each thing that is wrong after it."""
+        answer = self.answer(point)
+        if "failed" in answer:
+            return [f"{point}: {answer['failed']}"]
+        return [f"{point}: {one}" for one in answer["wrong"]]
+
+
+@contextmanager
+def fast_directory() -> Iterator[Path]:
+    """In memory where there is such a place: what is killed is a process, so no disk is needed."""
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as directory:
+        yield Path(directory)
+
+
+@contextmanager
+def trying(directory: Path) -> Iterator[Tries]:
+    """`Missing` without a compiler."""
+    command = [sys.executable, "-m", "tests.kill_points.process", str(directory)]
+    environ = os.environ | {"LD_PRELOAD": str(library())}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=environ, stdin=pipe, stdout=pipe, text=True) as process:
+        yield Tries(process)
+
+
+def library() -> Path:
+    """The compiled `calls.c`; `Missing` without a compiler."""
+    made = ROOT / "build" / "kill_points" / "calls.so"
+    if made.exists() and made.stat().st_mtime > SOURCE.stat().st_mtime:
+        return made
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise Missing("no C compiler: apt-get install gcc libc6-dev")
+    made.parent.mkdir(parents=True, exist_ok=True)
+    # Others may compile it at the same moment.
+    mine = made.with_suffix(f".{os.getpid()}")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", str(mine), str(SOURCE)], check=True)
+    mine.replace(made)
+    return made

@@ -1,0 +1,85 @@
+"""The process that forks the others: each order on its standard input is a point, and its answer a line of JSON.
+
+    python -m tests.kill_points.process DIRECTORY
+
+It runs with the library of `calls.c`. A process that is forked has all modules, and nothing open.
+"""
+
+import ctypes
+import gc
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tarry.embedded.service  # noqa: F401 - so that no process that is forked has to import it
+from tests.kill_points import workload
+from tests.kill_points.points import KINDS, Point
+from tests.kill_points.taking_over import take_over
+
+LIMIT = 60
+"""Seconds that a process has."""
+
+
+def main(directory: str) -> None:
+    """Until the input ends."""
+    logging.disable(logging.CRITICAL)
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        point = Point(**json.loads(line))
+        place = Path(tempfile.mkdtemp(dir=directory))
+        print(json.dumps(_answer(point, place)), flush=True)
+        shutil.rmtree(place)
+
+
+def _answer(point: Point, place: Path) -> dict[str, Any]:
+    answer = _forked(lambda: _tell(point, place))
+    ended = answer if "calls" in answer or "failed" in answer else {"killed": True}
+    if "failed" in ended:
+        return ended
+    return ended | _forked(lambda: {"wrong": take_over(point.story, place)})
+
+
+def _tell(point: Point, place: Path) -> dict[str, Any]:
+    """The workload, with its calls counted, and struck at that point."""
+    calls = ctypes.CDLL(None)
+    ledger = os.open(place / "ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    calls.kill_points_arm(ctypes.c_long(point.at), point.fault, ctypes.c_long(point.span), ledger)
+    workload.STORIES[point.story](place, ledger)
+    calls.kill_points_stop()
+    kinds = {kind: calls.kill_points_kind(number) for number, kind in enumerate(KINDS)}
+    return {"calls": calls.kill_points_count(), "kinds": kinds}
+
+
+def _forked(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What it returns, in a process of its own; nothing if that was killed."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        # Its end is a failure, see below.
+        signal.alarm(LIMIT)
+        try:
+            answer = run()
+        except BaseException:
+            answer = {"failed": traceback.format_exc()}
+        os.write(write, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+        return {"failed": f"did not end within {LIMIT} s"}
+    return dict(json.loads(text)) if text else {}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,43 @@
+"""Some of the points, drawn; `make kill-points` tries all."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kill_points.__main__ import Part
+from tests.kill_points.points import FAULTS, STORIES, Point, Tries, fast_directory, trying
+from tests.seeds import seeded_random
+from tests.servers.server import Missing
+
+SAMPLES = {"killed": 40, "torn": 10}
+FEWEST_CALLS = {"killed": 1000, "torn": 300}
+"""Else the library does not see all calls."""
+
+
+@pytest.fixture(scope="module")
+def tries() -> Iterator[Tries]:
+    try:
+        with fast_directory() as directory, trying(directory) as tries:
+            yield tries
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.seeded
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("fault", SAMPLES)
+@pytest.mark.parametrize("story", STORIES)
+def test_what_was_acknowledged_is_done_whatever_call_its_process_is_killed_at(
+    story: str, fault: str, tries: Tries
+) -> None:
+    assert tries.answer(Point(story, 0, FAULTS.index(fault)))["calls"] >= FEWEST_CALLS[fault]
+    count, wrong = Part(story, FAULTS.index(fault)).wrong(tries, SAMPLES[fault], seeded_random())
+    assert wrong == []
+    assert count == SAMPLES[fault]
+
+
+def test_every_kind_of_call_is_a_point_and_kills(tries: Tries) -> None:
+    kinds = tries.answer(Point("file"))["kinds"]
+    assert {kind for kind, count in kinds.items() if count} >= {"write", "sync", "size", "name", "lock", "send"}
+    assert "killed" in tries.answer(Point("file", 1))
+    assert "calls" in tries.answer(Point("file", sum(kinds.values()) * 2))

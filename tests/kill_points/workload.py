@@ -1,0 +1,239 @@
+"""What the process of a kill point does: puts jobs of each kind, and runs them, until all have ended.
+
+It tells in a ledger, a line for each, what was acknowledged and what its tasks do. Its time stands still while jobs
+run; when nothing is due it goes on to the next job that is.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tarry import App, QueueFull, Retry, current_job, step
+from tarry.client.bounds import declare_bounds
+from tarry.client.clock import FakeClock
+from tarry.client.handle import Handle
+from tarry.embedded.service import LocalWorker
+from tarry.model.bound import Bound
+from tarry.model.duration import SECOND
+from tarry.model.job import State
+from tarry.model.moving import NEVER
+from tarry.store.opening import open_store
+from tarry.store.outbox import Outbox
+from tarry.store.rules import ids, owner
+from tarry.store.rules.base import Query, Store
+from tarry.store.rules.entry import Entry
+from tarry.store.shards.mover import Mover
+from tarry.store.shards.sharded import ShardedStore
+from tarry.worker.worker import WorkerSettings
+
+START = 1_800_000_000 * SECOND
+TAKEN_OVER = START + 300 * SECOND
+"""When the next process begins: leases have run out, and nothing that ended is pruned yet."""
+KEY, BOUNDED = "k7", 3
+PARENTS = {"a": "", "b": "a", "c": "a", "d": "bc", "e": "d"}
+"""The nodes of the flow, each with those before it."""
+ACTIVE = (State.SCHEDULED, State.READY, State.RUNNING)
+MOST_ROUNDS = 60
+
+app = App(retry=Retry(3, base=1))
+
+
+class Ledger:
+    """Lines in a file outside of tarry, each in one write. fd: opened to append; none of its calls is counted."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def add(self, *words: str) -> None:
+        """Adds a line."""
+        os.write(self.fd, f"{' '.join(words)}\n".encode())
+
+
+ledger: Ledger
+"""Of this process, which sets it."""
+
+
+@contextmanager
+def _telling(*what: str) -> Iterator[None]:
+    for one in what:
+        ledger.add("start", one)
+    yield
+    for one in what:
+        ledger.add("end", one)
+
+
+@app.task(name="note")
+def note(what: str) -> str:
+    with _telling(what):
+        return what
+
+
+@app.task(name="fail_once")
+def fail_once(what: str) -> None:
+    with _telling(what):
+        if current_job().attempt == 1:
+            raise ValueError("the first attempt is to fail")
+
+
+@app.task(name="limited", limit=1)
+def limited(what: str) -> None:
+    with _telling(what):
+        pass
+
+
+@app.task(name="batch", batch=5, wait=0)
+def batch(all: list[str]) -> None:
+    with _telling(*all):
+        pass
+
+
+@app.task(name="order")
+def order(what: str) -> None:
+    with _telling(what):
+        step(_charge, what)
+        step(_ship, what)
+
+
+@app.task(name="node")
+def node(what: str, *before: str) -> str:
+    with _telling(f"node-{what}"):
+        return what
+
+
+@app.task(name="tick", cron="* * * * *")
+def tick() -> None:
+    with _telling("tick"):
+        pass
+
+
+def _charge(what: str) -> None:
+    ledger.add("step", "charge", what)
+
+
+def _ship(what: str) -> None:
+    ledger.add("step", "ship", what)
+
+
+class Host:
+    """A process that does what a master's processes do: worker and keeper. urls: its store, or its shards."""
+
+    def __init__(self, directory: Path, urls: Sequence[str], now: int, fd: int) -> None:
+        global ledger
+        ledger = Ledger(fd)
+        self.store = open_store(list(urls) if len(urls) > 1 else urls[0])
+        self.clock = FakeClock(now)
+        # Holds and leases go by the time of the story, too.
+        self.store.time = self.clock.now  # type: ignore[method-assign]
+        app._given, app._clock = self.store, self.clock
+        app._outbox_given = directory / "outbox.db"
+
+    def declare(self) -> None:
+        """Sets limits and bounds, as each worker does at its start."""
+        app.declare_limits(self.store)
+        declare_bounds(self.store, {"bounded": Bound(BOUNDED)})
+
+    def run(self) -> None:
+        """Goes on until nothing is left that time alone does not bring."""
+        for _ in range(MOST_ROUNDS):
+            keeper = app.keeper(self.store, self.clock)
+            keeper.tick()
+            keeper.close()
+            self._work()
+            due = [job.due for job in self.store.find(Query(states=ACTIVE, limit=1000)) if job.due < NEVER]
+            if not due and not outbox().content().jobs:
+                return
+            self.clock.time = max(self.clock.time, min(due, default=0))
+        raise AssertionError(f"jobs do not end: {self.store.find(Query(states=ACTIVE, limit=10))}")
+
+    def close(self) -> None:
+        app.close()
+        self.store.close()
+
+    def _work(self) -> None:
+        settings = WorkerSettings({"*": 1}, threads=1, coroutines=0)
+        LocalWorker(self.store, app.tasks, settings, rules=app.rules, clock=self.clock, until_idle=60.0).run()
+
+
+def put_all() -> None:
+    """Puts jobs of each kind; each is in the ledger once it is acknowledged."""
+    _put("one", lambda: note.enqueue("one"))
+    _put_many([f"many{n}" for n in range(4)], note.enqueue_many)
+    _put("keyed", lambda: note.using(key=KEY).enqueue("keyed"))
+    for number in range(BOUNDED + 1):
+        with suppress(QueueFull):
+            _put(f"bounded{number}", lambda: note.using(queue="bounded").enqueue(f"bounded{number}"))  # noqa: B023
+    _put_many(["limited0", "limited1"], limited.enqueue_many)
+    _put("fails", lambda: fail_once.enqueue("fails"))
+    _put_many(["batch0", "batch1", "batch2"], batch.enqueue_many)
+    _put("order", lambda: order.enqueue("order"))
+    with app.flow("diamond") as flow:
+        nodes: dict[str, Any] = {}
+        for name, before in PARENTS.items():
+            nodes[name] = flow.add(node.call(name, *(nodes[one].result for one in before)))
+    ledger.add("flow", flow.handle.id)
+
+
+def keep_in_outbox() -> None:
+    """Keeps jobs in the outbox, as an enqueue does while the store is away."""
+    for what in ("away0", "away1"):
+        job = app.client.make_job("note", b'["%s"]' % what.encode())
+        outbox().keep([Entry(job)])
+        ledger.add("put", what, ids.text(job.id))
+
+
+def outbox() -> Outbox:
+    """That of the app, which has one."""
+    assert app.outbox is not None
+    return app.outbox
+
+
+def _put(what: str, enqueue: Callable[[], Handle[Any]]) -> None:
+    ledger.add("put", what, enqueue().id)
+
+
+def _put_many(all: Sequence[str], enqueue: Callable[[list[Any]], list[Handle[Any]]]) -> None:
+    for what, handle in zip(all, enqueue([(what,) for what in all]), strict=True):
+        ledger.add("put", what, handle.id)
+
+
+def one_file(directory: Path, fd: int) -> None:
+    """On one file: everything is put, and run; a minute passes, in which the schedule ticks."""
+    host = Host(directory, urls_of("file", directory), START, fd)
+    host.declare()
+    put_all()
+    keep_in_outbox()
+    host.run()
+    host.clock.advance(61)
+    host.run()
+    host.close()
+
+
+def moved(directory: Path, fd: int) -> None:
+    """On one file, then a second shard is added: jobs move to it, and both are run."""
+    first, second = urls_of("shards", directory)
+    host = Host(directory, [first], START, fd)
+    host.declare()
+    put_all()
+    host.close()
+    host = Host(directory, [first, second], START + SECOND, fd)
+    move(host.store)
+    host.declare()
+    host.run()
+    host.close()
+
+
+def move(store: Store) -> None:
+    """Moves jobs to the shards where they belong."""
+    assert isinstance(store, ShardedStore)
+    Mover(store, owner.new_name()).run()
+
+
+def urls_of(story: str, directory: Path) -> list[str]:
+    """The stores of a story."""
+    names = {"file": ["jobs"], "shards": ["jobs", "more"]}[story]
+    return [f"sqlite:///{directory}/{name}.db" for name in names]
+
+
+STORIES: dict[str, Callable[[Path, int], None]] = {"file": one_file, "shards": moved}
