@@ -167,6 +167,10 @@ class Client:
                 return self._transactional.insert(jobs, options)
             return self._inserter.insert_many(jobs, options)
 
+    def _insert_one(self, job: Job, options: Options) -> Handle[Any]:
+        with shielded:
+            return self._inserter.insert_one(job, options)
+
     def insert_each(self, jobs: Sequence[Job], options: Sequence[Options]) -> list[Handle[Any] | Exception]:
         """Stores jobs of several callers in one call of the store, each with the options that `make_job` got; gives
         for each its handle, or the StoreError or IdempotencyError of that job alone. Not for `connection=`."""
@@ -234,7 +238,7 @@ class Client:
                 return self._transactional.insert([job], options)[0]
             # The batcher's calls have no options, so a job that a replica must confirm is inserted by itself.
             if options.durable is not None:
-                return self.insert_jobs([job], options)[0]
+                return self._inserter.insert_one(job, options)
             return self._inserter.insert(job, options)
 
     async def _aenqueue(
@@ -251,7 +255,7 @@ class Client:
         if options.connection is not None:
             return (await self._transactional.ainsert([job], options))[0]
         if options.durable is not None:
-            return (await self.ainsert_jobs([job], options))[0]
+            return await asyncio.to_thread(self._insert_one, job, options)
         return await self._inserter.ainsert(job, options)
 
     def _send(self, new: NewJob) -> Handle[Any]:

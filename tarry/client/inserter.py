@@ -14,6 +14,7 @@ from tarry.errors import ConfigError, StoreAway, StoreError, StoreFull, StoreRea
 from tarry.model.job import Job
 from tarry.store.rules.base import Store
 from tarry.store.rules.entry import Entry
+from tarry.store.rules.ids import parse as parse_id
 from tarry.store.rules.ids import text as id_text
 from tarry.store.shared.deadline import until
 from tarry.store.shared.uncertain import a_part_is_done
@@ -115,9 +116,30 @@ class Inserter:
                 raise
         if options.durable is not None:
             # By the ids of the handles: a rerouted job is in another shard than its first id says.
-            with a_part_is_done():
-                self._store.confirm([replace(job, id=handle._id) for job, handle in zip(jobs, handles, strict=True)])
+            try:
+                with a_part_is_done():
+                    stored = zip(jobs, handles, strict=True)
+                    self._store.confirm([replace(job, id=handle._id) for job, handle in stored])
+            except StoreError as error:
+                error.job_ids, error.again = (
+                    [handle.id for handle in handles],
+                    lambda: self._insert_again(jobs, options),
+                )
+                raise
         return handles
+
+    def insert_one(self, job: Job, options: Options) -> Handle[Any]:
+        """`insert_many` of one job; StoreError, as of `insert`."""
+        return self._only(job, lambda: self.insert_many([job], options))
+
+    def _only(self, job: Job, send: Callable[[], list[Handle[Any]]]) -> Handle[Any]:
+        """The handle of the only job that this sends; its error, and that of each further try, is that of one job."""
+        try:
+            return send()[0]
+        except StoreError as error:
+            # With the id of another shard, if it was rerouted: the next try must use the same.
+            id, again = parse_id(error.job_ids[0]) if error.job_ids else job.id, error.again or send
+            raise own_error(error, self._make_handle(id, None), lambda: self._only(job, again)) from None
 
     def insert_each(self, jobs: Sequence[Job], options: Sequence[Options]) -> list[Handle[Any] | Exception]:
         """Inserts many jobs in one call of the store, each for a caller of its own: gives for each its handle, or the
@@ -194,7 +216,7 @@ class Inserter:
 
     def _try_durable(self, job: Job, options: Options) -> Handle[Any] | Exception:
         try:
-            return self.insert_many([job], options)[0]
+            return self.insert_one(job, options)
         except Exception as error:
             return error
 
@@ -274,7 +296,10 @@ class Inserter:
 
     def _own_error(self, error: StoreError, job: Job, options: Options) -> StoreError:
         """The error for the caller of one enqueue."""
-        return own_error(error, self._make_handle(job.id, None), lambda: self._insert_again([job], options)[0])
+        return own_error(error, self._make_handle(job.id, None), lambda: self._send_again(job, options))
+
+    def _send_again(self, job: Job, options: Options) -> Handle[Any]:
+        return self._only(job, lambda: self._insert_again([job], options))
 
 
 def own_error(error: StoreError, handle: Handle[Any], again: Callable[[], Any]) -> StoreError:
@@ -290,6 +315,7 @@ def _copy_error(error: StoreError, stored: bool | None) -> StoreError:
     # Not by its constructor: the classes of errors differ in their arguments.
     own = type(error).__new__(type(error), *error.args)
     own.__dict__.update(error.__dict__)
+    own.__notes__ = [note for note in getattr(error, "__notes__", ()) if note not in (_NOTE_NOT_STORED, _NOTE_UNSURE)]
     own.stored, own.__cause__ = stored, error.__cause__
     own.add_note(_NOTE_NOT_STORED if stored is False else _NOTE_UNSURE)
     return own
