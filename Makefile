@@ -4,7 +4,7 @@ BIN    := .venv/bin
 # The moment of the last commit: what is built from it says the same whenever it is built.
 EPOCH   = $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 
-.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak test-django6 test-deep kill-points
+.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak test-django6 test-deep kill-points exhaustive
 .DEFAULT_GOAL := test
 # Tests start Python thousands of times: without its caches each start compiles all of tarry anew, and takes twice the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -100,6 +100,10 @@ chaos: servers
 # kind; ARGS="--story file" a part of it.
 kill-points: servers
 	nice $(BIN)/python -m tests.kill_points $(if $(SAMPLE),--sample $(SAMPLE)) $(ARGS)
+
+# The rules of jobs and flows, run through every order of events, deeper than `make test` does. It prints a table.
+exhaustive: setup
+	nice $(BIN)/python -m tests.exhaustive --deep
 
 # Puts a hundred small mistakes into copies of the code, one at a time: do the tests see each? Half an hour and more.
 mutants: servers

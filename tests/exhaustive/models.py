@@ -1,0 +1,79 @@
+"""The models, and how deep each is explored."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from tarry.model.job import HELD, WAITING
+from tests.exhaustive.explorer import Explored, Model, explore
+from tests.exhaustive.job_state import new_job
+from tests.exhaustive.job_world import JobWorld, Options
+from tests.exhaustive.store_state import LATER
+
+MOST_STATES = 3_000_000
+"""Some 2 GB."""
+_FEW = ("returned", "raised", "snoozed", "released")
+
+
+class Entry(Struct, frozen=True):
+    """A model. quick: the depth in `make test`; deep: that in `make exhaustive`; None: until nothing is new."""
+
+    build: Callable[[], Model[Any]]
+    quick: int | None
+    deep: int | None
+
+    def run(self, depth: int | None) -> Explored:
+        """Explores it to that depth."""
+        return explore(self.build(), depth, MOST_STATES)
+
+
+def _jobs(name: str, options: Options, *fields: dict[str, object]) -> Callable[[], Model[Any]]:
+    jobs = [new_job(number, **one) for number, one in enumerate(fields)]
+    return lambda: JobWorld(name, jobs, options)
+
+
+def _with(outcomes: tuple[str, ...] = _FEW, hands: tuple[str, ...] = (), **happens: bool) -> Options:
+    """Nothing else happens."""
+    nothing = {"moves": False, "late_copies": False, "deaths": False}
+    return Options(outcomes, hands, **(nothing | happens))
+
+
+_KEYED: dict[str, object] = {"key": "k", "key_held_until": HELD}
+_PLAIN: dict[str, object] = {}
+_KEY_FOR_A_TIME = _KEYED | {"key_ttl": 10**9}
+_KEY_WHILE_WAITING = _KEYED | {"key_ttl": WAITING}
+
+MODELS = {
+    "all": Entry(_jobs("one job: all that can happen", Options(), _KEYED), 5, 8),
+    "deaths": Entry(_jobs("one job: deaths, crashes", _with(deaths=True), _KEYED), 12, None),
+    "keyed": Entry(
+        _jobs(
+            "one job: late copies, people",
+            _with(hands=("cancel", "run now", "delete"), late_copies=True, deaths=True),
+            _KEYED,
+        ),
+        7,
+        11,
+    ),
+    "moved": Entry(_jobs("one job: moved, cancelled", _with(("returned",), ("cancel",), moves=True), _KEYED), 9, None),
+    "expiring": Entry(_jobs("one job: expires", _with(), {"expires": LATER}), None, None),
+    "two keyed": Entry(
+        _jobs("two jobs of one key", _with(("returned", "raised"), ("cancel", "run now"), deaths=True), _KEYED, _KEYED),
+        6,
+        12,
+    ),
+    "key for a time": Entry(
+        _jobs("two jobs, key held after the end", _with(("returned",), ("run now",)), _KEY_FOR_A_TIME, _KEY_FOR_A_TIME),
+        7,
+        14,
+    ),
+    "key while waiting": Entry(
+        _jobs(
+            "two jobs, key held while waiting", _with(("returned", "released")), _KEY_WHILE_WAITING, _KEY_WHILE_WAITING
+        ),
+        7,
+        14,
+    ),
+    "keyed and plain": Entry(_jobs("two jobs: all that can happen", Options(), _KEYED, _PLAIN), 4, 6),
+}
