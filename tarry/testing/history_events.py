@@ -61,7 +61,7 @@ class Started(LedgerEvent, frozen=True, gc=False):
     pid: int = 0
     claimed: int = 0
     """When the store gave the job to its owner; 0: not known, and then `at` stands for it. Rates, and leases that ended
-    before a late start, are judged by it."""
+    before a late start, are judged by it. A worker's clock may be behind the store's, by one round trip at most."""
 
 
 class Ended(LedgerEvent, frozen=True, gc=False):

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,8 @@ class Ledger:
 
     def read_store(self, store: Store, *, drained: bool = True, kept: int | None = None) -> None:
         """What the store says at the end: the state of each job. The fields are those of `StoreRead`. StoreError."""
-        for jobs in _pages(store):
-            self.write(*(FinalState(ids.text(job.id), job.state, job.epoch) for job in jobs))
-        self.write(StoreRead(store.time(), drained, kept))
+        for events in _batches(read_end(store, drained=drained, kept=kept)):
+            self.write(*events)
 
     def read_sums(self, store: Store) -> None:
         """What the store's history has counted, where all puts are in the ledger. StoreError."""
@@ -164,7 +164,19 @@ async def _run_async(attempt: LoggedAttempt, call_next: Callable[[CurrentJob], A
         attempt.end()
 
 
-def _pages(store: Store) -> Iterator[Iterable[Job]]:
+def read_end(store: Store, *, drained: bool = True, kept: int | None = None) -> Iterator[HistoryEvent]:
+    """What `Ledger.read_store` writes, for a history that is in no file."""
+    for jobs in _pages(store):
+        yield from (FinalState(ids.text(job.id), job.state, job.epoch) for job in jobs)
+    yield StoreRead(store.time(), drained, kept)
+
+
+def _batches(events: Iterator[HistoryEvent]) -> Iterator[list[HistoryEvent]]:
+    while batch := list(islice(events, _READ_AT_ONCE)):
+        yield batch
+
+
+def _pages(store: Store) -> Iterator[list[Job]]:
     after = b""
     while jobs := store.find(Query(after=after, limit=_READ_AT_ONCE)):
         yield jobs

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from uuid import UUID
 
 from tarry import App, CalledBack, CurrentJob, TimeLimit, current_job, current_jobs
 
@@ -19,9 +20,18 @@ app = App(retry=None)
 
 def tell(what: str) -> None:
     """A line of the ledger for each job: one write, so that lines of many processes do not mix."""
+    seen = {"what": what, "pid": os.getpid(), "at": time.time()}
+    records = [(job.attempt, job.running.job) for job in current_jobs()]
     lines = [
-        {"what": what, "job": job.id, "attempt": job.attempt, "pid": os.getpid(), "at": time.time()}
-        for job in current_jobs()
+        seen
+        | {
+            "job": str(UUID(bytes=job.id)),
+            "attempt": attempt,
+            "epoch": job.epoch,
+            "owner": job.owner,
+            "claimed": job.state_since,
+        }
+        for attempt, job in records
     ]
     fd = os.open(HERE / "ledger", os.O_WRONLY | os.O_APPEND)
     os.write(fd, b"".join(json.dumps(line).encode() + b"\n" for line in lines))

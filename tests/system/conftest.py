@@ -16,6 +16,13 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 @pytest.fixture
+def checked_history(scene: Scene) -> Iterator[None]:
+    """At the end of the test its history keeps the promises. For tests whose tasks tell the ledger of their ends."""
+    yield
+    scene.check_history()
+
+
+@pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
     """64 MB."""
     disk = Disk(tmp_path / "disk", 64 * MB)

@@ -1,7 +1,6 @@
 """A producer of tests/system/test_storm.py, run beside that app: `python producer.py SEED`.
 
-Puts jobs of every kind until the file `over` is there. `kept` has a line for each job that was acknowledged: its kind,
-id, and when it is due.
+Puts jobs of every kind until the file `over` is there, and tells the ledger of each that was acknowledged.
 """
 
 import contextlib
@@ -20,24 +19,27 @@ orders: list[int] = []
 slow: list[Job[Any]] = []
 
 
-def keep(kind: str, *jobs: Any, due: float = 0.0) -> None:
-    storm.write_lines("kept", [(kind, job.id, due) for job in jobs])
+def keep(task: str, *jobs: Any, **fields: Any) -> None:
+    storm.history.put(*jobs, task=f"app.{task}", **fields)
 
 
 def put_keyed() -> None:
     task = storm.keyed.using(priority=chance.choice([-5, 0, 5]))
-    keep("keyed", *task.enqueue_many([(f"who{chance.randrange(5)}",) for _ in range(chance.randint(1, 8))]))
+    people = [f"who{chance.randrange(5)}" for _ in range(chance.randint(1, 8))]
+    for who, job in zip(people, task.enqueue_many([(who,) for who in people]), strict=True):
+        keep("keyed", job, lane=who)
 
 
 def put_later() -> None:
     delay = chance.uniform(0.1, 3)
-    due = time.time() + delay
-    keep("later", storm.work.using(delay=delay).enqueue(1), due=due)
+    due = storm.history.now() + round(delay * 1e6)
+    keep("work", storm.work.using(delay=delay).enqueue(1), due=due)
 
 
 def put_unique() -> None:
     # Another job may hold the key: then that one counts.
-    keep("unique", storm.work.using(key=f"key{chance.randrange(10)}").enqueue(2))
+    key = f"key{chance.randrange(10)}"
+    keep("work", storm.work.using(key=key).enqueue(2), key=key)
 
 
 def put_bounded() -> None:
@@ -63,7 +65,7 @@ def put_flow() -> None:
         handle = app.chord([storm.work.call(n) for n in range(chance.randint(1, 6))], storm.total.call())
     else:
         handle = app.chain(storm.work.call(1), storm.work.call(), storm.work.call())
-    storm.write_lines("flows", [(handle.id,)])
+    storm.history.put(handle, logged=False, counted=False)
 
 
 def put_slow() -> None:

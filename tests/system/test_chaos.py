@@ -2,7 +2,6 @@
 
 import os
 import random
-import signal
 import subprocess
 import threading
 import time
@@ -12,6 +11,8 @@ import pytest
 from tests import seeds
 from tests.cli.project import until
 from tests.system.scene import Scene
+
+pytestmark = pytest.mark.usefixtures("checked_history")
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "60"))
 
@@ -59,10 +60,7 @@ class Reaper:
             "all": self._scene.processes(),
         }[what]
         for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+            self._scene.strike(pid)
         self.killed.append(what)
         if what in ("master", "all"):
             self.master.wait()

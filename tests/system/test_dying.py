@@ -11,6 +11,8 @@ from msgspec import json
 from tests.cli.project import until
 from tests.system.scene import APP, Scene
 
+pytestmark = pytest.mark.usefixtures("checked_history")
+
 
 def test_a_worker_killed_at_fifty_async_jobs(scene: Scene) -> None:
     scene.serve()
@@ -226,7 +228,7 @@ def test_when_all_are_killed_the_next_start_brings_everything_back_at_once(scene
     syncs = scene.put("app.wait", "go", times=2)
     scene.begun(22, asleep=20)
     for pid in (master.pid, *scene.processes()):
-        os.kill(pid, signal.SIGKILL)
+        scene.strike(pid)
     master.wait()
     until(lambda: not scene.processes())
     assert set(scene.states().values()) == {"running"}
@@ -248,7 +250,7 @@ def test_the_log_says_that_a_lease_was_lost_where_a_worker_is_killed_for_it(scen
     (job,) = scene.put("app.wait", "go")
     scene.begun(1)
     (first,) = {line.pid for line in scene.ledger("began")}
-    os.kill(first, signal.SIGSTOP)
+    scene.halt(first)
     until(lambda: f"killed, pid {first}: job {job} (app.wait) still ran" in scene.log())
     assert "after its start, though its lease was lost" in scene.log()
     scene.open("go")
@@ -262,7 +264,7 @@ def test_a_worker_that_sleeps_beyond_its_lease_changes_nothing_any_more(scene: S
     (job,) = scene.put("app.wait", "go")
     scene.begun(1)
     (first,) = {line.pid for line in scene.ledger("began")}
-    os.kill(first, signal.SIGSTOP)
+    scene.halt(first)
     scene.begun(2)
     second = scene.ledger("began")[1].pid
     assert second != first

@@ -14,6 +14,8 @@ import pytest
 from tests.cli.project import until
 from tests.system.scene import Scene
 
+pytestmark = pytest.mark.usefixtures("checked_history")
+
 SETTINGS = '[pools.default]\nworkers = 2\nlease = "60s"\n'
 
 

@@ -7,8 +7,11 @@ from collections import Counter
 import pytest
 
 from tarry.client.client import Client
+from tarry.testing.history_check import Put
 from tests.cli.project import until
 from tests.system.scene import Scene
+
+pytestmark = pytest.mark.usefixtures("checked_history")
 
 
 class Load(threading.Thread):
@@ -26,8 +29,11 @@ class Load(threading.Thread):
                 if self._over.wait(0.02):
                     return
                 task = ("app.add", "app.aadd")[number % 2]
-                handles = client.insert_jobs([client.make_job(task, b"[%d,1]" % n) for n in range(10)])
+                jobs = [client.make_job(task, b"[%d,1]" % n) for n in range(10)]
+                handles = client.insert_jobs(jobs)
                 self.put += [handle.id for handle in handles]
+                at, due = store.time(), min(job.due for job in jobs)
+                self._scene.told += [Put(handle.id, at, due=due, task=task) for handle in handles]
 
     def end(self) -> None:
         self._over.set()

@@ -12,23 +12,41 @@ from tarry.model.job import State
 from tarry.store.opening import open_store
 from tarry.store.rules import ids
 from tarry.store.rules.base import Store
+from tarry.testing.history_check import Put
 from tests.cli.project import until
 from tests.servers.fixtures import empty_server
 from tests.system.scene import APP, Scene
 
+pytestmark = pytest.mark.usefixtures("checked_history")
+
 ORDERS = """
 
 from tarry import astep, sleep, step, wait_for
+from tarry.testing.history_check import StepRan, StepRecorded
+from tarry.testing.ledger import Ledger
+
+history = Ledger(HERE / "history")
+app.middleware("run")(history.run)
 
 
 def charge(order: int) -> int:
     tell("charged")
+    history.write(StepRan(current_job().id, "charge", history.now()))
     return order * 10
+
+
+def charged() -> None:
+    history.write(StepRecorded(current_job().id, "charge", history.now()))
 
 
 def pack(order: int) -> str:
     tell("packed")
+    history.write(StepRan(current_job().id, "pack", history.now()))
     return f"parcel {order}"
+
+
+def packed() -> None:
+    history.write(StepRecorded(current_job().id, "pack", history.now()))
 
 
 def hang(name: str) -> None:
@@ -41,8 +59,10 @@ def hang(name: str) -> None:
 @app.task
 def order(number: int) -> str:
     paid = step(charge, number)
+    charged()
     hang("go")
     parcel = step(pack, number)
+    packed()
     sleep(1.5)
     return f"{parcel} {paid} {wait_for('review', key=str(number))}"
 
@@ -50,10 +70,12 @@ def order(number: int) -> str:
 @app.task
 async def aorder(number: int) -> str:
     paid = await astep(charge, number)
+    charged()
     tell("began")
     while not (HERE / "go").exists():
         await asyncio.sleep(0.01)
     parcel = await astep(pack, number)
+    packed()
     await sleep(1.5)
     return f"{parcel} {paid} {await wait_for('review', key=str(number))}"
 
@@ -76,6 +98,7 @@ class Shop:
 
     def put(self, task: str, number: int) -> str:
         (handle,) = self.client.insert_jobs([self.client.make_job(task, b"[%d]" % number)])
+        self.scene.told.append(Put(handle.id, self.store.time(), task=task))
         return str(handle.id)
 
     def state(self, id: str) -> State:
@@ -88,6 +111,7 @@ def shop(request: pytest.FixtureRequest, scene: Scene) -> Iterator[Shop]:
     url = f"sqlite:///{scene.database}" if kind == "sqlite" else empty_server(request, kind)
     scene.write("app.py", APP + ORDERS)
     scene.settings(f'store = "{url}"\n')
+    scene.url = url
     scene.serve()
     store = open_store(url)
     yield Shop(scene, store, url)

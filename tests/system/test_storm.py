@@ -1,26 +1,21 @@
 """Every feature at once, while workers, keeper, master and store are killed or halted. `make soak` runs it."""
 
-import contextlib
-import itertools
-import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tarry.errors import StoreError
 from tarry.model.job import Job, State
-from tarry.store.opening import open_store
 from tarry.store.rules import ids
-from tarry.store.rules.base import Query, Store
+from tarry.store.rules.base import Query
+from tarry.testing.history_check import LimitSet, Put
 from tests import seeds
 from tests.cli.project import alive, until
 from tests.servers.mariadb import MariadbServer
@@ -51,6 +46,7 @@ keep = {{ done = "2h", dead = "30d", bytes = "1GB" }}
 keep = {{ done = "2h", dead = "30d", bytes = "1GB" }}
 max_waiting = 40
 """
+LIMITS = [LimitSet("each:app.keyed", 0, most=1), LimitSet("task:app.keyed", 0, most=6)]
 SERVERS: dict[str, tuple[Callable[[Path], Server], str]] = {
     "redis": (
         lambda directory: RedisServer(directory, "--appendonly", "yes", "--appendfsync", "always"),
@@ -70,19 +66,9 @@ class Storm(Scene):
         for name, copied in (("app.py", "storm_app.py"), ("producer.py", "storm_producer.py")):
             self.write(name, (HERE / copied).read_text())
         self.configure()
-        self.ends: dict[int, float] = {}
-        """When processes were killed, by pid."""
         self.struck = Counter[str]()
         self.master = self.serve()
         self._producers = [self._produce(seed + number) for number in range(2)]
-
-    @contextlib.contextmanager
-    def store(self) -> Iterator[Store]:
-        store = open_store(self.url)
-        try:
-            yield store
-        finally:
-            store.close()
 
     def jobs(self, *, task: str | None = None) -> list[Job]:
         with self.store() as store:
@@ -98,14 +84,9 @@ class Storm(Scene):
             command = [sys.executable, "producer.py", str(seed)]
             return subprocess.Popen(command, cwd=self.directory, env=self.environ, stdout=log, stderr=log)
 
-    def lines(self, name: str) -> list[list[Any]]:
-        path = self.directory / name
-        whole = [one for one in path.read_bytes().splitlines(keepends=True) if one.endswith(b"\n")]
-        return [json.loads(one) for one in whole]
-
     # What happens to it
 
-    def strike(self) -> None:
+    def act(self) -> None:
         acts = {self.kill_worker: 8, self.kill_keeper: 3, self.kill_master: 1, self.kill_all: 1, self.reload: 2}
         if self.server is not None:
             acts |= {self.kill_store: 2, self.halt_store: 2}
@@ -147,10 +128,7 @@ class Storm(Scene):
 
     def _kill(self, pids: list[int]) -> None:
         for pid in pids:
-            # Before, since others may have its jobs as soon as it is gone.
-            self.ends[pid] = time.time()
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            self.strike(pid)
         for pid in pids:
             until(lambda: not alive(pid))  # noqa: B023
 
@@ -174,14 +152,13 @@ class Storm(Scene):
             return [error]
 
     def check(self) -> None:
+        history = self.history()
+        puts = {event.job: event.task for event in history if isinstance(event, Put)}
         jobs = {ids.text(job.id): job for job in self.jobs()}
-        kept = self.lines("kept")
-        assert {id for _, id, _ in kept} <= jobs.keys(), "lost"
-        states = Counter((kind, jobs[id].state) for kind, id, _ in kept)
-        print(dict(self.struck), dict(states))
-        self._check_ends(jobs, kept)
-        self._check_attempts(jobs)
-        self._check_flows()
+        print(dict(self.struck), dict(Counter((task, jobs[id].state) for id, task in puts.items() if id in jobs)))
+        self.told += LIMITS
+        self.check_history()
+        self._check_ends(puts, jobs)
         with self.store() as store:
             levels = {name: level.running for name, (_, level) in store.limits().items() if level.running}
             assert levels == {}
@@ -197,49 +174,16 @@ class Storm(Scene):
         assert before.isdisjoint(after)
         until(lambda: {self.states()[id] for id in after} == {State.DONE})
 
-    def _check_ends(self, jobs: dict[str, Job], kept: list[list[Any]]) -> None:
+    def _check_ends(self, puts: dict[str, str], jobs: dict[str, Job]) -> None:
         """Each is done, or has a reason why not."""
-        ended = {line[1] for line in self.lines("ledger") if line[0] == "ended"}
-        for kind, id, _ in kept:
+        for id, task in puts.items():
             job = jobs[id]
-            if job.state is State.DONE:
-                assert id in ended, f"{kind} {id} is done and was never run"
-            elif job.state is State.DEAD:
-                assert job.note, f"{kind} {id} is dead without a reason"
-                assert kind == "fails" or job.crashes, f"{kind} {id} is dead: {job.note!r}"
-            else:
-                assert (kind, job.state) == ("slow", State.CANCELLED), f"{kind} {id}: {job.state}"
-        wrong = [id for kind, id, _ in kept if kind == "fails" and jobs[id].state is not State.DEAD]
-        assert wrong == []
-
-    def _check_attempts(self, jobs: dict[str, Job]) -> None:
-        """None begins early, and no two of a job or of a limited key overlap."""
-        begun = dict[str, float]()
-        spans = defaultdict[str, list[Any]](list)
-        ends = dict[tuple[str, int], float]()
-        # From the last line to the first: a job that waits in a step ends and begins again within one attempt.
-        for what, id, attempt, pid, at, about in sorted(self.lines("ledger"), key=lambda line: -line[4]):
-            if what == "ended":
-                ends[id, pid] = at
-            else:
-                begun[id] = at
-                end = ends.pop((id, pid), max(at, self.ends.get(pid, at)))
-                for key in {id, about} - {""}:
-                    spans[key].append((at, end, id, attempt, pid))
-        early = [id for _, id, due in self.lines("kept") if due and begun.get(id, due) < due - 0.01]
-        assert early == []
-        for key, of_key in spans.items():
-            of_key.sort()
-            for before, after in itertools.pairwise(of_key):
-                assert after[0] >= before[1], f"{key}: {before} overlaps {after}"
-
-    def _check_flows(self) -> None:
-        """Each flow has ended: its last node has an end."""
-        with self.store() as store:
-            for (id,) in self.lines("flows"):
-                (root,) = store.get([ids.parse(id)])
-                assert root is not None, f"flow {id} is lost"
-                assert root.state.finished, f"flow {id} has not ended"
+            if job.state is State.DEAD:
+                assert job.note, f"{task} {id} is dead without a reason"
+                assert task == "app.fails" or job.crashes, f"{task} {id} is dead: {job.note!r}"
+            elif job.state is not State.DONE:
+                assert (task, job.state) == ("app.slow", State.CANCELLED), f"{task} {id}: {job.state}"
+        assert [id for id, task in puts.items() if task == "app.fails" and jobs[id].state is not State.DEAD] == []
 
     def close(self) -> None:
         super().close()
@@ -269,7 +213,7 @@ def test_every_promise_holds_amid_a_storm(storm: Storm) -> None:
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         time.sleep(storm.chance.uniform(0.2, 3))
-        storm.strike()
+        storm.act()
     storm.finish()
     storm.check()
     storm.check_keys()
