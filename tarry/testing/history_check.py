@@ -10,12 +10,15 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from contextlib import closing
+from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
 
+from tarry.errors import TarryError
 from tarry.model.duration import microseconds
+from tarry.store.opening import open_store
 from tarry.testing.history_events import (
     Died,
     Ended,
@@ -40,6 +43,8 @@ from tarry.testing.history_events import (
 from tarry.testing.history_group_rules import GROUP_RULES
 from tarry.testing.history_rules import JOB_RULES, Violation
 from tarry.testing.job_history import HistoryIndex
+from tarry.testing.ledger import read_end
+from tarry.testing.leftovers import leftovers
 
 __all__ = [
     "Died",
@@ -108,13 +113,14 @@ def main(words: Sequence[str]) -> int:
     """The command; returns its exit status: 1 if something was violated, 2 if a file cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m tarry.testing.history_check", description="Checks ledgers.")
     parser.add_argument("ledger", nargs="+", type=Path, help="files of events, a JSON object a line")
+    parser.add_argument("--store", help="the URL of a store that is read at the end: its jobs, and what is left over")
     parser.add_argument("--tolerance", default="0s", help="by how much the clocks may differ, such as 5ms")
     options = parser.parse_args(words)
     skipped: list[str] = []
     try:
         tolerance = microseconds(options.tolerance)
-        index = HistoryIndex(read_ledgers(options.ledger, skipped))
-    except (OSError, ValueError) as error:
+        index = HistoryIndex(chain(read_ledgers(options.ledger, skipped), _end_of(options.store)))
+    except (OSError, ValueError, TarryError) as error:
         print(f"history_check: {error}", file=sys.stderr)
         return 2
     found = list(_violations(index, tolerance))
@@ -122,6 +128,13 @@ def main(words: Sequence[str]) -> int:
         print(violation)
     print(_summary(index, found, skipped))
     return 1 if found else 0
+
+
+def _end_of(url: str | None) -> Iterator[HistoryEvent]:
+    if url is not None:
+        with closing(open_store(url)) as store:
+            yield from read_end(store)
+            yield from leftovers(store)
 
 
 def _summary(index: HistoryIndex, found: Sequence[Violation], skipped: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from tarry.model.job import Job, State
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query
 from tarry.testing.history_check import LimitSet, Put
+from tarry.testing.leftovers import leftovers
 from tests import seeds
 from tests.cli.project import alive, until
 from tests.servers.mariadb import MariadbServer
@@ -160,9 +161,7 @@ class Storm(Scene):
         self.check_history()
         self._check_ends(puts, jobs)
         with self.store() as store:
-            levels = {name: level.running for name, (_, level) in store.limits().items() if level.running}
-            assert levels == {}
-            assert store.recount(store.time()) == 0
+            assert leftovers(store) == []
         assert "limits did not count" not in self.log()
         for word in ("Traceback", "CRITICAL", "the pump broke"):
             assert word not in self.log(), word

@@ -1,5 +1,6 @@
 """The checker of histories: it finds nothing in good ones, and each fault that is put into one, by its own rule."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from tarry.model.job import Job
+from tarry.store.opening import open_store
 from tarry.testing import history_check
 from tarry.testing.history_check import (
     Died,
@@ -419,6 +422,17 @@ def test_the_command_tells_violations_and_counts(tmp_path: Path, capsys: pytest.
     assert violation.startswith("early: x: it began 5000 microseconds early: Started(job='x', epoch=1, owner='a'")
     assert counts == f"5 events, 1 jobs, 1 attempts: 1 violations (early 1); 1 lines skipped, the first at {bad}:2"
     assert history_check.main(["--tolerance", "5ms", str(bad), str(tmp_path / "rest")]) == 0
+
+
+def test_the_command_reads_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/tarry.db"
+    with closing(open_store(url)) as store:
+        store.insert([Job(b"\1" * 16, "mail", b"[]")])
+    ledger = write(tmp_path / "ledger", [Put("01010101-0101-0101-0101-010101010101", 1), Put("y", 1)])
+    assert history_check.main([str(ledger), "--store", url]) == 1
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[:-1]] == ["lost", "unfinished"]
+    assert history_check.main([str(ledger), "--store", "nonsense://"]) == 2
+    assert "nonsense" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
