@@ -11,7 +11,8 @@ Ends with status 1 if anything is violated, or a mistake is not seen.
 import argparse
 import sys
 
-from tests.exhaustive.mistakes import MISTAKES
+from tests.exhaustive.flow_mistakes import FLOW_MISTAKES
+from tests.exhaustive.mistakes import JOB_MISTAKES
 from tests.exhaustive.models import MODELS
 
 HEAD = f"{'model':<38} {'states':>9} {'steps':>10} {'depth':>5} {'':<4} {'seconds':>7}"
@@ -34,7 +35,7 @@ def run_models(names: list[str], deep: bool, depth: int | None) -> bool:
 def run_mistakes() -> bool:
     """Whether each mistake is seen."""
     fine = True
-    for mistake in MISTAKES:
+    for mistake in (*JOB_MISTAKES, *FLOW_MISTAKES):
         violation = mistake.explore().violation
         fine = fine and violation is not None
         print(f"{mistake.name}: {violation or 'not seen'}", flush=True)

@@ -67,10 +67,18 @@ def fault_of_change(old: Job, new: Job | None, act: str, seen: Job, is_claimed: 
             ("a claim did not raise the epoch, or another call did", lambda: (new.epoch > old.epoch) == is_claimed),
             ("a stale change was made", lambda: not act or (old.state, old.epoch) == (seen.state, seen.epoch)),
             ("a change of another's attempt was made", lambda: not act or old.owner == seen.owner),
-            ("a finished job went on by itself", lambda: act == "run now" or not old.state.finished or new == old),
+            (
+                "a finished job went on by itself",
+                lambda: act == "run now" or not old.state.finished or _rests(old, new),
+            ),
             ("a job changed that nobody changed", lambda: bool(act) or is_claimed or _is_alike(old, new)),
         )
     )
+
+
+def _rests(old: Job, new: Job) -> bool:
+    # Another job may take its key once the time of that is over.
+    return replace(new, key_held_until=old.key_held_until) == old
 
 
 def _is_alike(old: Job, new: Job) -> bool:

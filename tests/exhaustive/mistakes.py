@@ -19,6 +19,7 @@ from tests.exhaustive.job_acts import RULES
 from tests.exhaustive.models import MODELS
 from tests.exhaustive.store_state import NEVER
 
+Patch = Callable[[], AbstractContextManager[Any]]
 _MOST_STATES = 30_000
 
 
@@ -29,7 +30,7 @@ class Mistake(Struct, frozen=True):
     name: str
     model: str
     told: str
-    patch: Callable[[], AbstractContextManager[Any]]
+    patch: Patch
     depth: int = 16
 
     def explore(self) -> Explored:
@@ -38,7 +39,7 @@ class Mistake(Struct, frozen=True):
             return explore(MODELS[self.model].build(), self.depth, _MOST_STATES)
 
 
-def _in_place_of(target: Any, name: str, wrong: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
+def in_place_of(target: Any, name: str, wrong: Callable[..., Any]) -> Patch:
     """A patch: in place of the function `wrong` is called, which gets the right one first."""
     right = getattr(target, name)
     return lambda: mock.patch.object(target, name, lambda *args, **named: wrong(right, *args, **named))
@@ -83,15 +84,16 @@ def _unchecked_key(right: Callable[..., Any], memory_index: index.JobIndex, job:
     return None if job.id in memory_index.jobs else found
 
 
-def _in_lifecycle(name: str, wrong: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
-    return _in_place_of(lifecycle, name, wrong)
+def _in_lifecycle(name: str, wrong: Callable[..., Any]) -> Patch:
+    return in_place_of(lifecycle, name, wrong)
 
 
-def _in_store(name: str, wrong: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
-    return _in_place_of(MemoryStore, name, wrong)
+def _in_store(name: str, wrong: Callable[..., Any]) -> Patch:
+    return in_place_of(MemoryStore, name, wrong)
 
 
-def _value(target: Any, name: str, wrong: Any) -> Callable[[], AbstractContextManager[Any]]:
+def value(target: Any, name: str, wrong: Any) -> Patch:
+    """A patch of one value."""
     return lambda: mock.patch.object(target, name, wrong)
 
 
@@ -107,46 +109,46 @@ def _delete_running(right: Callable[..., Change], job: Job) -> Change:
     return Change(job.id, job.state, job.epoch, None, owner=job.owner)
 
 
-MISTAKES = (
+JOB_MISTAKES = (
     Mistake("the fence looks at no epoch", "keyed", "stale change", _in_store("_apply", _apply_without("epoch"))),
     Mistake("the fence looks at no state", "moved", "stale change", _in_store("_apply", _apply_without("state"))),
     Mistake(
-        "a claim does not raise the epoch", "keyed", "did not raise", _in_place_of(store, "claim_job", _claim_as_before)
+        "a claim does not raise the epoch", "keyed", "did not raise", in_place_of(store, "claim_job", _claim_as_before)
     ),
-    Mistake("a claim takes the key away", "two keyed", "key", _in_place_of(index, "held_when_claimed", lambda *_: 0)),
+    Mistake("a claim takes the key away", "two keyed", "key", in_place_of(index, "held_when_claimed", lambda *_: 0)),
     Mistake("an end keeps the key", "keyed", "holds its key", _in_lifecycle("_finish", _with_key_kept)),
     Mistake(
         "a job that starts anew takes its key from another",
         "two keyed",
         "key is held twice",
-        _in_place_of(index.JobIndex, "find_holder", _unchecked_key),
+        in_place_of(index.JobIndex, "find_holder", _unchecked_key),
     ),
     Mistake("jobs under valid leases are taken back", "keyed", "two attempts", _in_store("_is_lost", _live_too)),
-    Mistake("no number of deaths is too many", "deaths", "above the bound", _value(lifecycle, "MAX_CRASHES", 99)),
+    Mistake("no number of deaths is too many", "deaths", "above the bound", value(lifecycle, "MAX_CRASHES", 99)),
     Mistake(
         "a lease that ran out counts as a failure", "keyed", "counted wrongly", _in_lifecycle("_after", _blamed_always)
     ),
-    Mistake("the retry rule allows one more", "keyed", "retry rule", _value(RULES.retry, "limit", 2)),
+    Mistake("the retry rule allows one more", "keyed", "retry rule", value(RULES.retry, "limit", 2)),
     Mistake("what has ended can be cancelled", "keyed", "history", _in_lifecycle("cancel", _cancel_anything)),
     Mistake("what failed waits for ever", "keyed", "never comes", _in_lifecycle("_failure", _for_ever)),
     Mistake(
         "a parked job does not say what it was",
         "moved",
         TRAP,
-        _in_place_of(moving, "park", lambda right, job: replace(right(job), note=b"")),
+        in_place_of(moving, "park", lambda right, job: replace(right(job), note=b"")),
         depth=7,
     ),
     Mistake(
         "a job that was moved is not restored",
         "moved",
         "never comes",
-        _in_place_of(moving, "restore", _parked_for_ever),
+        in_place_of(moving, "restore", _parked_for_ever),
     ),
     Mistake(
         "what has started expires at its next attempt",
         "expiring",
         "expired",
-        _value(lifecycle, "has_started", lambda outcome: False),
+        value(lifecycle, "has_started", lambda outcome: False),
     ),
     Mistake(
         "an interrupted attempt is not on record",

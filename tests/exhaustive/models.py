@@ -1,12 +1,14 @@
 """The models, and how deep each is explored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from tarry.model.flow.wiring import COMPENSATE, GO_ON
 from tarry.model.job import HELD, WAITING
 from tests.exhaustive.explorer import Explored, Model, explore
+from tests.exhaustive.flow_world import FlowWorld
 from tests.exhaustive.job_state import new_job
 from tests.exhaustive.job_world import JobWorld, Options
 from tests.exhaustive.store_state import LATER
@@ -14,6 +16,7 @@ from tests.exhaustive.store_state import LATER
 MOST_STATES = 3_000_000
 """Some 2 GB."""
 _FEW = ("returned", "raised", "snoozed", "released")
+Parents = Sequence[Sequence[int]]
 
 
 class Entry(Struct, frozen=True):
@@ -44,7 +47,34 @@ _PLAIN: dict[str, object] = {}
 _KEY_FOR_A_TIME = _KEYED | {"key_ttl": 10**9}
 _KEY_WHILE_WAITING = _KEYED | {"key_ttl": WAITING}
 
-MODELS = {
+
+def _flow(name: str, parents: Parents, **options: Any) -> Callable[[], Model[Any]]:
+    return lambda: FlowWorld(f"flow: {name}", parents, **options)
+
+
+_FLOWS, _NODES = ("cancel flow", "deadline", "retry flow"), ("run node", "cancel node")
+_DIAMOND: Parents = ([], [1], [1], [2, 3])
+_CROSS: Parents = ([], [], [1, 2], [1, 2], [3, 4])
+_CHAIN: Parents = ([], [1], [2], [3], [4])
+_FAN: Parents = ([], [1], [1], [1], [2, 3, 4])
+
+FLOW_MODELS = {
+    "chain": Entry(_flow("a chain of 5", _CHAIN, hands=_FLOWS), None, None),
+    "diamond": Entry(_flow("a diamond, in pieces", _DIAMOND, hands=_FLOWS, pieces=True), None, None),
+    "fan": Entry(_flow("a diamond of 5", _FAN, hands=_FLOWS), 7, None),
+    "cross": Entry(_flow("two pairs and an end, in pieces", _CROSS, pieces=True), None, None),
+    "go on": Entry(_flow("a diamond that goes on", _DIAMOND, policies={2: GO_ON}), None, None),
+    "undo": Entry(_flow("a diamond that is undone", (*_DIAMOND, []), policies={2: COMPENSATE}, undo=5), None, None),
+    "two ways": Entry(
+        _flow("undone after one failure only", ([], [], []), policies={1: COMPENSATE}, undo=3), None, None
+    ),
+    "deleted": Entry(_flow("a diamond, nodes deleted", _DIAMOND, hands=("delete node", "retry flow")), None, None),
+    "by hand": Entry(
+        _flow("a diamond, people at nodes", _DIAMOND, policies={2: GO_ON}, hands=(*_FLOWS, *_NODES)), 5, 14
+    ),
+}
+
+JOB_MODELS = {
     "all": Entry(_jobs("one job: all that can happen", Options(), _KEYED), 5, 8),
     "deaths": Entry(_jobs("one job: deaths, crashes", _with(deaths=True), _KEYED), 12, None),
     "keyed": Entry(
@@ -77,3 +107,5 @@ MODELS = {
     ),
     "keyed and plain": Entry(_jobs("two jobs: all that can happen", Options(), _KEYED, _PLAIN), 4, 6),
 }
+
+MODELS = JOB_MODELS | FLOW_MODELS

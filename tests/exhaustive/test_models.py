@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.exhaustive.mistakes import MISTAKES, Mistake
+from tests.exhaustive.flow_mistakes import FLOW_MISTAKES
+from tests.exhaustive.mistakes import JOB_MISTAKES, Mistake
 from tests.exhaustive.models import MODELS
 
 
@@ -13,7 +14,7 @@ def test_nothing_is_violated(name: str) -> None:
     assert explored.is_whole or explored.depth == MODELS[name].quick
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", [*JOB_MISTAKES, *FLOW_MISTAKES], ids=lambda mistake: mistake.name)
 def test_a_mistake_is_seen(mistake: Mistake) -> None:
     violation = mistake.explore().violation
     assert violation is not None
