@@ -277,6 +277,8 @@ class Keeper:
 
     def _is_store_back(self) -> bool:
         """Asks it: a chore that had nothing to ask would end the pauses."""
+        # From now on, if it is back, owners have their time: what the first failure gave them is over by then.
+        self._expired_leases.be_patient()
         try:
             self._store.time()
         except StoreError as error:

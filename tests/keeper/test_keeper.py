@@ -10,7 +10,7 @@ from msgspec import json
 
 from tarry.client.clock import FakeClock, elapsed
 from tarry.errors import StoreUnavailable
-from tarry.keeper import expired_leases
+from tarry.keeper import chores, expired_leases
 from tarry.keeper.chores import Keeper
 from tarry.model import lifecycle
 from tarry.model.change import DONE, PUT
@@ -466,6 +466,48 @@ def test_after_trouble_owners_have_a_moment_to_prolong_their_leases(
         later = start + second * SECOND
         monkeypatch.setattr(expired_leases, "elapsed", lambda now=later: now)
         keeper.rescue_overdue()
+    assert seen(store, jobs) == [(State.READY, 0, 0)]
+
+
+class SecondsPass:
+    """The module `time` of the keeper and `elapsed`, both moved by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 1000.0
+        monkeypatch.setattr(expired_leases, "elapsed", lambda: round(self.seconds * SECOND))
+        monkeypatch.setattr(chores.time, "monotonic", lambda: self.seconds)
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_no_lease_is_over_right_after_a_long_outage(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    """Also of a keeper whose calls come late anyhow, so that the gap of the outage says nothing to it."""
+    moved = SecondsPass(monkeypatch)
+    away = AwayStore(store)
+    keeper = Keeper(away, clock=clock, rules=lambda task, queue: RETRYING)
+
+    def pass_seconds(seconds: float) -> None:
+        moved.seconds += seconds
+        clock.advance(seconds)
+
+    for _ in range(3):
+        keeper.tick()
+        pass_seconds(6 if is_slow else 1)
+    jobs = claimed(store, clock, "alive")
+    away.left = 0
+    for _ in range(45):
+        keeper.tick()
+        pass_seconds(1)
+    away.left = -1
+    for _ in range(int(LEASE_GRACE) - 1):
+        keeper.tick()
+        pass_seconds(1)
+        assert seen(store, jobs) == [(State.RUNNING, 0, 0)]
+    pass_seconds(LEASE_GRACE)
+    for _ in range(int(LEASE_GRACE) + 10):
+        keeper.tick()
+        pass_seconds(1)
     assert seen(store, jobs) == [(State.READY, 0, 0)]
 
 
