@@ -236,7 +236,8 @@ class Inserter:
                 self._forwarder.outbox.keep([_entry(jobs[at], options[at]) for at in kept])
             return found | {at: forwarder.track(jobs[at]) for at, forwarder in kept.items()}
         except StoreError as error:
-            return found | {at: self._own_error(error, jobs[at], options[at]) for at in kept}
+            unkept = {at: _unkept_error(error, [failed[at]]) for at in kept}
+            return found | {at: self._own_error(unkept[at], jobs[at], options[at]) for at in kept}
 
     def _reroute_failed(self, jobs: list[Job], failed: dict[int, StoreError]) -> list[int]:
         """Gives failed jobs ids of other shards, where that is allowed; returns the positions of these jobs."""
@@ -267,7 +268,10 @@ class Inserter:
             is_sure = not any_stored and all(each.stored is False for each in errors)
             raise _copy_error(error, False if is_sure else None) from None
         positions = sorted(failed)
-        forwarder.outbox.keep([_entry(jobs[at], options) for at in positions])
+        try:
+            forwarder.outbox.keep([_entry(jobs[at], options) for at in positions])
+        except StoreError as unkept:
+            raise _unkept_error(unkept, errors, any_stored) from None
         return {at: forwarder.track(jobs[at]) for at in positions}
 
     def _forwarder_for(self, options: Options, error: StoreError) -> Forwarder | None:
@@ -280,14 +284,20 @@ class Inserter:
         forwarder = self._forwarder_for(options, error)
         if forwarder is None or self._outbox_batcher is None:
             self._raise_own(error, job, options)
-        self._outbox_batcher.do(_entry(job, options))
+        try:
+            self._outbox_batcher.do(_entry(job, options))
+        except StoreError as unkept:
+            self._raise_own(_unkept_error(unkept, [error]), job, options)
         return forwarder.track(job)
 
     async def _ainsert_into_outbox(self, job: Job, options: Options, error: StoreError) -> Handle[Any]:
         forwarder = self._forwarder_for(options, error)
         if forwarder is None or self._outbox_batcher is None:
             self._raise_own(error, job, options)
-        await self._outbox_batcher.ado(_entry(job, options))
+        try:
+            await self._outbox_batcher.ado(_entry(job, options))
+        except StoreError as unkept:
+            self._raise_own(_unkept_error(unkept, [error]), job, options)
         return forwarder.track(job)
 
     def _raise_own(self, error: StoreError, job: Job, options: Options) -> NoReturn:
@@ -308,6 +318,13 @@ def own_error(error: StoreError, handle: Handle[Any], again: Callable[[], Any]) 
     own.job, own.job_ids, own.again = handle, (handle.id,), again
     own.add_note(f"Its id is {handle.id}.")
     return own
+
+
+def _unkept_error(unkept: StoreError, errors: Sequence[StoreError], any_stored: bool = False) -> StoreError:
+    """The error of the outbox, for jobs that the store failed to take, too. errors: those of the store."""
+    # The outbox may say for sure that it has none of them, and yet the store may have taken them.
+    is_sure = not any_stored and all(each.stored is False for each in (unkept, *errors))
+    return _copy_error(unkept, False if is_sure else None)
 
 
 def _copy_error(error: StoreError, stored: bool | None) -> StoreError:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,10 @@ from tarry.model.job import Job
 from tarry.store.memory.store import MemoryStore
 from tarry.store.outbox import Outbox
 from tarry.store.rules.base import Query, Store
+from tarry.store.rules.entry import Entry
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
+from tarry.tasks.arguments.options import NO_OPTIONS
 from tests.store.switched import Switched, quick
 from tests.worker.bench import LIMIT, Bench, until
 
@@ -334,6 +336,53 @@ def test_when_it_is_full_the_enqueue_fails(inner: Switched, tmp_path: Path) -> N
     pay.enqueue("x")
     with pytest.raises(StoreFull, match=r"out\.db: 2 jobs would take"):
         pay.enqueue("x" * 500)
+    app.close()
+
+
+def _one(app: App) -> None:
+    app.tasks["pay"].enqueue("x")
+
+
+def _one_awaited(app: App) -> None:
+    asyncio.run(app.tasks["pay"].aenqueue("x"))
+
+
+def _several(app: App) -> None:
+    app.tasks["pay"].enqueue_many([("x",), ("y",)])
+
+
+def _each(app: App) -> None:
+    client = app.client
+    (found,) = client.insert_each([client.make_job("pay", b'["x"]')], [NO_OPTIONS])
+    assert isinstance(found, Exception)
+    raise found
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("enqueue", [_one, _one_awaited, _several, _each])
+def test_jobs_that_neither_takes_are_sent_again(
+    enqueue: Callable[[App], None], after: bool, inner: Switched, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the store has them is not known, although the outbox surely has not."""
+    app = App(inner, outbox=path, closures=True)
+    app.task(name="pay")(lambda text: None)
+    refusal = StoreFull(f"{path}: the disk is full")
+
+    def keep(outbox: Outbox, entries: Sequence[Entry]) -> list[bool]:
+        raise refusal
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Outbox, "keep", keep)
+        inner.down(after=after)
+        with pytest.raises(StoreFull, match=str(path)) as caught:
+            enqueue(app)
+    inner.up()
+    error = caught.value
+    assert error.stored is None
+    assert error.job_ids
+    error.send_again()
+    assert [job.id.hex() for job in inner.inner.find(Query())] == [id.replace("-", "") for id in error.job_ids]
+    assert refusal.again is None, "others may have the same error"
     app.close()
 
 
