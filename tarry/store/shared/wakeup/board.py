@@ -47,10 +47,13 @@ class WakeupBoard:
         self._folder = -1
 
     def wakeup(self) -> Wakeup:
-        """A new sleeper. If all slots are taken, it has none, and only its own process can wake it."""
-        self._directory.mkdir(mode=0o750, exist_ok=True)
-        flags = self._board(create=True)
-        assert flags is not None
+        """A new sleeper. If all slots are taken, or the disk fails or is full, it has none, and only its own process
+        can wake it."""
+        # Only a hint, as `wake` is: a worker must start all the same.
+        flags = None
+        with contextlib.suppress(OSError):
+            self._directory.mkdir(mode=0o750, exist_ok=True)
+            flags = self._board(create=True)
         return BoardWakeup(self, flags)
 
     def wake(self, *reasons: WakeReason) -> bool:
@@ -127,25 +130,36 @@ class WakeupBoard:
 class BoardWakeup(Wakeup):
     """A sleeper's slot on the board."""
 
-    def __init__(self, board: WakeupBoard, flags: mmap.mmap) -> None:
+    def __init__(self, board: WakeupBoard, flags: mmap.mmap | None) -> None:
         super().__init__()
         self._flags = flags
-        self._slot, self._lock = _take_slot(board)
+        self._slot = self._lock = -1
         self._socket: socket.socket | None = None
+        if flags is not None:
+            with contextlib.suppress(OSError):
+                self._take_slot(board, flags)
+
+    def _take_slot(self, board: WakeupBoard, flags: mmap.mmap) -> None:
+        self._slot, self._lock = _take_slot(board)
         if self._slot >= 0:
-            self._flags[self._slot] = 0
+            flags[self._slot] = 0
             self._socket = _bind(board.address(self._slot))
 
+    @property
+    def _live_flags(self) -> mmap.mmap | None:
+        """Where others see for what it listens; None: they cannot wake it."""
+        return None if self._socket is None or self._flags is None or self._flags.closed else self._flags
+
     def listen(self, topic: str) -> None:
-        if self._socket is not None and not self._flags.closed:
-            self._flags[self._slot] = _code(topic)
+        if (flags := self._live_flags) is not None:
+            flags[self._slot] = _code(topic)
 
     def ignore(self) -> None:
-        if self._socket is not None and not self._flags.closed:
-            self._flags[self._slot] = 0
+        if (flags := self._live_flags) is not None:
+            flags[self._slot] = 0
 
     def is_listening(self) -> bool:
-        return self._socket is not None and not self._flags.closed and self._flags[self._slot] != 0
+        return (flags := self._live_flags) is not None and flags[self._slot] != 0
 
     def filenos(self) -> list[int]:
         heard = super().filenos()
@@ -185,7 +199,7 @@ def _take_slot(board: WakeupBoard) -> tuple[int, int]:
 def _bind(path: str) -> socket.socket | None:
     """A socket at this path; None if there can be none."""
     # The slot's lock is ours, so a dead process left the socket that is there.
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     listener.setblocking(False)
