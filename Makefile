@@ -96,8 +96,8 @@ console-soak: servers
 chaos: servers
 	$(BIN)/pytest -m chaos
 
-# A process is killed at each of its system calls that reach out, one after the other. SAMPLE=50 tries so many of each
-# kind; ARGS="--story file" a part of it.
+# A process is killed at each of its system calls that reach out, one after the other; then each fails. SAMPLE=50 tries so
+# many of each kind; ARGS="--story file" a part of it.
 kill-points: servers
 	nice $(BIN)/python -m tests.kill_points $(if $(SAMPLE),--sample $(SAMPLE)) $(ARGS)
 

@@ -14,6 +14,9 @@ from typing import NamedTuple
 from tests.kill_points.points import FAULTS, STORIES, Point, Tries, fast_directory, trying
 from tests.seeds import seed, seeded_random
 
+LONG = 5
+"""Calls in a row that fail; a worker that fails pauses longer each time."""
+
 
 class Part(NamedTuple):
     """The points of one story with one fault."""
@@ -26,7 +29,11 @@ class Part(NamedTuple):
         count = tries.answer(Point(self.story, 0, self.fault))["calls"]
         numbers = range(1, count + 1)
         chosen = numbers if most is None else sorted(dice.sample(numbers, min(most, count)))
-        return (Point(self.story, at, self.fault) for at in chosen)
+        return (Point(self.story, at, self.fault, self._span(dice)) for at in chosen)
+
+    def _span(self, dice: random.Random) -> int:
+        """A disk may fail once, or for a while."""
+        return dice.choice((1, LONG)) if FAULTS[self.fault] in ("EIO", "ENOSPC") else 1
 
     def wrong(self, tries: Tries, most: int | None, dice: random.Random) -> tuple[int, list[str]]:
         """How many points were tried, and what was wrong."""

@@ -51,7 +51,8 @@ static void die(void)
 /* The error with which a call of that kind fails now; 0: it is made. half: set if only half of it is to be made. */
 static int strikes(int kind, int fd, int *half)
 {
-    if (!is_on || (fd >= 0 && fd == aside)) return 0;
+    /* What a process prints is not what it stores. */
+    if (!is_on || (fd >= 0 && (fd == aside || fd <= STDERR_FILENO))) return 0;
     __atomic_add_fetch(&kinds[kind], 1, __ATOMIC_SEQ_CST);
     if (!(strikes_at[fault] & BIT(kind))) return 0;
     long number = __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST);

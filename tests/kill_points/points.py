@@ -59,8 +59,8 @@ class Tries:
     def wrong(self, point: Point) -> list[str]:
         """A sentence for each thing that is wrong after it."""
         answer = self.answer(point)
-        if "failed" in answer:
-            return [f"{point}: {answer['failed']}"]
+        if "wrong" not in answer:
+            return [f"{point}: {answer.get('failed', 'the second process was killed')}"]
         return [f"{point}: {one}" for one in answer["wrong"]]
 
 

@@ -6,6 +6,7 @@ It runs with the library of `calls.c`. A process that is forked has all modules,
 """
 
 import ctypes
+import faulthandler
 import gc
 import json
 import logging
@@ -41,8 +42,7 @@ def main(directory: str) -> None:
 
 
 def _answer(point: Point, place: Path) -> dict[str, Any]:
-    answer = _forked(lambda: _tell(point, place))
-    ended = answer if "calls" in answer or "failed" in answer else {"killed": True}
+    ended = _forked(lambda: _tell(point, place))
     if "failed" in ended:
         return ended
     return ended | _forked(lambda: {"wrong": take_over(point.story, place)})
@@ -53,19 +53,22 @@ def _tell(point: Point, place: Path) -> dict[str, Any]:
     calls = ctypes.CDLL(None)
     ledger = os.open(place / "ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     calls.kill_points_arm(ctypes.c_long(point.at), point.fault, ctypes.c_long(point.span), ledger)
-    workload.STORIES[point.story](place, ledger)
-    calls.kill_points_stop()
+    try:
+        workload.STORIES[point.story](place, ledger)
+    finally:
+        calls.kill_points_stop()
     kinds = {kind: calls.kill_points_kind(number) for number, kind in enumerate(KINDS)}
     return {"calls": calls.kill_points_count(), "kinds": kinds}
 
 
 def _forked(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What it returns, in a process of its own; nothing if that was killed."""
+    """What it returns, in a process of its own; or that it was killed."""
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
         # Its end is a failure, see below.
         signal.alarm(LIMIT)
+        faulthandler.dump_traceback_later(LIMIT - 5)
         try:
             answer = run()
         except BaseException:
@@ -76,9 +79,12 @@ def _forked(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     with open(read, "rb") as pipe:
         text = pipe.read()
     _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+    if text:
+        return dict(json.loads(text))
+    ended = os.waitstatus_to_exitcode(status)
+    if ended == -signal.SIGALRM:
         return {"failed": f"did not end within {LIMIT} s"}
-    return dict(json.loads(text)) if text else {}
+    return {"killed": True} if ended == -signal.SIGKILL else {"failed": f"ended with {ended}"}
 
 
 if __name__ == "__main__":

@@ -39,6 +39,8 @@ class Told:
         self.flows = [id for (id,) in self._words("flow")]
         self.starts = Counter(what for (what,) in self._words("start"))
         self.ends = Counter(what for (what,) in self._words("end"))
+        self.refused = {what for (what,) in self._words("refused")}
+        self.unnamed = {" ".join(words) for words in self._words("unnamed")}
         self.steps = Counter(tuple(words) for words in self._words("step"))
 
     def _words(self, kind: str) -> Iterator[list[str]]:
@@ -80,6 +82,12 @@ def _wrong_jobs(store: Store, told: Told) -> Iterator[str]:
             yield f"{what} was acknowledged, and is not there"
         elif not told.ends[what]:
             yield f"{what} was acknowledged, and never ran to its end"
+    for what in told.refused:
+        if told.starts[what]:
+            yield f"{what} was surely not stored, by the error, and ran"
+    bodies = Counter(job.body for job in jobs.values() if job.task == "note")
+    yield from (f"{body!r} is there {count} times" for body, count in bodies.items() if count > 1)
+    yield from (f"an error names no file: {text}" for text in told.unnamed)
     for job in jobs.values():
         if job.state is not State.DONE and not is_root(job.id):
             yield f"{job.task} {job.body!r} is {job.state.value}"

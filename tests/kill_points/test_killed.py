@@ -9,9 +9,9 @@ from tests.kill_points.points import FAULTS, STORIES, Point, Tries, fast_directo
 from tests.seeds import seeded_random
 from tests.servers.server import Missing
 
-SAMPLES = {"killed": 40, "torn": 10}
-FEWEST_CALLS = {"killed": 1000, "torn": 300}
-"""Else the library does not see all calls."""
+SAMPLES = {"killed": 30, "torn": 8, "EIO": 8, "ENOSPC": 8, "EINTR": 4, "short": 4}
+FEWEST_CALLS = {"killed": 1000}
+"""Of a fault, else 300: fewer would mean that the library does not see all calls."""
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +27,10 @@ def tries() -> Iterator[Tries]:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", SAMPLES)
 @pytest.mark.parametrize("story", STORIES)
-def test_what_was_acknowledged_is_done_whatever_call_its_process_is_killed_at(
+def test_what_was_acknowledged_is_done_whatever_call_kills_the_process_or_fails(
     story: str, fault: str, tries: Tries
 ) -> None:
-    assert tries.answer(Point(story, 0, FAULTS.index(fault)))["calls"] >= FEWEST_CALLS[fault]
+    assert tries.answer(Point(story, 0, FAULTS.index(fault)))["calls"] >= FEWEST_CALLS.get(fault, 300)
     count, wrong = Part(story, FAULTS.index(fault)).wrong(tries, SAMPLES[fault], seeded_random())
     assert wrong == []
     assert count == SAMPLES[fault]

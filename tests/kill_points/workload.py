@@ -5,16 +5,18 @@ run; when nothing is due it goes on to the next job that is.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from tarry import App, QueueFull, Retry, current_job, step
 from tarry.client.bounds import declare_bounds
 from tarry.client.clock import FakeClock
 from tarry.client.handle import Handle
 from tarry.embedded.service import LocalWorker
+from tarry.errors import StoreError
 from tarry.model.bound import Bound
 from tarry.model.duration import SECOND
 from tarry.model.job import State
@@ -36,6 +38,10 @@ PARENTS = {"a": "", "b": "a", "c": "a", "d": "bc", "e": "d"}
 """The nodes of the flow, each with those before it."""
 ACTIVE = (State.SCHEDULED, State.READY, State.RUNNING)
 MOST_ROUNDS = 60
+LIMIT = 20.0
+"""Seconds for which a call may fail, since its file does."""
+FILES = ("jobs.db", "more.db", "outbox.db")
+T = TypeVar("T")
 
 app = App(retry=Retry(3, base=1))
 
@@ -122,7 +128,7 @@ class Host:
     def __init__(self, directory: Path, urls: Sequence[str], now: int, fd: int) -> None:
         global ledger
         ledger = Ledger(fd)
-        self.store = open_store(list(urls) if len(urls) > 1 else urls[0])
+        self.store = insist(lambda: open_store(list(urls) if len(urls) > 1 else urls[0]))
         self.clock = FakeClock(now)
         # Holds and leases go by the time of the story, too.
         self.store.time = self.clock.now  # type: ignore[method-assign]
@@ -131,8 +137,8 @@ class Host:
 
     def declare(self) -> None:
         """Sets limits and bounds, as each worker does at its start."""
-        app.declare_limits(self.store)
-        declare_bounds(self.store, {"bounded": Bound(BOUNDED)})
+        insist(lambda: app.declare_limits(self.store))
+        insist(lambda: declare_bounds(self.store, {"bounded": Bound(BOUNDED)}))
 
     def run(self) -> None:
         """Goes on until nothing is left that time alone does not bring."""
@@ -141,8 +147,9 @@ class Host:
             keeper.tick()
             keeper.close()
             self._work()
-            due = [job.due for job in self.store.find(Query(states=ACTIVE, limit=1000)) if job.due < NEVER]
-            if not due and not outbox().content().jobs:
+            active = insist(lambda: self.store.find(Query(states=ACTIVE, limit=1000)))
+            due = [job.due for job in active if job.due < NEVER]
+            if not due and not insist(lambda: outbox().content().jobs):
                 return
             self.clock.time = max(self.clock.time, min(due, default=0))
         raise AssertionError(f"jobs do not end: {self.store.find(Query(states=ACTIVE, limit=10))}")
@@ -162,25 +169,26 @@ def put_all() -> None:
     _put_many([f"many{n}" for n in range(4)], note.enqueue_many)
     _put("keyed", lambda: note.using(key=KEY).enqueue("keyed"))
     for number in range(BOUNDED + 1):
-        with suppress(QueueFull):
-            _put(f"bounded{number}", lambda: note.using(queue="bounded").enqueue(f"bounded{number}"))  # noqa: B023
+        _put(f"bounded{number}", lambda: note.using(queue="bounded").enqueue(f"bounded{number}"))  # noqa: B023
     _put_many(["limited0", "limited1"], limited.enqueue_many)
     _put("fails", lambda: fail_once.enqueue("fails"))
     _put_many(["batch0", "batch1", "batch2"], batch.enqueue_many)
     _put("order", lambda: order.enqueue("order"))
-    with app.flow("diamond") as flow:
-        nodes: dict[str, Any] = {}
-        for name, before in PARENTS.items():
-            nodes[name] = flow.add(node.call(name, *(nodes[one].result for one in before)))
-    ledger.add("flow", flow.handle.id)
+    with _losing("diamond"):
+        with app.flow("diamond") as flow:
+            nodes: dict[str, Any] = {}
+            for name, before in PARENTS.items():
+                nodes[name] = flow.add(node.call(name, *(nodes[one].result for one in before)))
+        ledger.add("flow", flow.handle.id)
 
 
 def keep_in_outbox() -> None:
     """Keeps jobs in the outbox, as an enqueue does while the store is away."""
     for what in ("away0", "away1"):
         job = app.client.make_job("note", b'["%s"]' % what.encode())
-        outbox().keep([Entry(job)])
-        ledger.add("put", what, ids.text(job.id))
+        with _losing(what):
+            outbox().keep([Entry(job)])
+            ledger.add("put", what, ids.text(job.id))
 
 
 def outbox() -> Outbox:
@@ -190,12 +198,57 @@ def outbox() -> Outbox:
 
 
 def _put(what: str, enqueue: Callable[[], Handle[Any]]) -> None:
-    ledger.add("put", what, enqueue().id)
+    with _losing(what):
+        ledger.add("put", what, _sent(enqueue).id)
 
 
 def _put_many(all: Sequence[str], enqueue: Callable[[list[Any]], list[Handle[Any]]]) -> None:
-    for what, handle in zip(all, enqueue([(what,) for what in all]), strict=True):
-        ledger.add("put", what, handle.id)
+    with _losing(*all):
+        for what, handle in zip(all, _sent(lambda: enqueue([(what,) for what in all])), strict=True):
+            ledger.add("put", what, handle.id)
+
+
+def _sent(enqueue: Callable[[], T]) -> T:
+    """What it returns; it is sent once more if that fails."""
+    try:
+        return enqueue()
+    except QueueFull:
+        raise
+    except StoreError as error:
+        _check_text(error)
+        return cast("T", error.send_again())
+
+
+@contextmanager
+def _losing(*all: str) -> Iterator[None]:
+    """What could not be put is told as lost: nobody acknowledged it. refused: it is surely not stored."""
+    try:
+        yield
+    except QueueFull:
+        pass
+    except StoreError as error:
+        _check_text(error)
+        for what in all:
+            ledger.add("refused" if error.stored is False else "lost", what)
+
+
+def insist(call: Callable[[], T]) -> T:
+    """What it answers, once the fault is gone, and a shard that failed is asked again."""
+    end = time.monotonic() + LIMIT
+    while True:
+        try:
+            return call()
+        except StoreError as error:
+            _check_text(error)
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+
+
+def _check_text(error: StoreError) -> None:
+    """An error names the file that it is about."""
+    if not any(name in str(error) for name in FILES):
+        ledger.add("unnamed", type(error).__name__, str(error).replace("\n", " "))
 
 
 def one_file(directory: Path, fd: int) -> None:
@@ -227,7 +280,8 @@ def moved(directory: Path, fd: int) -> None:
 def move(store: Store) -> None:
     """Moves jobs to the shards where they belong."""
     assert isinstance(store, ShardedStore)
-    Mover(store, owner.new_name()).run()
+    mover = Mover(store, owner.new_name())
+    insist(mover.run)
 
 
 def urls_of(story: str, directory: Path) -> list[str]:
