@@ -10,7 +10,7 @@ from msgspec import json
 
 from tarry.client.clock import FakeClock, elapsed
 from tarry.errors import StoreUnavailable
-from tarry.keeper import chores, expired_leases
+from tarry.keeper import expired_leases
 from tarry.keeper.chores import Keeper
 from tarry.model import lifecycle
 from tarry.model.change import DONE, PUT
@@ -475,7 +475,7 @@ class SecondsPass:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 1000.0
         monkeypatch.setattr(expired_leases, "elapsed", lambda: round(self.seconds * SECOND))
-        monkeypatch.setattr(chores.time, "monotonic", lambda: self.seconds)
+        monkeypatch.setattr("tarry.keeper.chores.time.monotonic", lambda: self.seconds)
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
