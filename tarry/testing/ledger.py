@@ -9,11 +9,14 @@ from typing import Any
 
 import msgspec
 
+from tarry.model.flow import wiring
+from tarry.model.flow.node_ids import index_of
 from tarry.model.job import Job
 from tarry.model.verdict import Cancel, Snooze
 from tarry.store.queries.history_reading import totals
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store
+from tarry.store.rules.flows import FlowQuery
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.running import CurrentJob
 from tarry.tasks.shield import shielded
@@ -24,12 +27,14 @@ from tarry.testing.history_events import (
     FinalState,
     HistoryEvent,
     HistorySum,
+    NodeOf,
     Put,
     Started,
     StoreRead,
 )
 
 _READ_AT_ONCE = 1000
+_MOST_FLOWS = 1_000_000
 
 
 def _clock() -> int:
@@ -84,6 +89,11 @@ class Ledger:
     def read_store(self, store: Store, *, drained: bool = True, kept: int | None = None) -> None:
         """What the store says at the end: the state of each job. The fields are those of `StoreRead`. StoreError."""
         for events in _batches(read_end(store, drained=drained, kept=kept)):
+            self.write(*events)
+
+    def read_flows(self, store: Store) -> None:
+        """Which nodes the flows in the store have, and which of them comes after which. StoreError."""
+        for events in _batches(read_flows(store)):
             self.write(*events)
 
     def read_sums(self, store: Store) -> None:
@@ -171,7 +181,29 @@ def read_end(store: Store, *, drained: bool = True, kept: int | None = None) -> 
     yield StoreRead(store.time(), drained, kept)
 
 
-def _batches(events: Iterator[HistoryEvent]) -> Iterator[list[HistoryEvent]]:
+def read_flows(store: Store) -> Iterator[NodeOf]:
+    """The nodes of all flows, and which of the others each comes after. StoreError."""
+    for row in store.flows.find(FlowQuery(limit=_MOST_FLOWS)):
+        parents: dict[int, list[str]] = {}
+        nodes = [job.id for job in _nodes(store, row.id, parents)]
+        for id in nodes:
+            yield NodeOf(ids.text(row.id), ids.text(id), tuple(parents.get(index_of(id), ())))
+
+
+def _nodes(store: Store, flow: bytes, parents: dict[int, list[str]]) -> Iterator[Job]:
+    """The nodes of a flow. parents: gets those of each node, by its index."""
+    after = 0
+    while nodes := store.flows.nodes(flow, after, _READ_AT_ONCE):
+        for job in nodes:
+            links, _ = wiring.unwrap(job.body)
+            for gate in links.tells if links is not None else ():
+                for child in range(gate.first, gate.first + gate.count):
+                    parents.setdefault(child, []).append(ids.text(job.id))
+        yield from nodes
+        after = index_of(nodes[-1].id)
+
+
+def _batches(events: Iterator[HistoryEvent] | Iterator[NodeOf]) -> Iterator[list[HistoryEvent]]:
     while batch := list(islice(events, _READ_AT_ONCE)):
         yield batch
 

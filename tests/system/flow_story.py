@@ -20,6 +20,7 @@ from tarry.store.opening import open_store
 from tarry.store.rules import flows as verbs
 from tarry.store.rules.base import Store
 from tarry.store.rules.flows import FlowQuery
+from tarry.testing.ledger import Ledger
 from tests.system import flow_tasks
 from tests.system.flow_process import FlowProcess
 from tests.system.flow_tasks import FLOWS, app
@@ -40,6 +41,7 @@ class Story(FlowProcess):
         super().__init__(app, plain, counted, directory)
         self._is_mended = directory / "mended"
         flow_tasks.directory = directory
+        app.middleware("run")(Ledger(directory / "history", self.clock.now).run)
 
     def run(self) -> None:
         """Goes on until all flows have ended as they should."""

@@ -24,6 +24,8 @@ from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.flows import FlowQuery
 from tarry.tasks.step_log import StepLog
+from tarry.testing.history_check import Died, HistoryEvent, Started, check, read_ledgers
+from tarry.testing.ledger import read_end, read_flows
 from tests.cli.forked import run_module
 from tests.servers.redis import RedisServer
 from tests.system.flow_story import ENDS
@@ -67,13 +69,16 @@ class Town:
     def story(self, kill_at: int, moment: str) -> int | None:
         """The story with a process that is killed at this call, and one that takes over. Checks what came of it;
         returns how many calls the first process made, None if it was killed."""
-        for name in ("ledger", "mended"):
+        for name in ("ledger", "history", "mended"):
             (self.directory / name).unlink(missing_ok=True)
         calls = self.tell(kill_at, moment)
         with closing(open_store(self.url)) as store:
             check_counters(store, self._time())
             kept = kept_steps(store)
         before = self.told()
+        died = [
+            Died(self._time(), owner) for owner in {one.owner for one in self._history() if isinstance(one, Started)}
+        ]
         if calls is None:
             assert self.tell(0, moment) is not None
         told = self.told()
@@ -81,8 +86,13 @@ class Town:
         assert {step: told[step] for step in kept} == {step: before[step] for step in kept}
         with closing(open_store(self.url)) as store:
             check_end(store, told, kills=int(calls is None))
+            assert check([*self._history(), *died, *read_flows(store), *read_end(store, drained=False)]) == []
             check_nothing_stays(store, self._time() + 1000 * DAY)
         return calls
+
+    def _history(self) -> list[HistoryEvent]:
+        path = self.directory / "history"
+        return list(read_ledgers([path], [])) if path.exists() else []
 
     def _time(self) -> int:
         return int((self.directory / "time").read_text())

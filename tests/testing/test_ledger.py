@@ -19,6 +19,7 @@ from tarry.testing.history_check import (
     FinalState,
     HistoryEvent,
     HistorySum,
+    NodeOf,
     Started,
     StoreRead,
     check,
@@ -120,6 +121,30 @@ def test_a_batch_writes_its_attempts_itself(shop: Shop) -> None:
     shop.run()
     assert check(shop.history()) == []
     assert shop.outcomes() == ["done"] * 3
+
+
+def test_the_nodes_of_a_flow_come_after_their_parents(shop: Shop) -> None:
+    @shop.app.task(name="work")
+    def work(number: int) -> int:
+        return number
+
+    @shop.app.task(name="total")
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    flow = shop.app.chord([work.call(n) for n in range(3)], total.call())
+    shop.run()
+    shop.ledger.read_flows(shop.store)
+    nodes = {event.job: event for event in shop.history() if isinstance(event, NodeOf)}
+    *group, last = [job.id for job in shop.app.flows.get(flow.id).nodes()]
+    assert [nodes[id].parents for id in group] == [()] * 3
+    assert sorted(nodes[last].parents) == sorted(group)
+    assert {node.flow for node in nodes.values()} == {flow.id}
+    history = shop.history()
+    assert [one.rule for one in check(history) if one.rule != "sum"] == []
+    early = [event for event in history if not isinstance(event, Ended) or event.job not in group]
+    gone = [event for event in early if not isinstance(event, FinalState) or event.job not in group]
+    assert {one.rule for one in check(gone)} >= {"parents"}
 
 
 def test_what_is_lost_or_early_is_found_in_it(shop: Shop) -> None:
