@@ -5,6 +5,7 @@ numbered anew, so that the states are finite however often a job runs.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,12 +18,13 @@ from tarry.store.rules.base import NORMAL, Want
 from tests.exhaustive.explorer import Step
 from tests.exhaustive.job_acts import BY_HAND, OUTCOMES, TAKER_ACTS, compute
 from tests.exhaustive.job_checks import fault_of_change, fault_of_decision, fault_of_state
-from tests.exhaustive.job_state import Attempt, Message, WorkerState, World, recalled, renamed, tidy, with_worker
+from tests.exhaustive.job_state import Attempt, Kept, Message, WorkerState, World, recalled, renamed, tidy, with_worker
 from tests.exhaustive.store_state import LATER, LEASE, NOW, jobs_in, leases_in, plain, store_with, waits
 
 
 class Options(Struct, frozen=True):
-    """What happens in a model. outcomes: how attempts end; hands: what people do."""
+    """What happens in a model. outcomes: how attempts end; hands: what people do. loses: how many claims of a job the
+    store may lose at once, with all that came after the first of them; 0: it loses nothing."""
 
     outcomes: Sequence[str] = (
         *(name for name in OUTCOMES if name not in ("expired", "lease lost", "died")),
@@ -32,6 +34,7 @@ class Options(Struct, frozen=True):
     moves: bool = True
     late_copies: bool = True
     deaths: bool = True
+    loses: int = 0
 
 
 class JobWorld:
@@ -42,7 +45,7 @@ class JobWorld:
         self._changes: dict[tuple[Job, str], Change | None] = {}
 
     def starts(self) -> Iterator[World]:
-        yield World((), ("new",) * len(self._new))
+        yield World((), ("new",) * len(self._new), kept=Kept() if self._options.loses else None)
 
     def is_end(self, state: World) -> bool:
         known = {job.id: job for job in state.jobs}
@@ -72,6 +75,8 @@ class JobWorld:
         for source in ("keeper", "hand", "mover", "net"):
             yield from self._send(state, source)
         yield from self._time_steps(state)
+        if state.kept:
+            yield from self._loss_steps(state, state.kept)
 
     def _client_steps(self, state: World) -> Iterator[Step[World]]:
         for number, job in enumerate(self._new):
@@ -82,7 +87,12 @@ class JobWorld:
             for told in ("stored" if living == job.id else "refused", "sent"):
                 client = (*state.client[:number], told, *state.client[number + 1 :])
                 lost = ", answer lost" if told == "sent" else ""
-                yield self._step(state, store, f"client inserts job {number}{lost}", helps=not lost, client=client)
+                # What was acknowledged is safe, and with it all that was written before.
+                safe: dict[str, Any] = (
+                    {} if lost or state.kept is None else {"kept": Kept(jobs_in(store), leases_in(store))}
+                )
+                label = f"client inserts job {number}{lost}"
+                yield self._step(state, store, label, helps=not lost, client=client, **safe)
 
     def _worker_steps(self, state: World, number: int) -> Iterator[Step[World]]:
         name, worker = f"w{number}", state.workers[number]
@@ -106,7 +116,9 @@ class JobWorld:
         message = state.by(name)
         claims: list[int | None] = [None] if message else []
         if worker.held is None:
-            claims += [at for at, job in enumerate(self._new) if any(_may_start(one, job) for one in state.jobs)]
+            claims += [
+                at for at, job in enumerate(self._new) if any(self._may_start(state, one, job) for one in state.jobs)
+            ]
         for claim in claims:
             yield from self._exchange(state, number, message, claim)
 
@@ -217,6 +229,30 @@ class JobWorld:
                     label = f"job {job.queue[1:]}: the time of '{field}' comes"
                     yield self._step(state, None, label, jobs=jobs)
 
+    def _loss_steps(self, state: World, kept: Kept) -> Iterator[Step[World]]:
+        if (kept.jobs, kept.leased) == (state.jobs, state.leased):
+            return
+        yield self._step(state, None, "all is written to disk", kept=Kept(state.jobs, state.leased))
+        workers = tuple(
+            replace(one, held=replace(one.held, alone=one.held.alone and _is_still_held(one.held, kept.jobs)))
+            if one.held
+            else one
+            for one in state.workers
+        )
+        label = "a power cut, or a failover: what was not on disk is lost"
+        # It breaks all connections: a worker sends its outcomes again, all others look anew.
+        sent = tuple(message for message in state.sent if message.source.startswith("w"))
+        yield self._step(
+            state, None, label, helps=False, jobs=kept.jobs, leased=kept.leased, workers=workers, sent=sent
+        )
+
+    def _may_start(self, state: World, job: Job, new: Job) -> bool:
+        is_due = job.state is State.READY or (job.state is State.SCHEDULED and job.due <= NOW)
+        if job.id != new.id or not is_due or state.kept is None:
+            return job.id == new.id and is_due
+        safe = next((one.epoch for one in state.kept.jobs if one.id == job.id), 0)
+        return job.epoch - safe < self._options.loses
+
     # What holds of each step
 
     def _judge(
@@ -264,5 +300,7 @@ def _is_due(act: str, job: Job) -> bool:
     return act != "restore" or moving.is_parked(job)
 
 
-def _may_start(job: Job, new: Job) -> bool:
-    return job.id == new.id and (job.state is State.READY or (job.state is State.SCHEDULED and job.due <= NOW))
+def _is_still_held(attempt: Attempt, jobs: Sequence[Job]) -> bool:
+    """Whether the store knows of an attempt."""
+    seen = attempt.job.id, attempt.job.epoch, attempt.job.owner
+    return any((job.id, job.epoch, job.owner) == seen for job in jobs)

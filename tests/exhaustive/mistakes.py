@@ -110,6 +110,7 @@ def _delete_running(right: Callable[..., Change], job: Job) -> Change:
 
 
 JOB_MISTAKES = (
+    Mistake("the fence looks at no owner", "failover", "another's", _in_store("_apply", _apply_without("owner"))),
     Mistake("the fence looks at no epoch", "keyed", "stale change", _in_store("_apply", _apply_without("epoch"))),
     Mistake("the fence looks at no state", "moved", "stale change", _in_store("_apply", _apply_without("state"))),
     Mistake(

@@ -36,9 +36,9 @@ def _jobs(name: str, options: Options, *fields: dict[str, object]) -> Callable[[
     return lambda: JobWorld(name, jobs, options)
 
 
-def _with(outcomes: tuple[str, ...] = _FEW, hands: tuple[str, ...] = (), **happens: bool) -> Options:
+def _with(outcomes: tuple[str, ...] = _FEW, hands: tuple[str, ...] = (), **happens: Any) -> Options:
     """Nothing else happens."""
-    nothing = {"moves": False, "late_copies": False, "deaths": False}
+    nothing: dict[str, Any] = {"moves": False, "late_copies": False, "deaths": False}
     return Options(outcomes, hands, **(nothing | happens))
 
 
@@ -62,7 +62,7 @@ FLOW_MODELS = {
     "chain": Entry(_flow("a chain of 5", _CHAIN, hands=_FLOWS), None, None),
     "diamond": Entry(_flow("a diamond, in pieces", _DIAMOND, hands=_FLOWS, pieces=True), None, None),
     "fan": Entry(_flow("a diamond of 5", _FAN, hands=_FLOWS), 7, None),
-    "cross": Entry(_flow("two pairs and an end, in pieces", _CROSS, pieces=True), None, None),
+    "cross": Entry(_flow("two pairs and an end, in pieces", _CROSS, pieces=True), 10, None),
     "go on": Entry(_flow("a diamond that goes on", _DIAMOND, policies={2: GO_ON}), None, None),
     "undo": Entry(_flow("a diamond that is undone", (*_DIAMOND, []), policies={2: COMPENSATE}, undo=5), None, None),
     "two ways": Entry(
@@ -76,7 +76,7 @@ FLOW_MODELS = {
 
 JOB_MODELS = {
     "all": Entry(_jobs("one job: all that can happen", Options(), _KEYED), 5, 8),
-    "deaths": Entry(_jobs("one job: deaths, crashes", _with(deaths=True), _KEYED), 12, None),
+    "deaths": Entry(_jobs("one job: deaths, crashes", _with(deaths=True), _KEYED), 10, None),
     "keyed": Entry(
         _jobs(
             "one job: late copies, people",
@@ -104,6 +104,19 @@ JOB_MODELS = {
         ),
         7,
         14,
+    ),
+    "failover": Entry(_jobs("a store that loses a claim", _with(("returned", "released"), loses=1), _PLAIN), 9, None),
+    # No late copies: one that came after a failover, and after the same worker had claimed the same job once more,
+    # would count for that attempt, since owner and epoch are the same.
+    "failover, deaths": Entry(
+        _jobs(
+            "a store that loses two, deaths", _with(("returned", "raised"), ("cancel",), deaths=True, loses=2), _PLAIN
+        ),
+        7,
+        10,
+    ),
+    "failover, keyed": Entry(
+        _jobs("two jobs of one key, a claim lost", _with(("returned",), deaths=True, loses=1), _KEYED, _KEYED), 6, 10
     ),
     "keyed and plain": Entry(_jobs("two jobs: all that can happen", Options(), _KEYED, _PLAIN), 4, 6),
 }
