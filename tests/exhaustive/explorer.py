@@ -69,7 +69,7 @@ class Explored(Struct, frozen=True):
 
     def __str__(self) -> str:
         whole = "all" if self.is_whole else ""
-        return f"{self.name:<34} {self.states:>9,} {self.steps:>10,} {self.depth:>5} {whole:<4} {self.seconds:>7.1f}"
+        return f"{self.name:<38} {self.states:>9,} {self.steps:>10,} {self.depth:>5} {whole:<4} {self.seconds:>7.1f}"
 
 
 def explore(model: Model[S], depth: int | None = None, most: int | None = None) -> Explored:

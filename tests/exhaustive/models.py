@@ -91,19 +91,19 @@ JOB_MODELS = {
     "two keyed": Entry(
         _jobs("two jobs of one key", _with(("returned", "raised"), ("cancel", "run now"), deaths=True), _KEYED, _KEYED),
         6,
-        12,
+        10,
     ),
     "key for a time": Entry(
         _jobs("two jobs, key held after the end", _with(("returned",), ("run now",)), _KEY_FOR_A_TIME, _KEY_FOR_A_TIME),
         7,
-        14,
+        12,
     ),
     "key while waiting": Entry(
         _jobs(
             "two jobs, key held while waiting", _with(("returned", "released")), _KEY_WHILE_WAITING, _KEY_WHILE_WAITING
         ),
         7,
-        14,
+        12,
     ),
     "failover": Entry(_jobs("a store that loses a claim", _with(("returned", "released"), loses=1), _PLAIN), 9, None),
     # No late copies: one that came after a failover, and after the same worker had claimed the same job once more,
