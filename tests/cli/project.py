@@ -233,6 +233,10 @@ class Project:
                 )
             ]
 
+    def kill_all(self) -> None:
+        """As if the host died. Some may end by themselves once their master is gone."""
+        kill_marked(str(self.directory))
+
     def close(self) -> None:
         """Kills whatever is left; those that stopped too."""
         kill_marked(str(self.directory))

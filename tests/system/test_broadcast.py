@@ -1,7 +1,5 @@
 """Broadcasts to two masters, one of which believes to be on another host, on stores that are files and servers."""
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,9 +87,7 @@ def test_each_host_runs_it_once_and_so_does_each_worker(hosts: Hosts) -> None:
 
 def test_a_host_that_is_killed_gives_none(hosts: Hosts) -> None:
     pids = hosts.pids()
-    for pid in hosts.far.processes():
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: not hosts.far.processes())
+    hosts.far.kill_all()
     # Nobody has found out yet, so it counts as live.
     found = hosts.task.using(expires=2).broadcast(0).result(40)
     assert {name: pid in pids[name] for name, pid in found.items()} == {name: "web-2" not in name for name in pids}

@@ -1,7 +1,6 @@
 """What docs/howto/incident.md says to do with a damaged, replaced, emptied or moved file: no acknowledged job is lost
 by it."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -64,9 +63,8 @@ def test_an_emptied_file_is_not_used_until_its_log_is_moved_away(scene: Scene) -
     shell(scene, "cp tarry.db backup.db")
     master = scene.serve()
     until(lambda: scene.job(id).state == "done")
-    for pid in {master.pid, *scene.processes()}:
-        os.kill(pid, 9)
-    until(lambda: not scene.processes())
+    scene.kill_all()
+    master.wait()
     shell(scene, "truncate -s 0 tarry.db")
     assert "Move both away, together; then restore a backup" in scene.refused("enqueue", "app.add", "[1, 1]")
     shell(scene, "mkdir away; mv tarry.db* away; cp backup.db tarry.db")

@@ -272,9 +272,7 @@ def test_a_restarted_master_finds_no_request_of_the_one_before(remote: Scene) ->
         os.kill(pid, signal.SIGSTOP)
     with remote.store() as store:
         put(store, host, HostAct.STOP)
-    for pid in (*remote.processes(), remote.board().pid):
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: not remote.processes())
+    remote.kill_all()
     remote.serve()
     until(lambda: another(host_of(remote), host))
     assert ask(remote, HostAct.SCALE, pool="default", workers=1).state is RequestState.DONE
