@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, json
 
+from tarry.model.duration import microseconds
 from tarry.store.opening import open_store
 from tarry.store.rules import ids
 from tarry.store.rules.base import Store
@@ -71,7 +72,7 @@ class Scene(Project):
     def put(self, task: str, *args: object, times: int = 1, **options: Any) -> list[str]:
         before = _now()
         jobs = super().put(task, *args, times=times, **options)
-        due = before + round(float(options.get("delay") or 0) * 1e6)
+        due = before + microseconds(options.get("delay") or 0)
         self.told += [Put(job, _now(), options.get("key"), due, task=task) for job in jobs]
         return jobs
 
