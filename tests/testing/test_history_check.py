@@ -34,6 +34,7 @@ from tarry.testing.history_check import (
     check,
     read_ledgers,
 )
+from tarry.testing.job_history import KILL_TAKES
 from tests import seeds
 from tests.testing.good_system import MS, good_history
 
@@ -87,7 +88,7 @@ FINE: dict[str, History] = {
     "its worker died": [PUT, START, DIED, *REST],
     "its worker is known by its pid": [PUT, START, Died(DIED.at, pid=7), *REST],
     "it began while its worker was killed": [PUT, at(START, 31), DIED, *REST],
-    "a death of its pid long before": [PUT, START, Died(T - 10**9, pid=7), at(DIED, 31), *REST],
+    "a death of its pid long before": [PUT, START, Died(T - 5 * KILL_TAKES, pid=7), at(DIED, 31), *REST],
     "its lease ended, and its end was refused": [PUT, START, LEASE, *REST, at(FAILED, 55)],
     "its lease ended before it began": [PUT, replace(START, at=T + 45 * MS), LEASE, *REST, at(FAILED, 55)],
     "a lease of that owner ended before": [PUT, START, END, at(LEASE, 10), FINAL],
@@ -165,7 +166,7 @@ FAULTS: dict[str, tuple[str, History]] = {
     "two attempts at once": ("overlap", [PUT, START, at(FAILED, 45), *REST]),
     "no end of the first": ("overlap", [PUT, START, *REST]),
     "within the lease": ("overlap", [PUT, START, at(LEASE, 45), *REST]),
-    "a death of its pid, long ago": ("overlap", [PUT, START, Died(T - 10**9, pid=7), *REST]),
+    "a death of its pid, long ago": ("overlap", [PUT, START, Died(T - 5 * KILL_TAKES, pid=7), *REST]),
     "before the death": ("overlap", [PUT, START, at(DIED, 45), *REST]),
     "a recorded step ran": ("step", [*GOOD, at(RAN, 21), at(RECORDED, 22), at(RAN, 23)]),
 }
