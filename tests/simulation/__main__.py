@@ -30,6 +30,8 @@ def try_seeds(first: int, count: int, whole: bool) -> int:
     """Runs so many seeds until one fails."""
     began, virtual, starts = time.process_time(), 0.0, 0
     for seed in range(first, first + count):
+        if seed > first and (seed - first) % 25 == 0:
+            print(f"{seed - first} seeds held, {time.process_time() - began:.0f} s", file=sys.stderr)
         outcome = run(seed)
         virtual, starts = virtual + outcome.seconds, starts + outcome.starts
         if outcome.failure:

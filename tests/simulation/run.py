@@ -26,7 +26,6 @@ TROUBLE = 60
 """Seconds during which faults happen."""
 QUIET = 300
 """Seconds after them by which all must be at rest."""
-MAX_EVENTS = 400_000
 
 
 class Outcome(Struct):

@@ -13,7 +13,6 @@ from tests.simulation.shrink import shrink
 SEEDS = range(1, 31)
 QUICK = {
     "send_again makes a new id": 1,
-    "acknowledged without an answer": 1,
     "leases end 10 s early": 1,
     "an insert made twice": 1,
 }
@@ -33,7 +32,6 @@ def test_a_seed_is_the_same_run_each_time() -> None:
     command = [sys.executable, "-m", "tests.simulation", "--seed", "3"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert said.startswith(lines)
-    assert "\n".join(run(3).log) == lines
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -46,7 +44,7 @@ def test_what_fails_is_shrunk_and_fails_again() -> None:
     name = "an insert made twice"
     with MISTAKES[name]():
         failed = run(QUICK[name])
-        shortest, without = shrink(failed, seconds=1.0)
+        shortest, without = shrink(failed, seconds=1.5)
         again = run(QUICK[name], without)
     assert len(shortest.chosen) < len(failed.chosen)
     assert (again.failure, again.log) == (shortest.failure, shortest.log)

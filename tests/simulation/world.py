@@ -18,6 +18,8 @@ from tarry.store.shared import backoff, deadline
 
 START = 1_800_000_000 * SECOND
 """The store's time at which a run begins."""
+MOST_EVENTS = 150_000
+"""Of a run; most have some ten thousand."""
 STEADY_START = 10_000 * SECOND
 
 
@@ -121,6 +123,8 @@ class World:
         """Does what is due until then."""
         while self._events and self._events[0].at <= moment:
             event = heapq.heappop(self._events)
+            if self._count > MOST_EVENTS:
+                raise Violation("it is busy for ever")
             self.now = max(self.now, event.at)
             if event.process is None:
                 event.action()
