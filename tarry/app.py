@@ -317,8 +317,13 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             ticker=ScheduleTicker(client, config.named_calendars),
             death_hooks=DeathHooks(self.tasks, store),
             declare=lambda: self.declare_limits(store),
-            forward=None if outbox is None else client.make_forwarder(outbox).forward,
+            forward=None if outbox is None else self._forward,
         )
+
+    def _forward(self) -> None:
+        # By the client's store, not the keeper's: that one need not be durable, and what leaves the outbox must be.
+        if self.outbox is not None and self.outbox.content().jobs and self.client.forwarder is not None:
+            self.client.forwarder.forward()
 
     def on_keeper(self, action: Callable[[], T]) -> Callable[[], T]:
         """`@app.on_keeper`: called when a keeper begins in this process: that of a master, one on each host, or that of

@@ -8,6 +8,7 @@ from typing import Any
 import apsw
 import pytest
 
+from tarry import App
 from tarry.errors import ConfigError
 from tarry.model.job import Job
 from tarry.store.opening import open_store
@@ -104,3 +105,21 @@ def assert_synced(done: Done, log: str) -> None:
     of_the_log = [what for what, name in done if name == log]
     assert "write" in of_the_log
     assert of_the_log[-1] == "sync"
+
+
+def test_what_leaves_the_outbox_is_on_the_disk(done: Done, tmp_path: Path) -> None:
+    """A keeper's own store need not be durable."""
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    app = App(url, outbox=tmp_path / "outbox.db", closures=True)
+    with closing(open_store(url, durable=False)) as store, closing(app):
+        keeper = app.keeper(store)
+        assert app.outbox is not None
+        app.outbox.keep([Entry(one())])
+        done.clear()
+        keeper.tick()
+        keeper.close()
+        assert app.outbox.content().jobs == 0
+        # Removed only once the job is synced.
+        removed = next(at for at, (_, end) in enumerate(done) if end.startswith("outbox.db"))
+        inserted = [what for what, end in done[:removed] if end == "jobs.db-wal"]
+        assert inserted[-1:] == ["sync"]
