@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
     def points(self, tries: Tries, most: int | None, dice: random.Random) -> Iterator[Point]:
         """As many points as there are calls that the fault may strike, or so many of them at most, drawn."""
-        count = tries.answer(Point(self.story, 0, self.fault))["calls"]
+        count = tries.count(self.story, self.fault)
         numbers = range(1, count + 1)
         chosen = numbers if most is None else sorted(dice.sample(numbers, min(most, count)))
         return (Point(self.story, at, self.fault, self._span(dice)) for at in chosen)

@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("calls.c")
 KINDS = ("write", "sync", "size", "name", "lock", "send", "code")
 """Of system calls, as `calls.c` numbers them."""
-FAULTS = ("none", "killed", "torn", "EIO", "ENOSPC", "EINTR", "short")
-"""As `calls.c` numbers them. torn: half of a write is done, then the process is killed."""
+FAULTS = ("none", "killed", "torn", "EIO", "ENOSPC", "EINTR", "short", "power")
+"""As `calls.c` numbers them. torn: half of a write is done, then the process is killed. power: see `power_cut.py`."""
+POWER = FAULTS.index("power")
 STORIES = ("file", "shards")
 
 
@@ -55,6 +56,12 @@ class Tries:
         line = self._process.stdout.readline()
         assert line, f"the process that tries points has ended at {point}"
         return dict(json.loads(line))
+
+    def count(self, story: str, fault: int) -> int:
+        """How many calls there are that the fault may strike."""
+        answer = self.answer(Point(story, 0, fault))
+        assert "calls" in answer, answer["failed"]
+        return int(answer["calls"])
 
     def wrong(self, point: Point) -> list[str]:
         """A sentence for each thing that is wrong after it."""

@@ -11,6 +11,7 @@ import gc
 import json
 import logging
 import os
+import random
 import shutil
 import signal
 import sys
@@ -22,7 +23,8 @@ from typing import Any
 
 import tarry.embedded.service  # noqa: F401 - so that no process that is forked has to import it
 from tests.kill_points import workload
-from tests.kill_points.points import KINDS, Point
+from tests.kill_points.points import KINDS, POWER, Point
+from tests.kill_points.power_cut import PowerCut
 from tests.kill_points.taking_over import take_over
 
 LIMIT = 60
@@ -50,8 +52,13 @@ def _answer(point: Point, place: Path) -> dict[str, Any]:
 
 def _tell(point: Point, place: Path) -> dict[str, Any]:
     """The workload, with its calls counted, and struck at that point."""
-    calls = ctypes.CDLL(None)
     ledger = os.open(place / "ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    if point.fault == POWER:
+        workload.has_own_work_store = True
+        disk = PowerCut(point.at, random.Random(str(point)))
+        workload.STORIES[point.story](place, ledger)
+        return {"calls": disk.calls}
+    calls = ctypes.CDLL(None)
     calls.kill_points_arm(ctypes.c_long(point.at), point.fault, ctypes.c_long(point.span), ledger)
     try:
         workload.STORIES[point.story](place, ledger)

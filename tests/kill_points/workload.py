@@ -59,6 +59,8 @@ class Ledger:
 
 ledger: Ledger
 """Of this process, which sets it."""
+has_own_work_store = False
+"""Whether worker and keeper have a store of their own, which is not durable, as those of a master have."""
 
 
 @contextmanager
@@ -128,12 +130,19 @@ class Host:
     def __init__(self, directory: Path, urls: Sequence[str], now: int, fd: int) -> None:
         global ledger
         ledger = Ledger(fd)
-        self.store = insist(lambda: open_store(list(urls) if len(urls) > 1 else urls[0]))
         self.clock = FakeClock(now)
-        # Holds and leases go by the time of the story, too.
-        self.store.time = self.clock.now  # type: ignore[method-assign]
+        self._urls = urls
+        self.store = self._open(durable=True)
+        # What a worker does need not survive a power cut.
+        self._work_store = self._open(durable=False) if has_own_work_store else self.store
         app._given, app._clock = self.store, self.clock
         app._outbox_given = directory / "outbox.db"
+
+    def _open(self, durable: bool) -> Store:
+        store = insist(lambda: open_store(list(self._urls) if len(self._urls) > 1 else self._urls[0], durable))
+        # Holds and leases go by the time of the story, too.
+        store.time = self.clock.now  # type: ignore[method-assign]
+        return store
 
     def declare(self) -> None:
         """Sets limits and bounds, as each worker does at its start."""
@@ -143,7 +152,7 @@ class Host:
     def run(self) -> None:
         """Goes on until nothing is left that time alone does not bring."""
         for _ in range(MOST_ROUNDS):
-            keeper = app.keeper(self.store, self.clock)
+            keeper = app.keeper(self._work_store, self.clock)
             keeper.tick()
             keeper.close()
             self._work()
@@ -157,10 +166,12 @@ class Host:
     def close(self) -> None:
         app.close()
         self.store.close()
+        if self._work_store is not self.store:
+            self._work_store.close()
 
     def _work(self) -> None:
         settings = WorkerSettings({"*": 1}, threads=1, coroutines=0)
-        LocalWorker(self.store, app.tasks, settings, rules=app.rules, clock=self.clock, until_idle=60.0).run()
+        LocalWorker(self._work_store, app.tasks, settings, rules=app.rules, clock=self.clock, until_idle=60.0).run()
 
 
 def put_all() -> None:
