@@ -25,6 +25,15 @@ def open_private(path: Path | str, flags: int, mode: int = GROUP) -> int:
     return os.open(os.path.realpath(path), flags | os.O_CLOEXEC, mode)
 
 
+def allocate(fd: int, size: int) -> None:
+    """Makes the file at least so long, with real blocks for what it gains, so that it can be mapped: on a full disk a
+    page without a block would kill the process that writes into it. OSError."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, size)
+    elif os.fstat(fd).st_size < size:  # macOS
+        os.ftruncate(fd, size)
+
+
 def make(path: Path, mode: int = GROUP) -> None:
     """Creates an empty file with these rights if there is none. If that fails, the error is left to the code that opens
     the file. PermissionError: the path is a link that neither root nor this user made."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
+from tarry.store.shared.wakeup.board import SLOTS, WakeupBoard, board_directory
 
 
 def _a_file(board: Path) -> None:
@@ -37,10 +37,10 @@ def test_a_worker_runs_where_no_board_can_be_made(spoil: Callable[[Path], None],
 
 
 def test_a_sleeper_without_a_slot_hears_its_own_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def full(fd: int, size: int) -> None:
+    def full(fd: int, start: int, size: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "ftruncate", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     board = WakeupBoard(tmp_path / "board")
     sleeper = board.wakeup()
     sleeper.listen("mail")
@@ -48,4 +48,18 @@ def test_a_sleeper_without_a_slot_hears_its_own_process(monkeypatch: pytest.Monk
     sleeper.wake()
     assert sleeper.wait(5) != b""
     sleeper.close()
+    board.close()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_board_has_its_blocks_before_it_is_mapped(is_there: bool, tmp_path: Path) -> None:
+    """A page without one kills whoever writes into it once the disk is full."""
+    file = tmp_path / "board" / "board"
+    if is_there:
+        file.parent.mkdir()
+        with file.open("wb") as sparse:
+            sparse.truncate(SLOTS)
+    board = WakeupBoard(tmp_path / "board")
+    board.wakeup().close()
+    assert file.stat().st_blocks * 512 >= SLOTS
     board.close()

@@ -118,11 +118,7 @@ def _map_file(path: Path, size: int, flags: int) -> mmap.mmap:
     """Maps the file with this size."""
     fd = files.open_private(path, os.O_RDWR | flags)
     try:
-        # The disk space is allocated now: a missing page later would kill the process.
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(fd, 0, size)
-        else:  # macOS
-            os.ftruncate(fd, size)
+        files.allocate(fd, size)
         return mmap.mmap(fd, size)
     finally:
         os.close(fd)

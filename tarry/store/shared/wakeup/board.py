@@ -96,8 +96,8 @@ class WakeupBoard:
                 return None
             fd = files.open_private(self._path, os.O_RDWR | os.O_CREAT)
             try:
-                if os.fstat(fd).st_size < SLOTS:
-                    os.ftruncate(fd, SLOTS)
+                # Also of a board that is long enough: it may have no blocks yet.
+                files.allocate(fd, SLOTS)
                 self._flags = mmap.mmap(fd, SLOTS)
             finally:
                 os.close(fd)
