@@ -65,7 +65,7 @@ def test_what_is_not_so_fails(run_page: RunPage, page: str, says: str) -> None:
 
 
 def test_what_fails_as_the_page_says(run_page: RunPage) -> None:
-    run_page(console("$ tarry jobs show 1 # exit status 1", "tarry: no store at ...", "tarry: ..."))
+    run_page(console("$ tarry jobs show 1 # exit status 2", "tarry: id: '1' is no job id: ..."))
 
 
 def test_a_test_file_that_a_command_runs_is_not_run_again(run_page: RunPage) -> None:

@@ -62,7 +62,16 @@ class Scene(Project):
         self.write("ledger", "")
         self.told: list[HistoryEvent] = []
         """What the test knows, for the history: puts, kills, and leases that end."""
-        self.url = f"sqlite:///{self.database}"
+        self._url = ""
+
+    @property
+    def url(self) -> str:
+        """Of its store: the file, unless it has another."""
+        return self._url or f"sqlite:///{self.database}"
+
+    @url.setter
+    def url(self, url: str) -> None:
+        self._url = url
 
     @contextlib.contextmanager
     def store(self) -> Iterator[Store]:
