@@ -308,6 +308,12 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
         config, listener = self.config, self._enqueue_listener()
         client = Client(store, self.tasks, clock=clock, max_body=config.max_body, rules=self.rules, listener=listener)
         outbox = self.outbox
+
+        def forward() -> None:
+            # By the client's store, not the keeper's: that one need not be durable, and what leaves the outbox must be.
+            if outbox is not None and outbox.content().jobs and self.client.forwarder is not None:
+                self.client.forwarder.forward()
+
         return Keeper(
             store,
             clock=clock,
@@ -317,13 +323,8 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             ticker=ScheduleTicker(client, config.named_calendars),
             death_hooks=DeathHooks(self.tasks, store),
             declare=lambda: self.declare_limits(store),
-            forward=None if outbox is None else self._forward,
+            forward=None if outbox is None else forward,
         )
-
-    def _forward(self) -> None:
-        # By the client's store, not the keeper's: that one need not be durable, and what leaves the outbox must be.
-        if self.outbox is not None and self.outbox.content().jobs and self.client.forwarder is not None:
-            self.client.forwarder.forward()
 
     def on_keeper(self, action: Callable[[], T]) -> Callable[[], T]:
         """`@app.on_keeper`: called when a keeper begins in this process: that of a master, one on each host, or that of

@@ -383,7 +383,7 @@ class Keeper:
 
 
 def _name_of(chore: Callable[[], None]) -> str:
-    return str(getattr(chore, "__name__", repr(chore))).lstrip("_")
+    return getattr(chore, "__name__", repr(chore))
 
 
 def _is_away(error: Exception) -> bool:
