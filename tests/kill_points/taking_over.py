@@ -20,14 +20,12 @@ from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.flows import FlowQuery
 from tarry.store.rules.history.sums import MINUTES, decode
-from tarry.store.rules.kept_places import PREFIX
 from tarry.tasks.step_log import StepLog
+from tarry.testing.leftovers import leftovers
 from tests.kill_points.workload import KEY, PARENTS, TAKEN_OVER, Host, move, note, outbox, urls_of
 
 ALL = 10_000
 MOST_STEPS = 4
-SIDE_TABLES = ("job", "lane", "journal", "flow", "gate", "signal", "awaiting")
-"""Which are empty once nothing is kept any more."""
 
 
 class Told:
@@ -64,6 +62,7 @@ def take_over(story: str, directory: Path) -> list[str]:
     wrong += [*_wrong_jobs(host.store, told), *_wrong_flows(host.store, told), *_left(host.store)]
     wrong += _wrong_sums(host.store, host.clock.time)
     _forget_all(host)
+    wrong += map(str, leftovers(host.store, is_empty=True))
     host.close()
     return [*wrong, *_wrong_files(directory, urls)]
 
@@ -120,11 +119,7 @@ def _is_before(told: Told, first: str, second: str) -> bool:
 
 
 def _left(store: Store) -> Iterator[str]:
-    for name, (_, level) in store.limits().items():
-        if level.running:
-            yield f"the limit {name} counts {level.running} that do not run"
-    for name in store.kv_list(PREFIX):
-        yield f"a place is kept: {name}"
+    yield from map(str, leftovers(store))
     if note.by_key(KEY) is not None:
         yield f"the key {KEY} is held by a job that has ended"
     if content := outbox().content().jobs:
@@ -161,11 +156,3 @@ def _wrong_files(directory: Path, urls: list[str]) -> Iterator[str]:
         with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as database:
             if (found := database.execute("PRAGMA integrity_check").get) != "ok":
                 yield f"{path.name}: {found}"
-            if path.name != "outbox.db":
-                yield from _full_tables(path.name, database)
-
-
-def _full_tables(name: str, database: apsw.Connection) -> Iterator[str]:
-    for table in SIDE_TABLES:
-        if count := database.execute(f"SELECT count(*) FROM tarry_{table}").get:
-            yield f"{name}: {count} rows are left in tarry_{table}"
