@@ -10,17 +10,17 @@ from tarry.client.enqueue_listener import JobEvent
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
-from tarry.store.rules.base import Query
+from tarry.store.rules.base import Query, Store
 
 # Bounds the memory and the transaction of a change, however many jobs match.
 PAGE = 1000
 
 
-def find_pages(client: Client, query: Query) -> Iterator[list[Job]]:
+def find_pages(store: Store, query: Query) -> Iterator[list[Job]]:
     """All jobs that match the query, in pages, by id."""
     after = query.after
     while True:
-        jobs = client.store.find(replace(query, after=after, limit=PAGE))
+        jobs = store.find(replace(query, after=after, limit=PAGE))
         if not jobs:
             return
         yield jobs

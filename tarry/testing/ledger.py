@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tarry.client.bulk import find_pages
 from tarry.model.flow import wiring
 from tarry.model.flow.node_ids import index_of
 from tarry.model.job import Job
@@ -176,7 +177,7 @@ async def _run_async(attempt: LoggedAttempt, call_next: Callable[[CurrentJob], A
 
 def read_end(store: Store, *, drained: bool = True, kept: int | None = None) -> Iterator[HistoryEvent]:
     """What `Ledger.read_store` writes, for a history that is in no file."""
-    for jobs in _pages(store):
+    for jobs in find_pages(store, Query()):
         yield from (FinalState(ids.text(job.id), job.state, job.epoch) for job in jobs)
     yield StoreRead(store.time(), drained, kept)
 
@@ -206,10 +207,3 @@ def _nodes(store: Store, flow: bytes, parents: dict[int, list[str]]) -> Iterator
 def _batches(events: Iterator[HistoryEvent] | Iterator[NodeOf]) -> Iterator[list[HistoryEvent]]:
     while batch := list(islice(events, _READ_AT_ONCE)):
         yield batch
-
-
-def _pages(store: Store) -> Iterator[list[Job]]:
-    after = b""
-    while jobs := store.find(Query(after=after, limit=_READ_AT_ONCE)):
-        yield jobs
-        after = jobs[-1].id

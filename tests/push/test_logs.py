@@ -145,7 +145,7 @@ class TestRequests:
         assert client.move(first._id, priority=3)
         assert client.forget(second._id)
         cancel = partial(lifecycle.cancel, rules=client.rules("hook", "default"))
-        for page in find_pages(client, Query(task="hook")):
+        for page in find_pages(client.store, Query(task="hook")):
             change_jobs(client, page, partial(lifecycle.move, priority=7), "moved")
             change_jobs(client, page, lambda job, now: cancel(job, now=now), "cancelled")
         told = [(line["event"], line["job"]) for line in requests(logs)][3:]

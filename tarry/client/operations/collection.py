@@ -246,7 +246,7 @@ def find_holder(client: "Client", task: str, key: str) -> Handle[Any] | None:
     """The unfinished job of the task of that name that holds the key; None: there is none. StoreError."""
     unfinished = tuple(state for state in State if not state.finished)
     now = client.clock.now()
-    pages = find_pages(client, Query(unfinished, task=task, key=key))
+    pages = find_pages(client.store, Query(unfinished, task=task, key=key))
     return next((client.get(job.id) for page in pages for job in page if holds_key(job, now)), None)
 
 

@@ -83,7 +83,7 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
 
 def find_matching(client: Client, filter: JobFilter) -> Iterator[list[Job]]:
     """The jobs that match, page by page; no page is empty. ValueError, StoreError."""
-    pages = find_pages(client, filter.query(client.clock.now()))
+    pages = find_pages(client.store, filter.query(client.clock.now()))
     return (found for page in pages if (found := [job for job in page if filter.fits(job)]))
 
 
