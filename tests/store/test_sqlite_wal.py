@@ -1,7 +1,9 @@
 """A write-ahead log that was damaged: told apart from what a crash leaves."""
 
 import logging
+import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +13,12 @@ from tarry.errors import StoreCorrupt
 from tarry.store.conformance.cases.jobs import made, put
 from tarry.store.rules.base import Query
 from tarry.store.sqlite.link import wal
+from tarry.store.sqlite.link.database import ApswDatabase
 from tarry.store.sqlite.store import SqliteStore
 
 TRANSACTIONS = 20
+HALF = 48 + 8
+"""A byte in the second copy of the index's header."""
 
 
 class Crashed:
@@ -197,3 +202,31 @@ def test_others_that_write_meanwhile_are_no_damage(crashed: Crashed) -> None:
     for _ in range(50):
         crashed.put(2)
         SqliteStore(crashed._live.path).close()
+
+
+@pytest.mark.parametrize("within", [0.05, 60.0], ids=["a moment", "too long"])
+def test_a_header_that_another_process_is_writing_refuses_no_opening(
+    crashed: Crashed, monkeypatch: pytest.MonkeyPatch, within: float
+) -> None:
+    """SQLite's reads wait for the header of the index; its count of the log's frames answers "busy" at once."""
+    monkeypatch.setattr(wal, "COUNTED_WITHIN", 0.1 if within > 1 else 30.0)
+    path = crashed._live.path
+    reader = ApswDatabase(path)
+    reader.execute("SELECT count(*) FROM tarry_job").fetchall()
+    # Closing a descriptor ends SQLite's locks of this process, so it stays open until both connections are closed.
+    index = os.open(f"{path}-shm", os.O_RDWR)
+    byte = os.pread(index, 1, HALF)
+    crashed._live._db.execute("BEGIN IMMEDIATE")
+    os.pwrite(index, bytes([byte[0] ^ 1]), HALF)
+    whole = threading.Timer(within, os.pwrite, (index, byte, HALF))
+    try:
+        whole.start()
+        wal.check(reader, path)
+    finally:
+        whole.cancel()
+        whole.join()
+        os.pwrite(index, byte, HALF)
+        crashed._live._db.execute("ROLLBACK")
+        reader.close()
+        crashed._live.close()
+        os.close(index)

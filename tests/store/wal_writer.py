@@ -19,9 +19,10 @@ chance = random.Random(seeds.seed() + os.getpid())
 def main() -> None:
     path, shared = sys.argv[1:]
     while True:
+        store = SqliteStore(Path(path), durable=False, shared=shared)
         # On a busy machine the others may have the lock for longer than anybody waits: no alarm either.
         with suppress(errors.StoreBusy):
-            serve(SqliteStore(Path(path), durable=False, shared=shared))
+            serve(store)
         print(".", end="", flush=True)
 
 

@@ -29,6 +29,8 @@ MAGIC = 0x377F0682
 # Few enough to cost 50 ms in the worst case.
 LOOKED_AT = 256
 """The most frames that are checked behind the last valid commit."""
+COUNTED_WITHIN = 2.0
+"""Seconds that another process gets to write the header of the log's index."""
 
 Checksums = tuple[int, int]
 
@@ -102,7 +104,8 @@ def check(database: Any, path: Path) -> None:
     try:
         with log_of(path).open("rb", buffering=0) as file:
             header = _header(file)
-            valid = _valid(database)
+            if (valid := _valid(database)) is None:
+                return
             # If another process wrote meanwhile, the bytes read are partly old and partly new: no alarm then.
             lost = _lost(file, valid, page_size) and _valid(database) == valid and _header(file) == header
             written = os.fstat(file.fileno()).st_mtime
@@ -150,10 +153,18 @@ def _header(file: BinaryIO) -> bytes:
     return file.read(HEADER)
 
 
-def _valid(database: apsw.Connection) -> int:
-    """How many frames SQLite reads at present."""
-    # SQLite answers -1 where it cannot count.
-    return max(database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0], 0)
+def _valid(database: apsw.Connection) -> int | None:
+    """How many frames SQLite reads at present; None if it did not say within COUNTED_WITHIN."""
+    until = time.monotonic() + COUNTED_WITHIN
+    while True:
+        try:
+            # SQLite answers -1 where it cannot count.
+            return max(database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0], 0)
+        except apsw.BusyError:
+            # Another process is at this moment writing the index's header. A read waits for that; this call does not.
+            if time.monotonic() > until:
+                return None
+            time.sleep(0.001)
 
 
 def _behind(log: Log, valid: int) -> Iterator[tuple[bool, Frame]]:
