@@ -27,9 +27,10 @@ def escape_control(text: str, keep: str = "") -> str:
 
 
 def print_line(text: object, end: str = "\n", file: TextIO | None = None) -> None:
-    """As print, but harmless. All output goes through it."""
-    # Names of tasks, keys, tracebacks and errors may come from strangers.
-    print(escape_control(str(text), keep="\n\t"), end=end, file=file)
+    """As print, but harmless, and each line whole among those of other processes. All output goes through it."""
+    # Names of tasks, keys, tracebacks and errors may come from strangers. With PYTHONUNBUFFERED=1, which container
+    # images set, `print` writes its end by a call of its own, and the line of another process may come between.
+    print(escape_control(str(text), keep="\n\t") + end, end="", file=file)
 
 
 def escape_control_json(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import NoReturn
 import tarry
 from tarry.errors import TarryError, UsageError
 from tarry.model.nearest import did_you_mean
-from tarry.terminal import escape_control, print_line
+from tarry.terminal import print_line
 
 # Only the module of the called command is imported: all of them would take time at each call.
 COMMAND_MODULES = {
@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # ValueError and OSError may come from a bug, and the traceback shows where.
         if os.environ.get("TARRY_TRACEBACK"):
             raise
-        print(escape_control(f"tarry: {error}", keep="\n\t"), file=sys.stderr)
+        print_line(f"tarry: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
 
 

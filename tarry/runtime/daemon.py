@@ -10,6 +10,7 @@ from typing import NoReturn
 from tarry import files, forks
 from tarry.errors import MasterError
 from tarry.runtime.signal_queue import unblock_signals
+from tarry.terminal import print_line
 
 _SERVING = b"serving:"
 # Python ignores these from its start: their default action would kill the process.
@@ -149,7 +150,7 @@ def _exit_as_reported(hear: int) -> NoReturn:
             print(said, flush=True)
         raise SystemExit(0)
     text = word.removeprefix(b"failed:").decode("utf-8", "replace")
-    print(text or "tarry: the master died before it served; its log may say why", file=sys.stderr)
+    print_line(text or "tarry: the master died before it served; its log may say why", file=sys.stderr)
     raise SystemExit(1)
 
 

@@ -19,6 +19,7 @@ import msgspec
 from tarry.errors import TarryError
 from tarry.model.duration import microseconds
 from tarry.store.opening import open_store
+from tarry.terminal import print_line
 from tarry.testing.history_events import (
     Died,
     Ended,
@@ -121,12 +122,12 @@ def main(words: Sequence[str]) -> int:
         tolerance = microseconds(options.tolerance)
         index = HistoryIndex(chain(read_ledgers(options.ledger, skipped), _end_of(options.store)))
     except (OSError, ValueError, TarryError) as error:
-        print(f"history_check: {error}", file=sys.stderr)
+        print_line(f"history_check: {error}", file=sys.stderr)
         return 2
     found = list(_violations(index, tolerance))
     for violation in found:
-        print(violation)
-    print(_summary(index, found, skipped))
+        print_line(violation)
+    print_line(_summary(index, found, skipped))
     return 1 if found else 0
 
 

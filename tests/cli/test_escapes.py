@@ -1,5 +1,6 @@
 """What tasks, keys, errors and output say is shown on terminals, and none of it is a command to them."""
 
+import io
 import json
 import logging
 import sys
@@ -8,7 +9,7 @@ import unicodedata
 import pytest
 
 from tarry.runtime.logs.formatting import JsonFormatter, TextFormatter
-from tarry.terminal import escape_control, escape_control_json
+from tarry.terminal import escape_control, escape_control_json, print_line
 from tests.cli.project import Project, until
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\x7f\r"
@@ -74,3 +75,18 @@ def test_json_stays_what_it_says(text: str) -> None:
     document = json.dumps([text], ensure_ascii=False)
     assert json.loads(escape_control_json(document)) == [text]
     assert acts(escape_control_json(document)) == []
+
+
+def test_a_line_is_written_whole_where_nothing_is_buffered() -> None:
+    """By one call, so that no other process writes into the middle of it."""
+
+    written: list[str] = []
+
+    class Terminal(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    print_line("a master is already running", file=Terminal())
+    # The end that `print` was told to write is none.
+    assert [text for text in written if text] == ["a master is already running\n"]
