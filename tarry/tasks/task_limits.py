@@ -1,13 +1,12 @@
 """The limits of a task: how many jobs run at once, how many start in a period, and by which key."""
 
 import hashlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.tasks.arguments.options import refuse_unfit
-from tarry.tasks.arguments.signature import bind
+from tarry.tasks.arguments.signature import bind, read_signature
 
 LaneFunction = Callable[[Sequence[Any], Mapping[str, Any]], str]
 """Takes the arguments of a call, and returns the lane in which its job waits."""
@@ -57,7 +56,8 @@ def _only_lane(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 def _with_chosen_arguments(task: str, fn: Callable[..., Any], by: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls `by` with the arguments that it names, defaults filled in."""
-    wanted, signature = inspect.signature(by).parameters.values(), inspect.signature(fn)
+    wanted = read_signature(f"{task}: limit_by", by).parameters.values()
+    signature = read_signature(task, fn)
     if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in wanted):
         return lambda args, kwargs: by(*args, **kwargs)
     names = [parameter.name for parameter in wanted]

@@ -239,6 +239,15 @@ def test_options_that_cannot_be_are_refused_by_name(app: App, options: dict[str,
         task.using(**options)
 
 
+def test_functions_of_unknown_arguments_are_refused(app: App) -> None:
+    with pytest.raises(
+        TypeError, match=r"^largest: Python does not know which arguments <built-in function max> takes"
+    ):
+        app.task(name="largest")(max)
+    with pytest.raises(TypeError, match=r"^each: limit_by: Python does not know which arguments <class 'str'> takes"):
+        app.task(name="each", limit_by=str)(module_task)
+
+
 def test_names_and_limit_keys_that_no_store_can_hold_are_refused(app: App) -> None:
     for text in ("a\ud800", "\0"):
         with pytest.raises(ValueError, match=r"^name=.*: no store can hold"):

@@ -24,6 +24,17 @@ _SPECIAL = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL, Parameter.VAR_K
 _UNSET = frozenset({msgspec.UnsetType})
 
 
+def read_signature(what: str, fn: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function; TypeError if Python knows none, as of some that are written in C. what: for the
+    message, what the function is for."""
+    try:
+        return inspect.signature(fn)
+    except ValueError:
+        raise TypeError(
+            f"{what}: Python does not know which arguments {fn!r} takes; write a function around it"
+        ) from None
+
+
 class TaskSignature:
     """The signature of one task.
 
@@ -36,7 +47,7 @@ class TaskSignature:
     def __init__(self, task: str, fn: Callable[..., Any]) -> None:
         self.task = task
         self._fn = fn
-        self.signature = inspect.signature(fn)
+        self.signature = read_signature(task, fn)
         self.parameters = list(self.signature.parameters.values())
         self.is_simple = not self.of_kind(*_SPECIAL)
         """Every parameter can be given by name, and there is no `*` or `**`."""
