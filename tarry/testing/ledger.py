@@ -1,5 +1,6 @@
 """Writes a history while it happens: what producers, tasks and tests know, each event by one write to a file."""
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -53,11 +54,15 @@ class Ledger:
         self.now = now or _clock
 
     def write(self, *events: HistoryEvent) -> None:
-        """Adds events, by one write: lines of several processes do not mix. OSError."""
+        """Adds events, by one write: lines of several processes do not mix. OSError, also if only a part of them could
+        be written."""
+        lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
         # Opened each time: so it goes on in a process that was forked, or whose descriptors a task has closed.
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.write(file, b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+            # The rest by a second write would stand behind the lines of others.
+            if os.write(file, lines) < len(lines):
+                raise OSError(errno.ENOSPC, "only a part of the events was written", str(self.path))
         finally:
             os.close(file)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import time
 from collections import Counter
@@ -200,3 +201,19 @@ def _child(ledger: Ledger, first: int) -> int:
         finally:
             os._exit(1)
     return pid
+
+
+def test_events_of_which_a_part_is_written_are_told(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.write(Died(1))
+    room = ledger.path.stat().st_size + 5
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        with pytest.raises(OSError, match="only a part of the events was written"):
+            ledger.write(Died(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    skipped: list[str] = []
+    assert list(read_ledgers([ledger.path], skipped)) == [Died(1)]
+    assert skipped == [f"{ledger.path}:2"]
