@@ -1,16 +1,21 @@
 """Order by a key, through retries: while a job waits for its next attempt, those behind it wait too.
 
 The store's limit of the key runs one job at a time. That is not enough when the first job of a key is requeued for a
-retry. Then a cell lists the ids of the waiting jobs in their order, and only the first of them may run. The cell is
-deleted as soon as no job waits. Most keys never have one.
+retry. Then a cell lists the ids of the waiting jobs in their order, and only the first of them may run. The worker
+deletes the cell as soon as no job waits. Most keys never have one. A job that is cancelled or deleted while it waits,
+and one whose worker dies at its end, stays listed until the next job of the key looks; where none comes, the keeper
+deletes the cell.
 """
 
 from collections.abc import Callable
+from itertools import islice
 
 from tarry.errors import StoreBusy
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
+from tarry.store.rules import owner
 from tarry.store.rules.base import Store
+from tarry.store.rules.partial_result import reachable_part
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.task_limits import MAX_KEY
 
@@ -20,6 +25,10 @@ MOST_LISTED = 1000
 """Ids listed for a key. Jobs behind them have no order among themselves until they are listed."""
 _BEHIND = SECOND // 20  # Microseconds after the first job is due that the next jobs check whether it has ended.
 _TRIES, _SIZE = 20, 16
+SWEEP_EVERY = 300.0
+"""Seconds."""
+SWEPT_AT_ONCE = 1000
+"""Cells that one sweep looks at."""
 
 
 class KeyOrder:
@@ -85,6 +94,33 @@ class KeyOrder:
 
     def _write(self, job: Job, listed: list[bytes], was: bytes | None) -> bool:
         return self._store.kv_cas(_cell(job), b"".join(listed) or None, was)
+
+
+class OrderSweep:
+    """Deletes the cells of keys whose listed jobs have all ended. One keeper does it for all hosts."""
+
+    def __init__(self, store: Store, now: Callable[[], int]) -> None:
+        self._store, self._now, self._name = store, now, owner.new_name()
+        self._after = ""
+        """The name of the last cell that was looked at; empty: begin with the first."""
+
+    def sweep_orders(self) -> None:
+        """Looks at the next cells, SWEPT_AT_ONCE at most. StoreError."""
+        now = self._now()
+        if not self._store.hold("orders", self._name, now + int(2 * SWEEP_EVERY) * SECOND, now):
+            return
+        cells = reachable_part(lambda: self._store.kv_list(CELL))
+        names = list(islice((name for name in sorted(cells) if name > self._after), SWEPT_AT_ONCE))
+        self._after = names[-1] if len(names) == SWEPT_AT_ONCE else ""
+        firsts = [cells[name][:_SIZE] for name in names]
+        for name, is_over in zip(names, self._are_over(firsts), strict=True):
+            # A job behind one that has ended finds that out by itself, unless it has ended, too.
+            if is_over and all(self._are_over(_ids(cells[name]))):
+                self._store.kv_cas(name, None, cells[name])
+
+    def _are_over(self, ids: list[bytes]) -> list[bool]:
+        """For each id whether there is no such job that is unfinished."""
+        return [job is None or job.state.finished for job in self._store.get(ids)]
 
 
 def _cell(job: Job) -> str:
