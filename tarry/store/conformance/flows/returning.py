@@ -51,6 +51,7 @@ class FlowReturning(FlowCase):
         assert root(store, flow).state is State.DEAD
         assert store.apply([flow_rules.reopen(root(store, flow), NOW)], NOW) == [True]
         assert numbers(store, flow) == (Phase.RUNNING, 1, 1, 2)
+        assert store.backlog(None, NOW, 10).count == 0, "the root waits for its nodes, not for a worker"
         assert store.flows.insert(flow_of(store, CHAIN, key="7"), NOW) == flow
         assert _again(store, flow, 1)
         assert _again(store, flow, 2)
