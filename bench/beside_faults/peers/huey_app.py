@@ -1,0 +1,21 @@
+"""Huey: RedisHuey, results off."""
+
+import os
+
+import huey as library
+from huey import crontab
+
+from bench.beside_faults import tasks
+
+huey = library.RedisHuey("beside", url=os.environ["BESIDE_BROKER"], results=False)
+act = huey.task(name="act")(tasks.perform)
+
+for number in range(tasks.SCHEDULES):
+    huey.periodic_task(crontab(), name=f"tick_{number}")(lambda number=number: tasks.tick(number))
+
+
+def put(job: str, deed: str, seconds: float, delay: float | None) -> None:
+    if delay is None:
+        act(job, deed, seconds)
+    else:
+        act.schedule((job, deed, seconds), delay=delay)

@@ -1,0 +1,61 @@
+"""What a cell says, and the table."""
+
+from collections.abc import Mapping, Sequence
+
+from bench.beside_faults.faults import FAULTS
+from bench.beside_faults.judge import Poison, Verdict
+from bench.beside_faults.projects import Setting
+
+
+def tell(verdict: Verdict) -> str:
+    """A verdict in a few words."""
+    return "; ".join([*_bad(verdict), *_good(verdict), *_of_poison(verdict.poison)])
+
+
+def _bad(verdict: Verdict) -> list[str]:
+    count = verdict.jobs
+    sentences = [
+        (verdict.lost, f"**lost {verdict.lost} of {count}**"),
+        (verdict.waiting, f"{verdict.waiting} of {count} not within {verdict.watched:.0f} s"),
+        (verdict.early, f"{verdict.early} of {count} early, by up to {verdict.early_by:.0f} s"),
+        (verdict.twice, f"{verdict.twice} of {count} done twice"),
+        (verdict.doubled, f"{verdict.doubled} of {verdict.ticks} ticks twice"),
+        (verdict.missed, f"{verdict.missed} of {verdict.ticks} ticks missed"),
+    ]
+    return [words for number, words in sentences if number]
+
+
+def _good(verdict: Verdict) -> list[str]:
+    if verdict.ticks:
+        return [] if verdict.doubled or verdict.missed else [f"{verdict.ticks} of {verdict.ticks} ticks once"]
+    told = []
+    if not verdict.lost and not verdict.waiting:
+        told = [f"all {verdict.jobs} done after {verdict.done_after:.0f} s"]
+    if verdict.again_after is not None:
+        told.append(f"{verdict.interrupted} cut off, again after {verdict.again_after:.0f} s")
+    return told
+
+
+def _of_poison(poison: Poison | None) -> list[str]:
+    if poison is None:
+        return []
+    times = f"{poison.attempts} time{'s' * (poison.attempts != 1)}"
+    if not poison.is_over:
+        return [f"**it ran {times} and goes on**"]
+    return [f"it ran {times}, then is {'kept' if poison.is_stored else 'gone'}"]
+
+
+def markdown(settings: Sequence[Setting], versions: Mapping[str, str], cells: Mapping[tuple[str, str], str]) -> str:
+    """One line a fault, one column a setting; below it what the settings are."""
+    faults = [fault for fault in FAULTS if any(name == fault.name for _, name in cells)]
+    heads = [f"{setting.project} {versions[setting.project]}, {setting.name}" for setting in settings]
+    lines = [_row(["fault", *heads]), _row(["---"] * (1 + len(heads)))]
+    for fault in faults:
+        lines.append(_row([f"`{fault.name}`", *(cells.get((one.key, fault.name), "") for one in settings)]))
+    lines += ["", *(f"- `{fault.name}`: {fault.words}." for fault in faults), ""]
+    lines += [f"- {one.project}, {one.name}: {one.words} ([documentation]({one.link}))." for one in settings]
+    return "\n".join(lines)
+
+
+def _row(values: Sequence[str]) -> str:
+    return f"| {' | '.join(values)} |"
