@@ -12,7 +12,7 @@ from bench import machine
 from bench.beside_faults import tasks
 from bench.beside_faults.broker import DURABLE, Broker
 from bench.beside_faults.environment import HERE, ROOT
-from bench.beside_faults.judge import POISON, STORED
+from bench.beside_faults.judge import POISON, RUNNING, STORED
 from bench.beside_faults.network import CuttableNetwork
 from bench.beside_faults.projects import HERE as MODULES
 from bench.beside_faults.projects import Setting
@@ -125,8 +125,13 @@ class Cell:
         self._read_store()
 
     def _read_store(self) -> None:
-        stored = self.broker.stored(self._left(poison=True))
-        self.ledger.write(*(FinalState(job, STORED, 0) for job in sorted(stored)), StoreRead(tasks.now(), False))
+        left = self._left(poison=True)
+        states = dict.fromkeys(left.intersection(self.running()), RUNNING) | dict.fromkeys(
+            self.broker.stored(left), STORED
+        )
+        self.ledger.write(
+            *(FinalState(job, state, 0) for job, state in sorted(states.items())), StoreRead(tasks.now(), False)
+        )
 
     def _left(self, *, poison: bool) -> set[str]:
         events = self.events()

@@ -11,8 +11,8 @@ EARLY_BY = 100_000
 QUIET = 30_000_000
 """A job whose last attempt began longer ago than this has come to rest."""
 POISON = ("die", "hog")
-STORED = "stored"
-"""The state of a job that has not ended and is still in the store."""
+STORED, RUNNING = "stored", "running"
+"""The state at the end of a job that has not ended: the store still has it, or a process runs it. Else it is lost."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Verdict:
     lost: int
     """Never ended, and the store has no trace of them."""
     waiting: int
-    """Not ended when the observation was over, and still in the store."""
+    """Not ended when the observation was over, and still in the store or running."""
     twice: int
     """Run to the end more than once."""
     early: int
@@ -58,7 +58,11 @@ class _Attempts:
     put: Put
     starts: list[Started]
     ends: list[Ended]
-    is_stored: bool = False
+    state: str = ""
+
+    @property
+    def is_gone(self) -> bool:
+        return self.state not in (STORED, RUNNING)
 
     @property
     def is_early(self) -> bool:
@@ -81,8 +85,8 @@ def judge(events: Iterable[HistoryEvent], since: int, schedules: int = 0) -> Ver
     ticks = Counter(event.job for event in history if isinstance(event, Ended) and event.job.startswith("tick-"))
     return Verdict(
         jobs=len(jobs),
-        lost=sum(not job.is_stored for job in open_jobs),
-        waiting=sum(job.is_stored for job in open_jobs),
+        lost=sum(job.is_gone for job in open_jobs),
+        waiting=sum(not job.is_gone for job in open_jobs),
         twice=sum(len(job.ends) > 1 for job in jobs),
         early=sum(job.is_early for job in jobs),
         early_by=max((job.early_by for job in jobs if job.is_early), default=0) / 1e6,
@@ -105,14 +109,14 @@ def _by_job(history: list[HistoryEvent]) -> list[_Attempts]:
             starts[event.job].append(event)
         elif isinstance(event, Ended):
             ends[event.job].append(event)
-    stored = {event.job for event in history if isinstance(event, FinalState) and event.state == STORED}
+    states = {event.job: event.state for event in history if isinstance(event, FinalState)}
     puts = {event.job: event for event in history if isinstance(event, Put)}
     return [
         _Attempts(
             put,
             sorted(starts[name], key=lambda start: start.at),
             sorted(ends[name], key=lambda end: end.at),
-            name in stored,
+            states.get(name, ""),
         )
         for name, put in puts.items()
     ]
@@ -134,4 +138,4 @@ def _interrupted(jobs: list[_Attempts], deaths: dict[int, int]) -> tuple[int, fl
 
 def _poison(job: _Attempts, over: int) -> Poison:
     last = job.starts[-1].at if job.starts else 0
-    return Poison(len(job.starts), over - last > QUIET, job.is_stored)
+    return Poison(len(job.starts), job.is_gone or over - last > QUIET, not job.is_gone)

@@ -46,14 +46,19 @@ def _of_poison(poison: Poison | None) -> list[str]:
 
 
 def markdown(settings: Sequence[Setting], versions: Mapping[str, str], cells: Mapping[tuple[str, str], str]) -> str:
-    """One line a fault, one column a setting; below it what the settings are."""
+    """A table for each name of settings, one line a fault, one column a project; below them what the words mean."""
     faults = [fault for fault in FAULTS if any(name == fault.name for _, name in cells)]
-    heads = [f"{setting.project} {versions[setting.project]}, {setting.name}" for setting in settings]
-    lines = [_row(["fault", *heads]), _row(["---"] * (1 + len(heads)))]
-    for fault in faults:
-        lines.append(_row([f"`{fault.name}`", *(cells.get((one.key, fault.name), "") for one in settings)]))
-    lines += ["", *(f"- `{fault.name}`: {fault.words}." for fault in faults), ""]
-    lines += [f"- {one.project}, {one.name}: {one.words} ([documentation]({one.link}))." for one in settings]
+    lines: list[str] = []
+    for name in dict.fromkeys(one.name for one in settings):
+        chosen = list({one.project: one for one in settings if one.name in ("default", name)}.values())
+        heads = [f"{one.project} {versions[one.project]}" for one in chosen]
+        lines += [_row([f"with *{name}* settings", *heads]), _row(["---"] * (1 + len(heads)))]
+        lines += [
+            _row([f"`{fault.name}`", *(cells.get((one.key, fault.name), "") for one in chosen)]) for fault in faults
+        ]
+        lines.append("")
+    lines += [f"- `{fault.name}`: {fault.words}." for fault in faults]
+    lines += ["", *(f"- {one.project}, *{one.name}*: {one.words} ([documentation]({one.link}))." for one in settings)]
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.beside_faults import tasks
-from bench.beside_faults.judge import STORED, Verdict, judge
+from bench.beside_faults.judge import RUNNING, STORED, Verdict, judge
 from bench.beside_faults.network import CuttableNetwork
 from bench.beside_faults.table import tell
 from tarry.testing.history_check import read_ledgers
@@ -45,8 +45,8 @@ def test_what_never_ended_is_lost_unless_the_store_has_it() -> None:
     assert tell(verdict) == "**lost 1 of 3**; 1 of 3 not within 90 s"
 
 
-def test_what_the_store_has_in_another_state_is_lost() -> None:
-    assert seen(put("a"), FinalState("a", "gone", 0)).lost == 1
+def test_what_still_runs_is_not_lost() -> None:
+    assert seen(put("a"), *ran("a", 99, None), FinalState("a", RUNNING, 0)).waiting == 1
 
 
 def test_two_ends_are_told_and_two_starts_are_not() -> None:
@@ -88,8 +88,10 @@ def test_poison_is_no_job_of_the_count() -> None:
 
 
 def test_poison_that_ran_just_now_goes_on() -> None:
-    verdict = seen(put("p", task="hog"), *ran("p", 11, None), *ran("p", 71, None), FinalState("p", STORED, 0))
-    assert tell(verdict).endswith("**it ran 2 times and goes on**")
+    events = [put("p", task="hog"), *ran("p", 11, None), *ran("p", 71, None)]
+    assert tell(seen(*events, FinalState("p", STORED, 0))).endswith("**it ran 2 times and goes on**")
+    assert tell(seen(*events, FinalState("p", RUNNING, 0))).endswith("**it ran 2 times and goes on**")
+    assert tell(seen(*events)).endswith("it ran 2 times, then is gone")
 
 
 def test_ticks_are_counted_by_schedule() -> None:
