@@ -105,7 +105,7 @@ SETTINGS = (
     Setting(
         "huey",
         "default",
-        "`huey_consumer -w 4` (threads)",
+        "`RedisHuey(results=False)`, `huey_consumer -w 4` (threads)",
         "https://huey.readthedocs.io/en/latest/consumer.html",
         _HUEY,
         without_ticks=("-n",),
@@ -113,9 +113,11 @@ SETTINGS = (
     Setting(
         "huey",
         "reliable",
-        "`-k process -w 4 -g TERM`: TERM lets running tasks end",
-        "https://huey.readthedocs.io/en/latest/consumer.html#consumer-shutdown",
+        "the same with `-k process -g TERM`: TERM lets running tasks end; a handler of `SIGNAL_INTERRUPTED` enqueues "
+        "again what was interrupted",
+        "https://huey.readthedocs.io/en/latest/deployment.html",
         (*_HUEY, "-k", "process", "-g", "TERM"),
+        app={"enqueue_interrupted": True},
         without_ticks=("-n",),
     ),
     Setting(

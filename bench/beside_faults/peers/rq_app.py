@@ -1,4 +1,4 @@
-"""RQ: forking workers, results not kept."""
+"""RQ: forking workers."""
 
 import json
 import os
@@ -17,8 +17,6 @@ queue = rq.Queue("beside", connection=redis.Redis.from_url(os.environ["BESIDE_BR
 def put(job: str, deed: str, seconds: float, delay: float | None) -> None:
     retry = Retry(max=setting["retry"]) if "retry" in setting else None
     if delay is None:
-        queue.enqueue(tasks.perform, job, deed, seconds, job_id=job, result_ttl=0, retry=retry)
+        queue.enqueue(tasks.perform, job, deed, seconds, job_id=job, retry=retry)
     else:
-        queue.enqueue_in(
-            timedelta(seconds=delay), tasks.perform, job, deed, seconds, job_id=job, result_ttl=0, retry=retry
-        )
+        queue.enqueue_in(timedelta(seconds=delay), tasks.perform, job, deed, seconds, job_id=job, retry=retry)

@@ -5,4 +5,4 @@ from rq import cron
 from bench.beside_faults import tasks
 
 for number in range(tasks.SCHEDULES):
-    cron.register(tasks.tick, queue_name="beside", args=(number,), cron=tasks.MINUTES, job_timeout=60, result_ttl=0)
+    cron.register(tasks.tick, queue_name="beside", args=(number,), cron=tasks.MINUTES, job_timeout=60)
