@@ -94,6 +94,8 @@ class Project:
         self.pid_file = directory / "run" / "tarry.pid"
         self.database = directory / "tarry.db"
         self.log_file = directory / "log"
+        self.serves_within = 30.0
+        """Seconds that a master has to start."""
         self.is_real = False
         """Whether masters are started and not forked: only the real one can write its title."""
         self._masters: list[subprocess.Popen[bytes]] = []
@@ -170,7 +172,7 @@ class Project:
     def serve(self) -> "subprocess.Popen[bytes]":
         """A master in the foreground that serves."""
         master = self.start()
-        until(lambda: self._serving(master) or master.poll() is not None)
+        until(lambda: self._serving(master) or master.poll() is not None, self.serves_within)
         assert master.poll() is None, self.log()
         return master
 

@@ -78,11 +78,15 @@ class Scene(Project):
         with contextlib.closing(open_store(self.url)) as store:
             yield store
 
+    def now(self) -> int:
+        """The time of its history, in microseconds."""
+        return time.time_ns() // 1000
+
     def put(self, task: str, *args: object, times: int = 1, **options: Any) -> list[str]:
-        before = _now()
+        before = self.now()
         jobs = super().put(task, *args, times=times, **options)
         due = before + microseconds(options.get("delay") or 0)
-        self.told += [Put(job, _now(), options.get("key"), due, task=task) for job in jobs]
+        self.told += [Put(job, self.now(), options.get("key"), due, task=task) for job in jobs]
         return jobs
 
     def ledger(self, what: str | None = None) -> list[Line]:
@@ -134,13 +138,15 @@ class Scene(Project):
     def strike(self, pid: int) -> None:
         """Kills a process, if it is there still, and does not wait for its end."""
         # Before, since others may have its jobs as soon as it is gone.
-        self.told.append(Died(_now(), pid=pid))
+        self.told.append(Died(self.now(), pid=pid))
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
     def halt(self, pid: int) -> None:
         """Stops a worker for as long as its lease lasts, and longer: others may have its jobs from then on."""
-        self.told += [LeaseEnded(owner, _now()) for owner in {line.owner for line in self.ledger() if line.pid == pid}]
+        self.told += [
+            LeaseEnded(owner, self.now()) for owner in {line.owner for line in self.ledger() if line.pid == pid}
+        ]
         os.kill(pid, signal.SIGSTOP)
 
     def replaced(self, *gone: int, role: str = "worker") -> list[int]:
@@ -174,10 +180,6 @@ class Scene(Project):
 
 def _new(pids: list[int], gone: tuple[int, ...], count: int) -> list[int]:
     return pids if len(pids) == count and not set(pids) & set(gone) else []
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _attempts(lines: Sequence[Line], killed: Collection[int]) -> Iterator[HistoryEvent]:

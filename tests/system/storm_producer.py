@@ -15,6 +15,8 @@ from tarry import Job, QueueFull, StoreError
 
 storm: Any = importlib.import_module("app")
 chance = random.Random(int(sys.argv[1]))
+NUMBERS = 1 << 40
+"""Of orders: each has its own, or some share one."""
 orders: list[int] = []
 slow: list[Job[Any]] = []
 
@@ -48,14 +50,18 @@ def put_bounded() -> None:
 
 
 def put_order() -> None:
-    number = chance.randrange(1 << 40)
+    number = chance.randrange(NUMBERS)
     keep("order", storm.order.enqueue(number))
     orders.append(number)
 
 
+def send_signal(number: int) -> None:
+    storm.app.signal("paid", key=str(number), value=7, id=f"paid {number}")
+
+
 def signal() -> None:
     while orders:
-        storm.app.signal("paid", key=str(orders[-1]), value=7, id=f"paid {orders[-1]}")
+        send_signal(orders[-1])
         orders.pop()
 
 
@@ -94,9 +100,10 @@ ACTS: dict[Callable[[], None], int] = {
 }
 
 
-def main() -> None:
+def main(slowness: float = 1.0) -> None:
+    """slowness: how many times as long it pauses."""
     while not (storm.HERE / "over").exists():
-        time.sleep(chance.uniform(0.01, 0.12))
+        time.sleep(chance.uniform(0.01, 0.12) * slowness)
         (act,) = chance.choices(list(ACTS), list(ACTS.values()))
         # Nothing was acknowledged then: whether it is stored does not matter here.
         with contextlib.suppress(StoreError):
@@ -107,4 +114,5 @@ def main() -> None:
         time.sleep(0.2)
 
 
-main()
+if __name__ == "__main__":
+    main()
