@@ -4,7 +4,7 @@ BIN    := .venv/bin
 # The moment of the last commit: what is built from it says the same whenever it is built.
 EPOCH   = $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 
-.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak chaos mutants console-soak test-django6 test-deep kill-points exhaustive simulate
+.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak storm chaos mutants console-soak test-django6 test-deep kill-points exhaustive simulate
 .DEFAULT_GOAL := test
 # Tests start Python thousands of times: without its caches each start compiles all of tarry anew, and takes twice the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -76,7 +76,15 @@ FIRST ?= 1
 simulate: setup
 	$(BIN)/python -m tests.simulation --first $(FIRST) --seeds $(SEEDS)
 
-soak: setup
+# All features at once on one store for hours, amid troubles; what rises is found. STORE: sqlite, shards, redis, postgres,
+# mariadb.
+HOURS ?= 1
+STORE ?= sqlite
+soak: servers
+	TEST_SEED=$(SEED) nice $(BIN)/python -m tests.soak $(STORE) --hours $(HOURS)
+
+# The demo twenty times, then the long tests: a minute and more of everything at once, amid kills, on each store.
+storm: setup
 	for run in $$(seq 20); do $(BIN)/python -m tarry demo --quiet || exit 1; done
 	TEST_SEED=$(SEED) $(BIN)/pytest -m soak --timeout 600
 

@@ -1,4 +1,4 @@
-"""A minute in which processes are killed at random while jobs keep coming. `make soak` runs it."""
+"""A minute in which processes are killed at random while jobs keep coming. `make storm` runs it."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Every feature at once, while workers, keeper, master and store are killed or halted. `make soak` runs it."""
+"""Every feature at once, while workers, keeper, master and store are killed or halted. `make storm` runs it."""
 
 import os
 import time
