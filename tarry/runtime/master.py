@@ -229,8 +229,8 @@ class Master:
         level = logging.INFO if expected else logging.WARNING
         _log.log(level, "%s ended, pid %d: %s, running jobs: %d%s", child.name, pid, why, len(message["on"]), again)
         start_error = child.start_error or f"{child.name} ended before it was ready: {why}; the log may say more"
-        if not child.stopping_since:
-            self._give_up(f"{child.name} ended before the start was complete: {why}; the log may say more")
+        if not was_ready and not child.stopping_since:
+            self._give_up(start_error)
         if child is self._processes.canary:
             # `record_exit` has cleared it, and the reload asks whether the canary was ready.
             child.is_ready = was_ready
@@ -296,7 +296,10 @@ class Master:
         self._stop()
 
     def _give_up(self, failure: str) -> None:
-        """Stops the master if it is still starting. Later a child that cannot start stops nothing."""
+        """Stops the master if it is still starting. Later a child that cannot start stops nothing.
+
+        One that was ready and died is not a reason: a job that kills its worker may do so before the others are ready.
+        """
         if self._state == STARTING:
             self.failure, self._ending.is_failure = failure, True
             self._deadline = monotonic() + _FAILED_START_GRACE

@@ -181,6 +181,22 @@ def test_a_child_that_is_never_ready_ends_the_first_start(harness: MasterHarness
     assert harness.wait_for_exit(master) == (1, "worker slow.1 not ready within 3 s\n")
 
 
+@pytest.mark.parametrize(("role", "name"), [("worker", "worker default.1"), ("keeper", "keeper")])
+def test_a_child_that_was_ready_and_dies_does_not_end_the_first_start(
+    harness: MasterHarness, role: str, name: str
+) -> None:
+    """As of a job that it has already taken, while another process still starts."""
+    master = harness.start(("worker", "default", 1, "plain"), ("worker", "slow", 1, "ready_late"), KEEPER)
+    until(lambda: harness.facts("waiting"))
+    (first,) = until(lambda: harness.ready(role))
+    os.kill(first, signal.SIGKILL)
+    until(lambda: harness.log().count(f"{name} ready") == 2 or master.poll() is not None)
+    assert not harness.facts("serving")
+    (harness.directory / "go").touch()
+    until(lambda: harness.facts("serving") or master.poll() is not None)
+    assert master.poll() is None, harness.log()
+
+
 def test_told_to_stop_before_it_serves_it_has_not_failed(harness: MasterHarness) -> None:
     master = harness.start(("worker", "default", 1, "never_ready"), KEEPER)
     until(lambda: harness.facts("keeper"))
