@@ -22,6 +22,8 @@ def python_of(project: str, directory: Path) -> Path:
 
 
 def version_of(project: str, python: Path) -> str:
-    """As the package says."""
+    """As the package says; of tarry, that it is this checkout."""
+    if project == "tarry":
+        return "(this checkout)"
     code = f"from importlib.metadata import version; print(version({project!r}))"
     return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()

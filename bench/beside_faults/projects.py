@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-PROJECTS = ("celery", "rq", "dramatiq", "huey", "tarry")
+PROJECTS = {"celery": "Celery", "rq": "RQ", "dramatiq": "Dramatiq", "huey": "Huey", "tarry": "tarry"}
+"""As their packages are called, and as they call themselves."""
 HERE = "bench.beside_faults.peers"
 
 
@@ -88,7 +89,7 @@ SETTINGS = (
     Setting(
         "dramatiq",
         "default",
-        "`dramatiq --processes 2 --threads 2`; schedules by APScheduler, as its cookbook shows",
+        "`dramatiq --processes 2 --threads 2`; schedules by APScheduler",
         "https://dramatiq.io/guide.html",
         _DRAMATIQ,
         schedulers=(("-m", f"{HERE}.dramatiq_app", "schedule"),) * 2,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.beside_faults.faults import FAULTS
 from bench.beside_faults.judge import Poison, Verdict
-from bench.beside_faults.projects import Setting
+from bench.beside_faults.projects import PROJECTS, Setting
 
 
 def tell(verdict: Verdict) -> str:
@@ -51,14 +51,17 @@ def markdown(settings: Sequence[Setting], versions: Mapping[str, str], cells: Ma
     lines: list[str] = []
     for name in dict.fromkeys(one.name for one in settings):
         chosen = list({one.project: one for one in settings if one.name in ("default", name)}.values())
-        heads = [f"{one.project} {versions[one.project]}" for one in chosen]
+        heads = [f"{PROJECTS[one.project]} {versions[one.project]}" for one in chosen]
         lines += [_row([f"with *{name}* settings", *heads]), _row(["---"] * (1 + len(heads)))]
         lines += [
             _row([f"`{fault.name}`", *(cells.get((one.key, fault.name), "") for one in chosen)]) for fault in faults
         ]
         lines.append("")
     lines += [f"- `{fault.name}`: {fault.words}." for fault in faults]
-    lines += ["", *(f"- {one.project}, *{one.name}*: {one.words} ([documentation]({one.link}))." for one in settings)]
+    lines += [
+        "",
+        *(f"- {PROJECTS[one.project]}, *{one.name}*: {one.words} ([documentation]({one.link}))." for one in settings),
+    ]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Dramatiq: its default middleware. Schedules by APScheduler, as its cookbook shows."""
+"""Dramatiq: its default middleware. Schedules by APScheduler."""
 
 import json
 import os
