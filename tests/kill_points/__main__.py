@@ -1,6 +1,6 @@
 """Tries all points, or a sample: `python -m tests.kill_points [--sample N] [--story NAME] [--fault NAME] [--point P]`.
 
-Prints a line for each story and fault: how many points, how many seconds, how many failed; and each failure. Its exit
+Prints lines for each story and fault: how many points, how many seconds, how many failed; and each failure. Its exit
 status is 1 if any failed. P is a point as a failure names it, such as `file:523:killed:1`.
 """
 
@@ -11,11 +11,14 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.kill_points.points import FAULTS, STORIES, Point, Tries, fast_directory, trying
+from tests.kill_points.points import FAULTS, FAULTS_OF, STORIES, Point, Tries, fast_directory, trying
+from tests.kill_points.servers import own_servers
 from tests.seeds import seed, seeded_random
 
 LONG = 5
 """Calls in a row that fail; a worker that fails pauses longer each time."""
+PRINTED = 100
+"""So many points have one line, with how far it is."""
 
 
 class Part(NamedTuple):
@@ -40,25 +43,42 @@ class Part(NamedTuple):
         points = list(self.points(tries, most, dice))
         return len(points), [one for point in points for one in tries.wrong(point)]
 
+    def run(self, tries: Tries, options: argparse.Namespace, dice: random.Random) -> bool:
+        """Prints what came of each point that failed, and sums; whether all went well."""
+        began, failed = time.monotonic(), 0
+        points = [point for point in self.points(tries, options.sample, dice) if point.at >= options.first]
+        for number, point in enumerate(points, 1):
+            wrong = tries.wrong(point)
+            failed += bool(wrong)
+            print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
+            if number % PRINTED == 0 or number == len(points):
+                place = f"{number:,} of {len(points):,} points, up to {point.at}"
+                print(f"{self}: {place}, {time.monotonic() - began:.0f} s, {failed} failed", flush=True)
+        return not failed
+
+    def __str__(self) -> str:
+        return f"{self.story}, {FAULTS[self.fault]}"
+
 
 def main() -> int:
     """See the top of the file."""
     options = _options()
-    with fast_directory() as directory, trying(directory) as tries:
+    with fast_directory() as directory, own_servers(directory) as emptied, trying(directory, emptied) as tries:
         if options.point:
             wrong = tries.wrong(Point.parse(options.point))
             print(*wrong, sep="\n")
             return bool(wrong)
-        dice, failed = seeded_random(), False
+        dice = seeded_random()
         print(f"seed {seed()}" if options.sample else "all points", flush=True)
-        for part in (Part(story, FAULTS.index(fault)) for story in options.story for fault in options.fault):
-            began = time.monotonic()
-            count, wrong = part.wrong(tries, options.sample, dice)
-            seconds = time.monotonic() - began
-            print(f"{part.story}, {FAULTS[part.fault]}: {count:,} points, {seconds:.0f} s, {len(wrong)} failed")
-            print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
-            failed = failed or bool(wrong)
-    return failed
+        # All of them, also once one has failed.
+        return not all([part.run(tries, options, dice) for part in _parts(options)])  # noqa: C419
+
+
+def _parts(options: argparse.Namespace) -> Iterator[Part]:
+    for story in options.story or STORIES:
+        for fault in FAULTS_OF[story]:
+            if not options.fault or fault in options.fault:
+                yield Part(story, FAULTS.index(fault))
 
 
 def _options() -> argparse.Namespace:
@@ -67,9 +87,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--story", action="append", choices=STORIES)
     parser.add_argument("--fault", action="append", choices=FAULTS[1:])
     parser.add_argument("--point", metavar="P", help="only this one")
-    options = parser.parse_args()
-    options.story, options.fault = options.story or STORIES, options.fault or FAULTS[1:]
-    return options
+    parser.add_argument("--first", type=int, metavar="N", default=1, help="of those only the points from this one on")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { NOTHING, KILL, TEAR, FAIL_IO, FAIL_FULL, FAIL_INTR, SHORT };
-enum { WRITE, SYNC, SIZE, NAME, LOCK, SEND, CODE, KINDS };
+enum { NOTHING, KILL, TEAR, FAIL_IO, FAIL_FULL, FAIL_INTR, SHORT, UNSENT, SENT, RESET, UNANSWERED };
+enum { WRITE, SYNC, SIZE, NAME, LOCK, SEND, SERVER, KINDS };
 
 /* The kinds of calls that each fault may strike: only those are counted for it. */
 #define BIT(kind) (1 << (kind))
@@ -22,10 +23,16 @@ static const int strikes_at[] = {
     [TEAR] = BIT(WRITE),
     [FAIL_IO] = BIT(WRITE) | BIT(SYNC) | BIT(SIZE),
     [FAIL_FULL] = BIT(WRITE) | BIT(SIZE) | BIT(NAME),
-    [FAIL_INTR] = BIT(WRITE) | BIT(SIZE) | BIT(SEND),
+    [FAIL_INTR] = BIT(WRITE) | BIT(SIZE) | BIT(SEND) | BIT(SERVER),
     [SHORT] = BIT(WRITE),
+    [UNSENT] = BIT(SERVER),
+    [SENT] = BIT(SERVER),
+    [RESET] = BIT(SERVER),
+    [UNANSWERED] = BIT(SERVER),
 };
-static const int errors[] = {[FAIL_IO] = EIO, [FAIL_FULL] = ENOSPC, [FAIL_INTR] = EINTR, [SHORT] = 0};
+static const int errors[] = {
+    [FAIL_IO] = EIO, [FAIL_FULL] = ENOSPC, [FAIL_INTR] = EINTR, [RESET] = ECONNRESET, [UNANSWERED] = 0
+};
 
 static long armed_at, span, count, kinds[KINDS];
 static int fault, aside = -1, is_on;
@@ -48,8 +55,8 @@ static void die(void)
     for (;;) pause();
 }
 
-/* The error with which a call of that kind fails now; 0: it is made. half: set if only half of it is to be made. */
-static int strikes(int kind, int fd, int *half)
+/* The error with which a call of that kind fails now; 0: it is made. is_struck: set if it is made, yet not as ever. */
+static int strikes(int kind, int fd, int *is_struck)
 {
     /* What a process prints is not what it stores. */
     if (!is_on || (fd >= 0 && (fd == aside || fd <= STDERR_FILENO))) return 0;
@@ -57,29 +64,57 @@ static int strikes(int kind, int fd, int *half)
     if (!(strikes_at[fault] & BIT(kind))) return 0;
     long number = __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST);
     if (!armed_at || number < armed_at || number >= armed_at + span) return 0;
-    if (fault == KILL) die();
-    *half = fault == TEAR || fault == SHORT;
+    if (fault == KILL || fault == UNSENT) die();
+    /* A connection that is reset stays so. */
+    if (fault == RESET) shutdown(fd, SHUT_RDWR);
+    *is_struck = errors[fault] == 0;
     return errors[fault];
 }
 
 #define CALL(kind, fd, ...) \
     do { \
-        int half = 0, error = strikes(kind, fd, &half); \
+        int is_struck = 0, error = strikes(kind, fd, &is_struck); \
         if (error) { errno = error; return -1; } \
         return syscall(__VA_ARGS__); \
     } while (0)
 
-static ssize_t halved(ssize_t done, int half)
+static ssize_t halved(ssize_t done, int is_struck)
 {
-    if (half && fault == TEAR) die();
+    if (is_struck && fault == TEAR) die();
     return done;
 }
 
 #define WRITE_CALL(number, fd, data, size, ...) \
     do { \
-        int half = 0, error = strikes(WRITE, fd, &half); \
+        int is_struck = 0, error = strikes(WRITE, fd, &is_struck); \
         if (error) { errno = error; return -1; } \
-        return halved(syscall(number, fd, data, half && size > 1 ? size / 2 : size, ##__VA_ARGS__), half); \
+        return halved(syscall(number, fd, data, is_struck && size > 1 ? size / 2 : size, ##__VA_ARGS__), is_struck); \
+    } while (0)
+
+/* Whether it leads to a server. */
+static int kind_of_socket(int fd)
+{
+    struct sockaddr_storage peer;
+    socklen_t length = sizeof peer;
+    if (getpeername(fd, (struct sockaddr *)&peer, &length)) return SEND;
+    return peer.ss_family == AF_INET || peer.ss_family == AF_INET6 ? SERVER : SEND;
+}
+
+/* The server has what was sent, and may do it. */
+static ssize_t unanswered(int fd, ssize_t done, int is_struck)
+{
+    if (is_struck && fault == SENT) die();
+    int error = errno;
+    if (is_struck) shutdown(fd, SHUT_RDWR);
+    errno = error;
+    return done;
+}
+
+#define SEND_CALL(fd, ...) \
+    do { \
+        int is_struck = 0, error = strikes(kind_of_socket(fd), fd, &is_struck); \
+        if (error) { errno = error; return -1; } \
+        return unanswered(fd, syscall(__VA_ARGS__), is_struck); \
     } while (0)
 
 ssize_t write(int fd, const void *data, size_t size) { WRITE_CALL(SYS_write, fd, data, size); }
@@ -95,17 +130,20 @@ int unlink(const char *path) { CALL(NAME, -1, SYS_unlinkat, AT_FDCWD, path, 0); 
 int link(const char *from, const char *to) { CALL(NAME, -1, SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0); }
 int mkdir(const char *path, mode_t mode) { CALL(NAME, -1, SYS_mkdirat, AT_FDCWD, path, mode); }
 int flock(int fd, int what) { CALL(LOCK, fd, SYS_flock, fd, what); }
-ssize_t send(int fd, const void *data, size_t size, int flags) { CALL(SEND, fd, SYS_sendto, fd, data, size, flags, 0, 0); }
+ssize_t send(int fd, const void *data, size_t size, int flags)
+{
+    SEND_CALL(fd, SYS_sendto, fd, data, size, flags, 0, 0);
+}
 ssize_t sendto(int fd, const void *data, size_t size, int flags, const struct sockaddr *to, socklen_t length)
 {
-    CALL(SEND, fd, SYS_sendto, fd, data, size, flags, to, length);
+    SEND_CALL(fd, SYS_sendto, fd, data, size, flags, to, length);
 }
-ssize_t sendmsg(int fd, const struct msghdr *message, int flags) { CALL(SEND, fd, SYS_sendmsg, fd, message, flags); }
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags) { SEND_CALL(fd, SYS_sendmsg, fd, message, flags); }
 
 /* Space that is taken before it is used: an error is the answer, not errno. */
 int posix_fallocate64(int fd, off64_t at, off64_t size)
 {
-    int half = 0, error = strikes(SIZE, fd, &half);
+    int is_struck = 0, error = strikes(SIZE, fd, &is_struck);
     if (error) return error;
     return syscall(SYS_fallocate, fd, 0, at, size) ? errno : 0;
 }
@@ -137,10 +175,3 @@ int open64(const char *path, int flags, ...) { OPEN_CALL(AT_FDCWD, path, flags |
 
 int fcntl(int fd, int what, ...) { FCNTL_CALL(fd, what); }
 int fcntl64(int fd, int what, ...) { FCNTL_CALL(fd, what); }
-
-/* A point in Python's code, such as a write into shared memory. */
-void kill_points_here(void)
-{
-    int half = 0;
-    strikes(CODE, -1, &half);
-}

@@ -11,16 +11,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.kill_points.servers import KINDS_OF_SERVERS, Emptied
 from tests.servers.server import Missing
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("calls.c")
-KINDS = ("write", "sync", "size", "name", "lock", "send", "code")
-"""Of system calls, as `calls.c` numbers them."""
-FAULTS = ("none", "killed", "torn", "EIO", "ENOSPC", "EINTR", "short", "power")
-"""As `calls.c` numbers them. torn: half of a write is done, then the process is killed. power: see `power_cut.py`."""
+KINDS = ("write", "sync", "size", "name", "lock", "send", "server")
+"""Of system calls, as `calls.c` numbers them. server: what is sent to a server."""
+FAULTS = ("none", "killed", "torn", "EIO", "ENOSPC", "EINTR", "short", "unsent", "sent", "reset", "unanswered", "power")
+"""As `calls.c` numbers them. torn: half of a write is done, then the process is killed. unsent, sent: it is killed
+before or after it sends something to a server. reset, unanswered: the connection is closed instead, and the process
+goes on. power: see `power_cut.py`."""
 POWER = FAULTS.index("power")
-STORIES = ("file", "shards")
+SERVER_FAULTS = FAULTS[7:11]
+FILE_FAULTS = (*FAULTS[1:7], "power")
+FAULTS_OF = {"file": FILE_FAULTS, "shards": FILE_FAULTS} | dict.fromkeys(KINDS_OF_SERVERS, SERVER_FAULTS)
+"""By story. What one on a server writes to files is the outbox, as `file` does."""
+STORIES = tuple(FAULTS_OF)
 
 
 class Point(NamedTuple):
@@ -42,16 +49,17 @@ class Point(NamedTuple):
 
 
 class Tries:
-    """A process that tries points. directory: where each has one of its own."""
+    """A process that tries points."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
+    def __init__(self, process: "subprocess.Popen[str]", emptied: Emptied) -> None:
+        self._process, self._emptied = process, emptied
 
     def answer(self, point: Point) -> dict[str, Any]:
         """What came of it. calls, kinds, hits: of a process that was not killed; wrong: what the next one found."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(point._asdict()) + "\n")
+        url = self._emptied(point.story) if point.story in KINDS_OF_SERVERS else ""
+        self._process.stdin.write(json.dumps([point, url]) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, f"the process that tries points has ended at {point}"
@@ -76,17 +84,19 @@ def fast_directory() -> Iterator[Path]:
     """In memory where there is such a place: what is killed is a process, so no disk is needed."""
     memory = "/dev/shm"
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as directory:
+        # Servers run as users of their own.
+        os.chmod(directory, 0o755)
         yield Path(directory)
 
 
 @contextmanager
-def trying(directory: Path) -> Iterator[Tries]:
-    """`Missing` without a compiler."""
+def trying(directory: Path, emptied: Emptied) -> Iterator[Tries]:
+    """directory: where each point has one of its own. `Missing` without a compiler."""
     command = [sys.executable, "-m", "tests.kill_points.process", str(directory)]
     environ = os.environ | {"LD_PRELOAD": str(library())}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=environ, stdin=pipe, stdout=pipe, text=True) as process:
-        yield Tries(process)
+        yield Tries(process, emptied)
 
 
 def library() -> Path:

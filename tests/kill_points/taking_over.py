@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import apsw
+import msgspec
 
 from tarry.model.change import DONE, PUT
 from tarry.model.duration import DAY
@@ -21,11 +22,15 @@ from tarry.store.rules.base import Query, Store
 from tarry.store.rules.flows import FlowQuery
 from tarry.store.rules.history.sums import MINUTES, decode
 from tarry.tasks.step_log import StepLog
+from tarry.testing.history_check import Died, HistoryEvent, LimitSet, Started, check
+from tarry.testing.ledger import read_end, read_flows
 from tarry.testing.leftovers import leftovers
-from tests.kill_points.workload import KEY, PARENTS, TAKEN_OVER, Host, move, note, outbox, urls_of
+from tests.kill_points.workload import KEY, PARENTS, START, TAKEN_OVER, Host, move, note, outbox
 
 ALL = 10_000
 MOST_STEPS = 4
+OF_CLAIMS = ("writer", "epoch")
+"""Rules that a store breaks that has lost a claim: it gives its epoch once more."""
 
 
 class Told:
@@ -40,20 +45,24 @@ class Told:
         self.refused = {what for (what,) in self._words("refused")}
         self.unnamed = {" ".join(words) for words in self._words("unnamed")}
         self.steps = Counter(tuple(words) for words in self._words("step"))
+        events = [line for line in self.lines if line.startswith("{")]
+        self.history: list[HistoryEvent] = [msgspec.json.decode(line, type=HistoryEvent) for line in events]
+        self.pids = {event.pid for event in self.history if isinstance(event, Started)}
 
     def _words(self, kind: str) -> Iterator[list[str]]:
         return (words[1:] for words in map(str.split, self.lines) if words[0] == kind)
 
 
-def take_over(story: str, directory: Path) -> list[str]:
-    """Goes on with what the process left, to the end."""
+def take_over(directory: Path, urls: list[str], may_lose_claims: bool) -> list[str]:
+    """Goes on with what the process left, to the end. may_lose_claims: what was not put, but claimed or ended, may be
+    lost."""
     before = Told(directory / "ledger")
-    urls = urls_of(story, directory)
     ledger = os.open(directory / "ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     host = Host(directory, urls, TAKEN_OVER, ledger)
+    dead = [Died(host.clock.time - 1, pid=pid) for pid in before.pids]
     wrong = [f"{count} levels were wrong" for count in [host.store.recount(TAKEN_OVER)] if count]
     kept = _kept_steps(host.store)
-    if story == "shards":
+    if len(urls) > 1:
         move(host.store)
     host.declare()
     host.run()
@@ -61,10 +70,19 @@ def take_over(story: str, directory: Path) -> list[str]:
     wrong += [f"the step {step} was recorded, and ran again" for step in kept if told.steps[step] > before.steps[step]]
     wrong += [*_wrong_jobs(host.store, told), *_wrong_flows(host.store, told), *_left(host.store)]
     wrong += _wrong_sums(host.store, host.clock.time)
+    wrong += _wrong_history(host, told, dead, may_lose_claims)
     _forget_all(host)
     wrong += map(str, leftovers(host.store, is_empty=True))
     host.close()
-    return [*wrong, *_wrong_files(directory, urls)]
+    return [*wrong, *_wrong_files(directory)]
+
+
+def _wrong_history(host: Host, told: Told, dead: list[Died], may_lose_claims: bool) -> Iterator[str]:
+    """What contradicts the promises, by their own checker."""
+    limit = LimitSet("task:limited", START, 1)
+    events = [limit, *told.history, *dead, *read_flows(host.store), *read_end(host.store)]
+    found = (violation for violation in check(events) if not (may_lose_claims and violation.rule in OF_CLAIMS))
+    return map(str, found)
 
 
 def _kept_steps(store: Store) -> set[tuple[str, ...]]:
@@ -151,7 +169,7 @@ def _forget_all(host: Host) -> None:
         pass
 
 
-def _wrong_files(directory: Path, urls: list[str]) -> Iterator[str]:
+def _wrong_files(directory: Path) -> Iterator[str]:
     for path in sorted(directory.glob("*.db")):
         with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as database:
             if (found := database.execute("PRAGMA integrity_check").get) != "ok":

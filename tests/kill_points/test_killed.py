@@ -5,19 +5,23 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kill_points.__main__ import Part
-from tests.kill_points.points import FAULTS, STORIES, Point, Tries, fast_directory, trying
+from tests.kill_points.points import FAULTS, Point, Tries, fast_directory, trying
+from tests.kill_points.servers import KINDS_OF_SERVERS
 from tests.seeds import seeded_random
+from tests.servers.fixtures import empty_server
 from tests.servers.server import Missing
 
-SAMPLES = {"killed": 24, "torn": 6, "EIO": 8, "ENOSPC": 8, "EINTR": 3, "short": 3, "power": 6}
+SAMPLES = {"killed": 22, "torn": 5, "EIO": 7, "ENOSPC": 7, "EINTR": 3, "short": 3, "power": 6}
 FEWEST_CALLS = {"killed": 1000}
 """Of a fault, else 300: fewer would mean that the library does not see all calls."""
+FEWEST_SENT = 150
+KILLS = ("unsent", "sent")
 
 
 @pytest.fixture(scope="module")
-def tries() -> Iterator[Tries]:
+def tries(request: pytest.FixtureRequest) -> Iterator[Tries]:
     try:
-        with fast_directory() as directory, trying(directory) as tries:
+        with fast_directory() as directory, trying(directory, lambda kind: empty_server(request, kind)) as tries:
             yield tries
     except Missing as missing:
         pytest.skip(str(missing))
@@ -26,7 +30,7 @@ def tries() -> Iterator[Tries]:
 @pytest.mark.seeded
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", SAMPLES)
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", ["file", "shards"])
 def test_what_was_acknowledged_is_done_whatever_call_kills_the_process_or_fails(
     story: str, fault: str, tries: Tries
 ) -> None:
@@ -41,3 +45,17 @@ def test_every_kind_of_call_is_a_point_and_kills(tries: Tries) -> None:
     assert {kind for kind, count in kinds.items() if count} >= {"write", "sync", "size", "name", "lock", "send"}
     assert "killed" in tries.answer(Point("file", 1))
     assert "calls" in tries.answer(Point("file", sum(kinds.values()) * 2))
+
+
+@pytest.mark.seeded
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", KINDS_OF_SERVERS)
+def test_what_a_server_acknowledged_is_done_whatever_is_not_sent_or_not_answered(kind: str, tries: Tries) -> None:
+    dice = seeded_random()
+    sent = tries.count(kind, FAULTS.index("sent"))
+    assert sent >= FEWEST_SENT
+    for fault in ("sent", dice.choice(("unsent", "reset")), "unanswered"):
+        # Threads make that one run sends less than the one before it: not by so much.
+        answer = tries.answer(point := Point(kind, dice.randint(1, sent * 3 // 4), FAULTS.index(fault)))
+        assert ("killed" in answer) == (fault in KILLS), point
+        assert answer["wrong"] == [], point

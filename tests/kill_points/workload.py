@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
 
-from tarry import App, QueueFull, Retry, current_job, step
+import msgspec
+
+from tarry import App, QueueFull, Retry, current_job, current_jobs, step
 from tarry.client.bounds import declare_bounds
 from tarry.client.clock import FakeClock
 from tarry.client.handle import Handle
@@ -28,6 +31,9 @@ from tarry.store.rules.base import Query, Store
 from tarry.store.rules.entry import Entry
 from tarry.store.shards.mover import Mover
 from tarry.store.shards.sharded import ShardedStore
+from tarry.tasks.running import CurrentJob
+from tarry.testing.history_events import HistoryEvent
+from tarry.testing.ledger import Ledger as HistoryLedger
 from tarry.worker.worker import WorkerSettings
 
 START = 1_800_000_000 * SECOND
@@ -40,25 +46,31 @@ ACTIVE = (State.SCHEDULED, State.READY, State.RUNNING)
 MOST_ROUNDS = 60
 LIMIT = 20.0
 """Seconds for which a call may fail, since its file does."""
-FILES = ("jobs.db", "more.db", "outbox.db")
 T = TypeVar("T")
 
 app = App(retry=Retry(3, base=1))
 
 
-class Ledger:
-    """Lines in a file outside of tarry, each in one write. fd: opened to append; none of its calls is counted."""
+class Ledger(HistoryLedger):
+    """Lines in a file outside of tarry, each in one write: words, and the events of a history. fd: opened to append;
+    none of its calls is counted."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, now: Callable[[], int]) -> None:
+        super().__init__("", now)
         self.fd = fd
 
     def add(self, *words: str) -> None:
-        """Adds a line."""
+        """Adds a line of words."""
         os.write(self.fd, f"{' '.join(words)}\n".encode())
+
+    def write(self, *events: HistoryEvent) -> None:
+        os.write(self.fd, b"".join(msgspec.json.encode(event) + b"\n" for event in events))
 
 
 ledger: Ledger
 """Of this process, which sets it."""
+names: Sequence[str]
+"""What errors are to name: the files, or the address of a server."""
 has_own_work_store = False
 """Whether worker and keeper have a store of their own, which is not durable, as those of a master have."""
 
@@ -70,6 +82,11 @@ def _telling(*what: str) -> Iterator[None]:
     yield
     for one in what:
         ledger.add("end", one)
+
+
+@app.middleware("run")
+def _record(job: CurrentJob, call_next: Callable[[CurrentJob], Any]) -> Any:
+    return ledger.run(job, call_next)
 
 
 @app.task(name="note")
@@ -93,8 +110,10 @@ def limited(what: str) -> None:
 
 @app.task(name="batch", batch=5, wait=0)
 def batch(all: list[str]) -> None:
+    ledger.record_start(*current_jobs())
     with _telling(*all):
         pass
+    ledger.record_end("done", *current_jobs())
 
 
 @app.task(name="order")
@@ -128,9 +147,10 @@ class Host:
     """A process that does what a master's processes do: worker and keeper. urls: its store, or its shards."""
 
     def __init__(self, directory: Path, urls: Sequence[str], now: int, fd: int) -> None:
-        global ledger
-        ledger = Ledger(fd)
+        global ledger, names
+        names = ["outbox.db", *map(_name, urls)]
         self.clock = FakeClock(now)
+        ledger = Ledger(fd, self.clock.now)
         self._urls = urls
         self.store = self._open(durable=True)
         # What a worker does need not survive a power cut.
@@ -200,6 +220,7 @@ def keep_in_outbox() -> None:
         with _losing(what):
             outbox().keep([Entry(job)])
             ledger.add("put", what, ids.text(job.id))
+            ledger.put(ids.text(job.id))
 
 
 def outbox() -> Outbox:
@@ -210,13 +231,18 @@ def outbox() -> Outbox:
 
 def _put(what: str, enqueue: Callable[[], Handle[Any]]) -> None:
     with _losing(what):
-        ledger.add("put", what, _sent(enqueue).id)
+        _acknowledge(what, _sent(enqueue))
 
 
 def _put_many(all: Sequence[str], enqueue: Callable[[list[Any]], list[Handle[Any]]]) -> None:
     with _losing(*all):
         for what, handle in zip(all, _sent(lambda: enqueue([(what,) for what in all])), strict=True):
-            ledger.add("put", what, handle.id)
+            _acknowledge(what, handle)
+
+
+def _acknowledge(what: str, handle: Handle[Any]) -> None:
+    ledger.add("put", what, handle.id)
+    ledger.put(handle)
 
 
 def _sent(enqueue: Callable[[], T]) -> T:
@@ -257,14 +283,19 @@ def insist(call: Callable[[], T]) -> T:
 
 
 def _check_text(error: StoreError) -> None:
-    """An error names the file that it is about."""
-    if not any(name in str(error) for name in FILES):
+    """An error names the file or the server that it is about."""
+    if not any(name in str(error) for name in names):
         ledger.add("unnamed", type(error).__name__, str(error).replace("\n", " "))
 
 
-def one_file(directory: Path, fd: int) -> None:
-    """On one file: everything is put, and run; a minute passes, in which the schedule ticks."""
-    host = Host(directory, urls_of("file", directory), START, fd)
+def _name(url: str) -> str:
+    parts = urlsplit(url)
+    return f":{parts.port}" if parts.port else parts.path.rpartition("/")[2]
+
+
+def on_one(directory: Path, urls: Sequence[str], fd: int) -> None:
+    """On one store: everything is put, and run; a minute passes, in which the schedule ticks."""
+    host = Host(directory, urls, START, fd)
     host.declare()
     put_all()
     keep_in_outbox()
@@ -274,14 +305,13 @@ def one_file(directory: Path, fd: int) -> None:
     host.close()
 
 
-def moved(directory: Path, fd: int) -> None:
+def moved(directory: Path, urls: Sequence[str], fd: int) -> None:
     """On one file, then a second shard is added: jobs move to it, and both are run."""
-    first, second = urls_of("shards", directory)
-    host = Host(directory, [first], START, fd)
+    host = Host(directory, urls[:1], START, fd)
     host.declare()
     put_all()
     host.close()
-    host = Host(directory, [first, second], START + SECOND, fd)
+    host = Host(directory, urls, START + SECOND, fd)
     move(host.store)
     host.declare()
     host.run()
@@ -296,9 +326,11 @@ def move(store: Store) -> None:
 
 
 def urls_of(story: str, directory: Path) -> list[str]:
-    """The stores of a story."""
+    """The files of a story that is not on a server."""
     names = {"file": ["jobs"], "shards": ["jobs", "more"]}[story]
     return [f"sqlite:///{directory}/{name}.db" for name in names]
 
 
-STORIES: dict[str, Callable[[Path, int], None]] = {"file": one_file, "shards": moved}
+def story_on(urls: Sequence[str]) -> Callable[[Path, Sequence[str], int], None]:
+    """What is done with such stores."""
+    return moved if len(urls) > 1 else on_one

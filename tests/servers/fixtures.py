@@ -144,9 +144,10 @@ def mariadb_url(_kept_mariadb: KeptTables) -> str:
 
 
 def empty_server(request: pytest.FixtureRequest, kind: str) -> str:
-    """The URL of a server without jobs: redis, postgres or mariadb."""
+    """The URL of a server without jobs: redis, postgres or mariadb. Also for fixtures of a longer scope."""
     if kind != "redis":
-        return str(request.getfixturevalue(f"{kind}_url"))
+        kept: KeptTables = request.getfixturevalue(f"_kept_{kind}")
+        return kept.emptied()
     server: RedisServer = request.getfixturevalue("redis_server")
     server.empty()
     return server.url
