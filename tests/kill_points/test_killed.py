@@ -11,7 +11,7 @@ from tests.seeds import seeded_random
 from tests.servers.fixtures import empty_server
 from tests.servers.server import Missing
 
-SAMPLES = {"killed": 22, "torn": 5, "EIO": 7, "ENOSPC": 7, "EINTR": 3, "short": 3, "power": 6}
+SAMPLES = {"killed": 18, "torn": 5, "EIO": 7, "ENOSPC": 7, "EINTR": 3, "short": 3, "power": 6}
 FEWEST_CALLS = {"killed": 1000}
 """Of a fault, else 300: fewer would mean that the library does not see all calls."""
 FEWEST_SENT = 150
@@ -54,7 +54,7 @@ def test_what_a_server_acknowledged_is_done_whatever_is_not_sent_or_not_answered
     dice = seeded_random()
     sent = tries.count(kind, FAULTS.index("sent"))
     assert sent >= FEWEST_SENT
-    for fault in ("sent", dice.choice(("unsent", "reset")), "unanswered"):
+    for fault in ("sent", dice.choice(("unsent", "reset", "unanswered"))):
         # Threads make that one run sends less than the one before it: not by so much.
         answer = tries.answer(point := Point(kind, dice.randint(1, sent * 3 // 4), FAULTS.index(fault)))
         assert ("killed" in answer) == (fault in KILLS), point
