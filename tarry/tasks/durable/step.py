@@ -76,7 +76,7 @@ async def _step(steps: AttemptSteps, fn: Callable[..., Any], args: Sequence[Any]
     if kept is not None:
         return _decode(fn, kept.value)
     if steps.log.suspension is not None:
-        # A step beside it sleeps already: what this one did would not be kept.
+        # A wait has ended the attempt since the step was called: what it did would not be kept.
         raise steps.log.suspension
     with steps.mode.begin(steps.log):
         encoded = _encode(steps, await steps.mode.call(fn, args, kwargs))

@@ -339,8 +339,29 @@ def test_a_step_that_is_on_when_another_one_sleeps_is_done_once(fast: Bench) -> 
     assert ledger == ["charged"]
 
 
-def test_a_step_beside_one_that_sleeps_still_does_not_begin(fast: Bench) -> None:
+def test_a_step_that_is_awaited_behind_a_wait_that_goes_on_does_not_begin(fast: Bench) -> None:
     """The attempt has ended by then, and nothing would be kept."""
+    ledger: list[str] = []
+
+    async def charge() -> None:
+        ledger.append("charged")
+
+    @fast.app.task
+    async def charged_at_last() -> None:
+        ledger.append("attempt")
+        charged = step(charge)
+        try:
+            await sleep(1.1)
+        finally:
+            await charged
+
+    job = fast.app.enqueue(charged_at_last.name)
+    fast.work()
+    job.result(LIMIT)
+    assert ledger == ["attempt", "attempt", "charged"]
+
+
+def test_a_step_beside_one_that_sleeps_still_is_called_until_it_is_kept(fast: Bench) -> None:
     ledger: list[str] = []
 
     async def charge() -> str:
