@@ -45,11 +45,13 @@ class FlowRow(Struct, frozen=True, gc=False):
     """Nodes whose gate is not open."""
     failed: int = 0
     """Nodes that ended badly and stop the flow, and that were not tried again."""
+    armed: int = 0
+    """Those of them that ask for the others to be undone."""
     ends: State = State.DONE
     """How it will end, as far as is known: DONE, DEAD or CANCELLED."""
     undo: int = 0
-    """The index of the node that undoes the others; negative: nothing asked for it yet; 0: there is none. It does not
-    count as blocked."""
+    """The index of the node that undoes the others; negative: it was released; 0: there is none. It does not count as
+    blocked."""
     keep_done: int = 0
     """How long it is kept after a good end, or a cancellation; microseconds."""
     keep_dead: int = 0

@@ -54,11 +54,20 @@ def effect_of_end(job: Job, to: State, note: bytes) -> NodeEffect | None:
         added = added_nodes(note)
         return _effect_on(wiring.tells) if added is None else _effect_of_adding(wiring, added, opened_by(note))
     ended = _read(note)
-    if wiring.on_failure == GO_ON and ended.type != FLOW_CANCELLED:
+    if _goes_on(wiring, ended):
         return _effect_on(wiring.tells)
     ended.node = index_of(job.id)
-    arms = wiring.on_failure == COMPENSATE and ended.type != FLOW_CANCELLED
-    return NodeEffect(active=-1, failed=1, arms=arms, note=msgspec.json.encode(ended))
+    return NodeEffect(active=-1, failed=1, armed=_asks_for_undo(wiring, ended), note=msgspec.json.encode(ended))
+
+
+def _goes_on(wiring: NodeLinks, ended: _FlowNote) -> bool:
+    """Whether a node that did not end well tells those behind it all the same."""
+    return wiring.on_failure == GO_ON and ended.type != FLOW_CANCELLED
+
+
+def _asks_for_undo(wiring: NodeLinks, ended: _FlowNote) -> bool:
+    """Whether a failed node asks for the others to be undone."""
+    return wiring.on_failure == COMPENSATE and ended.type != FLOW_CANCELLED
 
 
 # One for all members of a group: stores add up effects, and those that are the same at once.
@@ -77,8 +86,12 @@ def effect_of_return(job: Job) -> NodeEffect | None:
     """What it does to the flow that a person runs a finished node again. None: nothing, since its end has told the
     others; it runs as a job of its own (`alone`)."""
     wiring = wiring_of(job)
-    has_told = wiring.on_failure == GO_ON and _read(job.note).type != FLOW_CANCELLED
-    return None if wiring.alone or has_told or job.state is State.DONE else NodeEffect(active=1, failed=-1)
+    if wiring.alone or job.state is State.DONE:
+        return None
+    ended = _read(job.note)
+    if _goes_on(wiring, ended):
+        return None
+    return NodeEffect(active=1, failed=-1, armed=-_asks_for_undo(wiring, ended))
 
 
 def end_of_node(job: Job, to: State, change: Change) -> Change:

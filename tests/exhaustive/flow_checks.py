@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from tarry.model.flow.node_ids import index_of, is_root
-from tarry.model.flow.wiring import GO_ON, STOP
+from tarry.model.flow.wiring import COMPENSATE, GO_ON, STOP
 from tarry.model.flow_row import FlowRow, GateRow, Phase
 from tarry.model.flow_rules import FLOW_CANCELLED, wiring_of
 from tarry.model.job import Job, State
@@ -28,6 +28,12 @@ def has_failed(node: Job, policies: Mapping[int, int]) -> bool:
     return node.state.finished and not has_told(node, policies)
 
 
+def _asks_for_undo(node: Job, policies: Mapping[int, int]) -> bool:
+    """Whether it has failed so that the others are to be undone."""
+    asks = policies.get(index_of(node.id), STOP) == COMPENSATE and FLOW_CANCELLED.encode() not in node.note
+    return asks and has_failed(node, policies)
+
+
 def fault_of_flow(
     row: FlowRow, jobs: Sequence[Job], gates: Sequence[GateRow], policies: Mapping[int, int], undo: int, reopening: bool
 ) -> str:
@@ -39,6 +45,7 @@ def fault_of_flow(
     active = sum(node.state in _ACTIVE and not wiring_of(node).alone for node in nodes) + left
     blocked = sum(node.state is State.BLOCKED for node in others) - left
     failed = sum(has_failed(node, policies) for node in nodes)
+    armed = sum(_asks_for_undo(node, policies) for node in nodes)
     gone = row.size - 1 - len(nodes)
     is_over = row.phase is Phase.ENDED
     return first_fault(
@@ -46,6 +53,7 @@ def fault_of_flow(
             ("`active` is not what is there", lambda: active <= row.active <= active + reopening),
             ("`blocked` is not what is there", lambda: blocked <= row.blocked <= blocked + gone),
             ("`failed` is not what is there", lambda: failed <= row.failed <= failed + gone),
+            ("`armed` is not what is there", lambda: armed <= row.armed <= armed + gone),
             ("the root has not ended with its flow", lambda: root is None or root.state.finished == is_over),
             ("a flow goes on with nothing active", lambda: is_over or row.active > 0),
             ("a flow is done though not all of it is", lambda: _is_well_done(row, root, others, policies, gone)),
@@ -83,6 +91,7 @@ def fault_of_step(
                 lambda: not started or _releases(before[0], after[0]),
             ),
             ("the undoing began before all was quiet", lambda: undo not in released or _is_quiet(new, undo)),
+            ("what was done is undone unasked", lambda: undo not in released or _is_asked(new, policies)),
             ("a flow is dead though nothing failed", lambda: is_late or not _dies(before[0], after[0], new)),
             ("a flow that had ended ended again", lambda: not _ends_twice(before[0], after[0], old, new)),
         )
@@ -107,16 +116,15 @@ def _is_quiet(nodes: Mapping[int, Job], undo: int) -> bool:
     )
 
 
-def is_undoing(before: Seen, after: Seen, undo: int) -> bool:
-    """Whether the node that undoes the others is released by this step."""
-    old = next((job for job in before[1] if index_of(job.id) == undo), None)
-    new = next((job for job in after[1] if index_of(job.id) == undo), None)
-    return bool(undo) and old is not None and new is not None and _is_released(old, new)
+def _is_asked(nodes: Mapping[int, Job], policies: Mapping[int, int]) -> bool:
+    """Whether a node has failed that asks for the undoing, and was not mended."""
+    return any(at and _asks_for_undo(job, policies) for at, job in nodes.items())
 
 
 def _dies(before: FlowRow, after: FlowRow, nodes: Mapping[int, Job]) -> bool:
-    """Whether it ends as dead and no node has failed."""
-    has_ended = before.phase in (Phase.RUNNING, Phase.UNDOING) and after.phase is Phase.ENDED
+    """Whether it ends as dead and no node has failed. What is undone is dead, also if what failed is run again
+    meanwhile."""
+    has_ended = before.phase is Phase.RUNNING and after.phase is Phase.ENDED
     return has_ended and not after.failed and 0 in nodes and nodes[0].state is State.DEAD
 
 

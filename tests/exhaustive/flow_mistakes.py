@@ -13,7 +13,7 @@ from tarry.model.flow_row import GateRow, Phase
 from tarry.model.job import Job
 from tarry.store.memory.flows import MemoryFlows, MemoryTables
 from tarry.store.rules import flow_settle
-from tarry.store.rules.flow_settle import EffectSum, FlowSettling
+from tarry.store.rules.flow_settle import FlowSettling
 from tests.exhaustive.explorer import TRAP
 from tests.exhaustive.mistakes import Mistake, Patch, in_place_of, value
 
@@ -24,9 +24,11 @@ def _told_once_more(
     right(one, gate, row, raised, told + 1)
 
 
-def _always_armed(right: Callable[..., EffectSum], effects: Any) -> EffectSum:
-    summed = right(effects)
-    return replace(summed, arms=summed.failed > 0)
+def _undo_unasked(right: Callable[..., bool], one: FlowSettling) -> bool:
+    armed, one.row = one.row.armed, replace(one.row, armed=one.row.failed)
+    undoes = right(one)
+    one._tables.save((replace(one.row, armed=armed),))
+    return undoes
 
 
 def _still_active(right: Callable[..., NodeEffect | None], *args: Any) -> NodeEffect | None:
@@ -41,6 +43,11 @@ def _as_any_end(right: Callable[..., NodeEffect | None], job: Job, to: Any, note
 def _still_failed(right: Callable[..., NodeEffect | None], job: Job) -> NodeEffect | None:
     effect = right(job)
     return effect and replace(effect, failed=0)
+
+
+def _still_armed(right: Callable[..., NodeEffect | None], job: Job) -> NodeEffect | None:
+    effect = right(job)
+    return effect and replace(effect, armed=0)
 
 
 def _not_active(right: Callable[..., Change], root: Job, now: int) -> Change:
@@ -72,11 +79,12 @@ FLOW_MISTAKES = (
     Mistake(
         "a cancelled flow leaves gates open", "diamond", "active", value(FlowSettling, "close_gates", lambda one: None)
     ),
-    Mistake("any failure has all undone", "two ways", "unasked", in_place_of(flow_settle, "add_up", _always_armed)),
+    Mistake("any failure has all undone", "two ways", "unasked", _of_settling("_undo_or_end", _undo_unasked)),
     Mistake("the undoing does not wait for the others", "undo", "quiet", _of_settling("finish", _undo_at_once)),
     Mistake("a failed node stays active", "diamond", "active", _of_rules("effect_of_end", _still_active)),
     Mistake("a node cancelled with its flow tells others", "go on", "failed", _of_rules("effect_of_end", _as_any_end)),
     Mistake("a failed node counts when it runs again", "chain", "failed", _of_rules("effect_of_return", _still_failed)),
+    Mistake("a mended failure still has all undone", "two ways", "armed", _of_rules("effect_of_return", _still_armed)),
     Mistake("a retry opens no gate that was held", "diamond", "dead though", _of_tables("told_gates", [])),
     Mistake("a flow may end while it is retried", "chain", "ended again", _of_rules("reopen", _not_active)),
     Mistake("the audit repairs nothing", "chain", "active", value(flow_rules, "repair", lambda *args: None)),

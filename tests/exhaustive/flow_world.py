@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from tarry.model import flow_rules, lifecycle
 from tarry.model.change import Change
 from tarry.model.flow.node_ids import flow_id, index_of
-from tarry.model.flow.wiring import COMPENSATE
 from tarry.model.flow_row import FlowRow, GateRow, Phase
 from tarry.model.flow_rules import FLOW_CANCELLED
 from tarry.model.job import HELD, Job, State
@@ -26,7 +25,7 @@ from tarry.store.memory.index import claim_job
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules import flow_operating, flows
 from tests.exhaustive.explorer import Step
-from tests.exhaustive.flow_checks import fault_of_flow, fault_of_step, has_failed, is_undoing
+from tests.exhaustive.flow_checks import fault_of_flow, fault_of_step
 from tests.exhaustive.store_state import NOW, plain, store_with
 
 FLOW = flow_id(1, 1)
@@ -41,15 +40,13 @@ _ACTIVE = (State.READY, State.SCHEDULED, State.RUNNING)
 
 class FlowState(Struct, frozen=True):
     """jobs: the root and the nodes that are there, by index. retry: whether somebody retries the flow now; lost:
-    whether one who did has died in between, and the audit has not come yet. asked: since there was no failure, a node
-    has failed that asks for the others to be undone."""
+    whether one who did has died in between, and the audit has not come yet."""
 
     jobs: tuple[Job, ...]
     row: FlowRow
     gates: tuple[GateRow, ...]
     retry: bool = False
     lost: bool = False
-    asked: bool = False
 
     @property
     def nodes(self) -> tuple[Job, ...]:
@@ -170,20 +167,10 @@ class FlowWorld:
         self, state: FlowState, store: MemoryStore, label: str, helps: bool = True, **new: object
     ) -> Step[FlowState]:
         after = _state_of(store, replace(state, **new))
-        asked = bool(after.row.failed) and (state.asked or self._is_asked(state, after))
-        after = replace(after, asked=asked)
         is_late = label == "deadline"
         seen = (state.row, state.jobs), (after.row, after.jobs)
         fault = fault_of_step(*seen, self._parents, self._policies, self._undo, is_late)
-        if not fault and not asked and is_undoing(*seen, self._undo):
-            fault = "what was done is undone unasked"
         return Step(label, after, fault, helps)
-
-    def _is_asked(self, before: FlowState, after: FlowState) -> bool:
-        """Whether a node that asks for the undoing has failed in this step."""
-        were = {job.id for job in before.nodes if has_failed(job, self._policies)}
-        fresh = [job for job in after.nodes if job.id not in were and has_failed(job, self._policies)]
-        return any(self._policies.get(index_of(job.id)) == COMPENSATE for job in fresh)
 
 
 def _may_retry(row: FlowRow, root: Job | None) -> bool:

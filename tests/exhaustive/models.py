@@ -66,7 +66,11 @@ FLOW_MODELS = {
     "go on": Entry(_flow("a diamond that goes on", _DIAMOND, policies={2: GO_ON}), None, None),
     "undo": Entry(_flow("a diamond that is undone", (*_DIAMOND, []), policies={2: COMPENSATE}, undo=5), None, None),
     "two ways": Entry(
-        _flow("undone after one failure only", ([], [], []), policies={1: COMPENSATE}, undo=3), None, None
+        _flow(
+            "undone after one failure only", ([], [], []), policies={1: COMPENSATE}, undo=3, hands=(*_FLOWS, *_NODES)
+        ),
+        6,
+        None,
     ),
     "deleted": Entry(_flow("a diamond, nodes deleted", _DIAMOND, hands=("delete node", "retry flow")), None, None),
     "by hand": Entry(

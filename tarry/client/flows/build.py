@@ -172,7 +172,7 @@ class FlowBuilder:
         row = self._row(id, now, rules, blocked=sum(bool(node.parents) for node in self.planned))
         if undo:
             nodes.append(Job(node_id(id, undo), UNDO_TASK, wrap(NodeLinks(), b"[]"), root.queue, state=State.BLOCKED))
-            row = replace(row, size=row.size + 1, undo=-undo)
+            row = replace(row, size=row.size + 1, undo=undo)
         return NewFlow(root, row, nodes, rows) if nodes else NewFlow(*_end_empty_flow(root, row, now), ())
 
     def _undoes(self) -> int:

@@ -10,6 +10,8 @@ class NodeEffect(Struct, frozen=True, gc=False):
 
     active: int = 0
     failed: int = 0
+    armed: int = 0
+    """Failures that ask for compensation."""
     blocked: int = 0
     tells: tuple[Gate, ...] = ()
     """Gates that wait for one end less."""
@@ -17,8 +19,6 @@ class NodeEffect(Struct, frozen=True, gc=False):
     """Gates that wait for so many ends more, before any is told."""
     opens: tuple[Gate, ...] = ()
     """Gates of new nodes, which wait for nothing else."""
-    arms: bool = False
-    """A failure that asks for compensation."""
     revives: bool = False
     """Of the root of a flow that has ended: it goes on."""
     note: bytes = b""

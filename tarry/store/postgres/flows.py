@@ -39,7 +39,7 @@ from tarry.store.sql.flows import FlowStore, SqlFlows
 T = TypeVar("T")
 SQL = FlowSql(tables="{s}.", id=sql.STATEMENTS.id, bytes_of="uuid_send({})")
 _ID = sql.STATEMENTS.id
-_INSERT = f"SELECT * FROM {{s}}.insert_flow_v1({', '.join(f'?{place}' for place in range(1, len(NEW_TYPES) + 18))})"
+_INSERT = f"SELECT * FROM {{s}}.insert_flow_v1({', '.join(f'?{place}' for place in range(1, len(NEW_TYPES) + 19))})"
 _CHANGE = f"SELECT * FROM {{s}}.change_flow_v1({', '.join(f'?{place}' for place in range(1, 13))})"
 _RELEASE_FLOW = "SELECT * FROM {s}.release_flow_v1(?1, ?2, ?3)"
 _SIGNAL = f"SELECT * FROM {{s}}.signal_v1({', '.join(f'?{place}' for place in range(1, 10))})"
@@ -66,9 +66,6 @@ def _uuid(id: bytes) -> UUID:
 def split_ids(ids: bytes) -> list[bytes]:
     """Ids of 16 bytes each, one after the other."""
     return [ids[at : at + 16] for at in range(0, len(ids), 16)]
-
-
-_ARMS, _REVIVES = 1, 2
 
 
 class PostgresFlowTables(PostgresTransaction, SqlFlowTables):
@@ -345,9 +342,9 @@ def pack_effects(changes: Sequence[Change]) -> list[Any]:
 
 
 def _pack_sums(sums: Sequence[EffectSum]) -> Iterable[Any]:
-    for name in ("active", "failed", "blocked"):
+    for name in ("active", "failed", "armed", "blocked"):
         yield pack.big_ints([getattr(one, name) for one in sums])
-    yield pack.ints([_ARMS * one.arms + _REVIVES * one.revives for one in sums])
+    yield pack.ints([int(one.revives) for one in sums])
     yield pack.blobs([one.note for one in sums])
     gates = [[*one.gates, *map(_opening, one.opens)] for one in sums]
     ends = [0, *itertools.accumulate(map(len, gates))]

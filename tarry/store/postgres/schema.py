@@ -61,9 +61,9 @@ CREATE TABLE {s}.history (resolution integer NOT NULL, start bigint NOT NULL, qu
     WITH (fillfactor = 50);
 INSERT INTO {s}.history VALUES (-1, 0, '', '', '');
 CREATE TABLE {s}.flow (id uuid PRIMARY KEY, phase smallint NOT NULL, at bigint NOT NULL, size bigint NOT NULL,
-    active bigint NOT NULL, blocked bigint NOT NULL, failed bigint NOT NULL, ends smallint NOT NULL,
-    undo bigint NOT NULL, keep_done bigint NOT NULL, keep_dead bigint NOT NULL, note bytea NOT NULL)
-    WITH (fillfactor = 50);
+    active bigint NOT NULL, blocked bigint NOT NULL, failed bigint NOT NULL, armed bigint NOT NULL,
+    ends smallint NOT NULL, undo bigint NOT NULL, keep_done bigint NOT NULL, keep_dead bigint NOT NULL,
+    note bytea NOT NULL) WITH (fillfactor = 50);
 CREATE INDEX flow_at ON {s}.flow (phase, at, id);
 CREATE TABLE {s}.gate (flow uuid NOT NULL, first bigint NOT NULL, count bigint NOT NULL, waits bigint NOT NULL,
     next bigint NOT NULL, PRIMARY KEY (flow, first)) WITH (fillfactor = 50);

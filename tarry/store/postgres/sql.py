@@ -98,7 +98,7 @@ INSERT_PLAIN_AND_NOTIFY = f"{INSERT_PLAIN} RETURNING pg_notify($12, $13)"
 INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({_arguments(len(NEW_TYPES) + 5)})"
 EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(27)}, $28::int, $29::int, $30, $31, $32)"
 EXCHANGE_NODES = EXCHANGE.replace("exchange_v1", "exchange_nodes_v1").replace(
-    "$32)", f"$32, {', '.join(f'${number}' for number in range(33, 51))})"
+    "$32)", f"$32, {', '.join(f'${number}' for number in range(33, 52))})"
 )
 # Two looks: jobs in order only from the scan start on, so that deleted entries before it are not read.
 NEXT_DUE = """SELECT (SELECT due FROM {s}.job WHERE state = 0 AND NOT out_of_order AND due >= $1 ORDER BY due LIMIT 1),

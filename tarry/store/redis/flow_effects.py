@@ -13,9 +13,9 @@ from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE
 from tarry.store.rules import flows as verbs
 
-_TOUCHES, _ARMS, _REVIVES, _AWAITS = 1, 2, 4, 8
-_HEAD, _GATE, _RAISED = Form(">BiiiIIII"), Form(">III"), Form(">IIIi")
-_FLOW, _ROW, _LENGTH, _AFTER = Form(">BBQiiiiiQQ"), Form(">IIIi"), Form(">H"), Form(">Q")
+_TOUCHES, _REVIVES, _AWAITS = 1, 2, 4
+_HEAD, _GATE, _RAISED = Form(">BiiiiIIII"), Form(">III"), Form(">IIIi")
+_FLOW, _ROW, _LENGTH, _AFTER = Form(">BBQiiiiiiQQ"), Form(">IIIi"), Form(">H"), Form(">Q")
 _NOTHING = NodeEffect()
 
 
@@ -44,11 +44,12 @@ def pack_effects(changes: Sequence[Change], ids: Sequence[bytes]) -> list[Word]:
 
 def _pack_kind(node: NodeEffect | None, awaits: Awaited | None) -> bytes:
     effect = node or _NOTHING
-    flags = _TOUCHES * (node is not None) + _ARMS * effect.arms + _REVIVES * effect.revives
+    flags = _TOUCHES * (node is not None) + _REVIVES * effect.revives
     lists = len(effect.tells), len(effect.raises), len(effect.opens)
     head = _HEAD.pack(
-        flags + _AWAITS * (awaits is not None), effect.active, effect.failed, effect.blocked, *lists, len(effect.note)
-    )
+        flags + _AWAITS * (awaits is not None), effect.active, effect.failed, effect.armed, effect.blocked, *lists,
+        len(effect.note),
+    )  # fmt: skip
     raised = b"".join(_RAISED.pack(gate.first, gate.count, gate.parents, more) for gate, more in effect.raises)
     waits = b"" if awaits is None else _AFTER.pack(awaits.after) + pack_address(awaits.name, awaits.key)
     return b"".join((head, _pack_gates(effect.tells), raised, _pack_gates(effect.opens), effect.note, waits))
@@ -68,8 +69,8 @@ def pack_flow(row: FlowRow) -> bytes:
     """A flow's row."""
     return (
         _FLOW.pack(
-            row.phase, STATE_BYTE[row.ends], row.at, row.size, row.active, row.blocked, row.failed, row.undo,
-            row.keep_done, row.keep_dead,
+            row.phase, STATE_BYTE[row.ends], row.at, row.size, row.active, row.blocked, row.failed, row.armed,
+            row.undo, row.keep_done, row.keep_dead,
         )
         + row.note
     )  # fmt: skip
@@ -80,10 +81,11 @@ def parse_flow(id: bytes, text: bytes) -> FlowRow:
     if len(text) < _FLOW.size:
         text = bytes([Phase.ENDED, STATE_BYTE[State.DEAD]]) + bytes(_FLOW.size - 2)
     phase, ends, *numbers = _FLOW.unpack_from(text)
-    at, size, active, blocked, failed, undo, keep_done, keep_dead = numbers
+    at, size, active, blocked, failed, armed, undo, keep_done, keep_dead = numbers
     end = STATE_OF_BYTE.get(ends, State.DEAD)
     return FlowRow(
-        id, Phase(phase), at, size, active, blocked, failed, end, undo, keep_done, keep_dead, text[_FLOW.size :],
+        id, Phase(phase), at, size, active, blocked, failed, armed, end, undo, keep_done, keep_dead,
+        text[_FLOW.size :],
     )  # fmt: skip
 
 

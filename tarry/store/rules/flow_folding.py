@@ -145,7 +145,7 @@ class NodeGrouping:
     def add(self, job: Job) -> None:
         """Adds the next node."""
         index = index_of(job.id)
-        if index == -self._row.undo:
+        if index == self._row.undo and not self._row.armed:
             return  # It undoes the others if one fails; none has.
         self._enter(index)
         wiring = wiring_of(job)

@@ -69,7 +69,7 @@ def _refuse_retry(row: FlowRow | None, root: Job | None) -> None:
         raise NotPossible(f"it has not ended: {_IS[row.phase]}")
     if row.ends is State.DONE:
         raise NotPossible("it is done")
-    if row.undo > 0:
+    if row.undo < 0:
         raise NotPossible("what it had done is undone")
 
 

@@ -92,7 +92,7 @@ class EffectSum(Struct, frozen=True, gc=False):
     active: int
     blocked: int
     failed: int
-    arms: bool
+    armed: int
     revives: bool
     note: bytes
     gates: Sequence[GateSum]
@@ -116,7 +116,7 @@ def add_up(effects: Sequence[NodeEffect]) -> EffectSum:
         sum(effect.active for effect in effects),
         sum(effect.blocked for effect in effects),
         sum(effect.failed for effect in effects),
-        any(effect.arms for effect in effects),
+        sum(effect.armed for effect in effects),
         any(effect.revives for effect in effects),
         # The first failure is the one to show: those behind it may be its consequence.
         next((effect.note for effect in effects if effect.note), b""),
@@ -212,7 +212,7 @@ class FlowSettling:
             active=row.active + summed.active,
             blocked=row.blocked + summed.blocked,
             failed=max(0, row.failed + summed.failed),
-            undo=abs(row.undo) if summed.arms else row.undo,
+            armed=max(0, row.armed + summed.armed),
             note=row.note or summed.note,
         )
         if summed.revives:
@@ -265,8 +265,7 @@ class FlowSettling:
                     self._open(gate)
         if self.row.phase is Phase.RUNNING:
             if self.row.failed == 0:
-                # What a failure that is mended asked for is asked for no more.
-                self.row = replace(self.row, ends=State.DONE, note=b"", undo=-abs(self.row.undo))
+                self.row = replace(self.row, ends=State.DONE, note=b"", armed=0)
             else:
                 self.row = replace(self.row, ends=State.DEAD)
         released, more_to_release = self._release()
@@ -304,12 +303,12 @@ class FlowSettling:
         """Starts the node that undoes the others, if that is asked for and not done yet, and returns True; else ends
         the flow."""
         row = self.row
-        if row.phase is Phase.RUNNING and row.undo > 0:
-            self.row = replace(row, phase=Phase.UNDOING, active=1)
+        if row.phase is Phase.RUNNING and row.armed and row.undo > 0:
+            self.row = replace(row, phase=Phase.UNDOING, active=1, undo=-row.undo)
             if self._tables.release(row.id, row.undo, 1, self._now):
                 self._tables.save((self.row,))
                 return True
-            self.row = replace(self.row, active=0)
+            self.row = row
         self.row = end_flow(self._tables, self.row, self._now)
         return False
 

@@ -32,6 +32,7 @@ FLOW_COLUMNS = (
     "active",
     "blocked",
     "failed",
+    "armed",
     "ends",
     "undo",
     "keep_done",
@@ -94,9 +95,9 @@ def touching_flows(changes: Sequence[Change], valid: Sequence[bool] | None = Non
 
 def flow_row(row: Row) -> FlowRow:
     """The flow of a row of `FlowSql.select`."""
-    id, phase, at, size, active, blocked, failed, ends, undo, keep_done, keep_dead, note = row
+    id, phase, at, size, active, blocked, failed, armed, ends, undo, keep_done, keep_dead, note = row
     return FlowRow(
-        bytes(id), Phase(phase), at, size, active, blocked, failed, state_of(ends), undo, keep_done, keep_dead,
+        bytes(id), Phase(phase), at, size, active, blocked, failed, armed, state_of(ends), undo, keep_done, keep_dead,
         bytes(note),
     )  # fmt: skip
 
@@ -110,8 +111,8 @@ def gate_row(row: Row) -> GateRow:
 def flow_values(flow: FlowRow) -> Row:
     """The id of a flow, and the values of FLOW_COLUMNS."""
     return (
-        flow.id, int(flow.phase), flow.at, flow.size, flow.active, flow.blocked, flow.failed, CODE[flow.ends],
-        flow.undo, flow.keep_done, flow.keep_dead, flow.note,
+        flow.id, int(flow.phase), flow.at, flow.size, flow.active, flow.blocked, flow.failed, flow.armed,
+        CODE[flow.ends], flow.undo, flow.keep_done, flow.keep_dead, flow.note,
     )  # fmt: skip
 
 

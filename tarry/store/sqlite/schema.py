@@ -65,9 +65,9 @@ CREATE TABLE tarry_history (resolution INTEGER NOT NULL, start INTEGER NOT NULL,
     task TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (resolution, start, queue, task)) STRICT, WITHOUT ROWID;
 INSERT OR IGNORE INTO tarry_history VALUES (-1, 0, '', '', x'');
 CREATE TABLE tarry_flow   (id BLOB PRIMARY KEY, phase INTEGER NOT NULL, at INTEGER NOT NULL, size INTEGER NOT NULL,
-    active INTEGER NOT NULL, blocked INTEGER NOT NULL, failed INTEGER NOT NULL, ends INTEGER NOT NULL,
-    undo INTEGER NOT NULL, keep_done INTEGER NOT NULL, keep_dead INTEGER NOT NULL, note BLOB NOT NULL)
-    STRICT, WITHOUT ROWID;
+    active INTEGER NOT NULL, blocked INTEGER NOT NULL, failed INTEGER NOT NULL, armed INTEGER NOT NULL,
+    ends INTEGER NOT NULL, undo INTEGER NOT NULL, keep_done INTEGER NOT NULL, keep_dead INTEGER NOT NULL,
+    note BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE INDEX tarry_flow_at ON tarry_flow (phase, at, id, size);
 CREATE TABLE tarry_gate   (flow BLOB NOT NULL, first INTEGER NOT NULL, count INTEGER NOT NULL, waits INTEGER NOT NULL,
     next INTEGER NOT NULL, PRIMARY KEY (flow, first)) STRICT, WITHOUT ROWID;

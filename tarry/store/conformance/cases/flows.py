@@ -65,7 +65,7 @@ def flow_of(
     rows = [GateRow(id, gate.first, gate.count, gate.parents) for _, gate in gates if gate.parents > 1]
     blocked = sum(job.state is State.BLOCKED for job in nodes) - bool(undo)
     counters = FlowRow(
-        id, Phase.RUNNING, HELD, len(nodes) + 1, len(nodes) - blocked - bool(undo), blocked, undo=-undo,
+        id, Phase.RUNNING, HELD, len(nodes) + 1, len(nodes) - blocked - bool(undo), blocked, undo=undo,
         keep_done=HOUR, keep_dead=DAY,
     )  # fmt: skip
     return NewFlow(root, replace(counters, **row), nodes, rows)

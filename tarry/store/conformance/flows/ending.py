@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, HOUR
-from tarry.model.flow.node_ids import index_of
+from tarry.model.flow.node_ids import index_of, node_id
 from tarry.model.flow.wiring import COMPENSATE, GO_ON
 from tarry.model.flow_row import FlowChange, Phase
 from tarry.model.flow_rules import FLOW_CANCELLED
@@ -164,6 +164,49 @@ class FlowEnding(FlowCase):
         end(store, [by_index[1]])
         end(store, [by_index[2]], BAD)
         assert (states(store, flow), root(store, flow).state) == ("dxb", State.DEAD)
+
+    def test_no_undo_for_a_failure_mended_while_another_stands(self, store: Store) -> None:
+        """Also where it failed several times, and where the other comes in the call that mends it."""
+        flow, other = (stored(store, [[], [], [], []], policies={1: COMPENSATE}, undo=4) for _ in range(2))
+        by_id = {job.id: job for job in taken(store)}
+        for id in (flow, other):
+            end(store, [by_id[node_id(id, 1)]], BAD)
+        end(store, [by_id[node_id(flow, 2)]], BAD)
+        for _ in range(2):
+            assert store.apply([lifecycle.run_now(node(store, flow, 1), NOW)], NOW) == [True]
+            assert run(store, flow, 1, outcome=BAD) == [1]
+        again = [lifecycle.run_now(node(store, id, 1), NOW) for id in (flow, other)]
+        failure = lifecycle.after(by_id[node_id(other, 2)], BAD, DEFAULT, NOW)
+        assert store.apply([*again, failure], NOW) == [True] * 3
+        assert run(store, flow, 1) == [1, 1]
+        end(store, [by_id[node_id(id, 3)] for id in (flow, other)])
+        assert [(states(store, id), root(store, id).state) for id in (flow, other)] == [("dxdb", State.DEAD)] * 2
+
+    def test_undo_for_the_failure_that_stands(self, store: Store) -> None:
+        """Of two that asked for it one was mended."""
+        flow = stored(store, [[], [], [], []], policies={1: COMPENSATE, 2: COMPENSATE}, undo=4)
+        by_index = {index_of(job.id): job for job in taken(store)}
+        end(store, [by_index[1], by_index[2]], BAD)
+        assert store.apply([lifecycle.run_now(node(store, flow, 1), NOW)], NOW) == [True]
+        assert run(store, flow, 1) == [1]
+        end(store, [by_index[3]])
+        assert (states(store, flow), numbers(store, flow)) == ("dxdr", (Phase.UNDOING, 1, 0, 1))
+
+    def test_undo_for_a_failed_node_that_was_deleted(self, store: Store) -> None:
+        """Nobody can mend it any more."""
+        flow = stored(store, [[], [], []], policies={1: COMPENSATE}, undo=3)
+        run(store, flow, 1, outcome=BAD)
+        assert store.apply([lifecycle.forget(node(store, flow, 1))], NOW) == [True]
+        run(store, flow, 2)
+        assert (states(store, flow), numbers(store, flow)) == ("dr", (Phase.UNDOING, 1, 0, 1))
+
+    def test_no_undo_where_a_count_found_no_failure(self, store: Store) -> None:
+        """The audit has counted the nodes, and none has failed: what a failure had asked for is gone with it."""
+        flow = stored(store, [[], [], []], policies={1: COMPENSATE}, undo=3)
+        run(store, flow, 1, outcome=BAD)
+        assert store.flows.change(FlowChange(flow, Phase.RUNNING, Phase.RUNNING, seen=(1, 0, 1), failed=0), NOW)
+        run(store, flow, 2)
+        assert (root(store, flow).state, numbers(store, flow)) == (State.DONE, (Phase.ENDED, 0, 0, 0))
 
     def test_a_flow_ends_once(self, store: Store) -> None:
         """A failed node that a person runs again later counts no more than that."""

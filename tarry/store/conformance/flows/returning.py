@@ -157,6 +157,26 @@ class FlowReturning(FlowCase):
         assert run(store, flow, 2) == [2]
         assert (root(store, flow).state, states(store, flow)) == (State.DONE, "ddb")
 
+    def test_a_cancelled_flow_whose_retry_broke_off_is_not_undone(self, store: Store) -> None:
+        """It ends again, and what was cancelled with it had asked for nothing."""
+        flow = stored(store, [[], [1], []], policies={1: COMPENSATE, 2: COMPENSATE}, undo=3)
+        run(store, flow, 1)
+        flow_operating.cancel_flow(store, flow, NOW)
+        store.apply([flow_rules.reopen(root(store, flow), NOW)], NOW)
+        store.apply([flow_rules.end_reopening(root(store, flow))], NOW)
+        assert (states(store, flow), numbers(store, flow)) == ("dcb", (Phase.ENDED, 0, 0, 1))
+
+    def test_a_flow_cancelled_before_it_was_undone_can_be_retried(self, store: Store) -> None:
+        """Also where one of its nodes had asked for the undoing; and where that fails again, it is undone."""
+        flow = stored(store, [[], [], []], policies={1: COMPENSATE}, undo=3)
+        run(store, flow, 1, outcome=BAD)
+        flow_operating.cancel_flow(store, flow, NOW)
+        assert (root(store, flow).state, states(store, flow)) == (State.CANCELLED, "xcb")
+        assert flow_operating.retry_flow(store, flow, NOW) == 2
+        assert run(store, flow, 1, outcome=BAD) == [1, 2]
+        assert run(store, flow, 2) == [2]
+        assert states(store, flow) == "xdr"
+
     def test_no_retry_of_what_is_undone(self, store: Store) -> None:
         """What was done would be missing."""
         flow = stored(store, [[], []], policies={1: COMPENSATE}, undo=2)

@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION {s}.exchange_nodes_v1(lazy boolean, c_id uuid[], c_ki
     k_owner text[], k_attempts bytea[], singly boolean, now_ bigint, w_queue text[], w_band smallint[],
     w_count int[], w_start bigint[], w_late_start bigint[], scheduled_from bigint,
     most int, promoted int, me text, lease bigint, counted bytea, f_id uuid[], f_active bigint[],
-    f_failed bigint[], f_blocked bigint[], f_flags int[], f_note bytea[], f_from int[], f_to int[], g_first bigint[],
+    f_failed bigint[], f_armed bigint[], f_blocked bigint[], f_revives int[], f_note bytea[], f_from int[], f_to int[], g_first bigint[],
     g_count bigint[], g_parents bigint[], g_raised bigint[], g_told bigint[], released_at_once bigint,
     a_place int[], a_name text[], a_key text[], a_after bigint[])
 RETURNS TABLE ({claim_answer}, made int[], starts bigint[], late_starts bigint[], scheduled_start bigint,
@@ -84,7 +84,7 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
-    settled := {s}.settle_flows_v1(f_id, f_active, f_failed, f_blocked, f_flags, f_note, f_from, f_to, g_first, g_count,
+    settled := {s}.settle_flows_v1(f_id, f_active, f_failed, f_armed, f_blocked, f_revives, f_note, f_from, f_to, g_first, g_count,
         g_parents, g_raised, g_told, released_at_once, now_);
     RETURN QUERY SELECT {claim_values},
         CASE WHEN e.id IS NULL THEN made_ END, e.starts, e.late_starts, e.scheduled_start, e.next_due, e.limited,

@@ -35,9 +35,8 @@ BEGIN
     END IF;
     IF f.phase = 1 THEN
         f.ends := CASE WHEN f.failed = 0 THEN 3 ELSE 4 END;
-        -- What a failure that is mended asked for is asked for no more.
         f.note := CASE WHEN f.failed = 0 THEN '' ELSE f.note END;
-        f.undo := CASE WHEN f.failed = 0 THEN -abs(f.undo) ELSE f.undo END;
+        f.armed := CASE WHEN f.failed = 0 THEN 0 ELSE f.armed END;
     END IF;
     FOREACH g IN ARRAY opened LOOP
         n := least(g.first + g.count - g.next, most - released);
@@ -69,11 +68,12 @@ BEGIN
             END IF;
         END IF;
     END IF;
-    IF f.active <= 0 AND f.phase = 1 AND f.failed > 0 AND f.undo > 0 THEN
+    IF f.active <= 0 AND f.phase = 1 AND f.armed > 0 AND f.undo > 0 THEN
         -- The node that undoes the others. If it is gone, the flow ends below.
         f.phase := 3;
         undoing := {s}.release_v1(f.id, ARRAY[f.undo], ARRAY[1::bigint], now_);
         f.active := length(undoing) / 16;
+        f.undo := CASE WHEN f.active > 0 THEN -f.undo ELSE f.undo END;
         released := released + f.active;
         awake := awake || undoing;
     END IF;
@@ -91,7 +91,7 @@ BEGIN
         WHERE id = f.id AND state = -1;
     END IF;
     UPDATE {s}.flow SET phase = f.phase, at = f.at, size = f.size, active = f.active, blocked = f.blocked,
-        failed = f.failed, ends = f.ends, undo = f.undo, note = f.note
+        failed = f.failed, armed = f.armed, ends = f.ends, undo = f.undo, note = f.note
     WHERE id = f.id;
 END
 $function$

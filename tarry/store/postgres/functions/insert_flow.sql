@@ -10,8 +10,8 @@
 --            whether it is new
 -- Cost       insert_v1 twice, one row of flow and one for each gate
 CREATE OR REPLACE FUNCTION {s}.insert_flow_v1({new_arguments}, keyed boolean,
-    counted bytea, phase bigint, at bigint, size bigint, active bigint, blocked bigint, failed bigint, ends bigint,
-    undo bigint, keep_done bigint, keep_dead bigint, note bytea, g_first bigint[], g_count bigint[], g_waits bigint[],
+    counted bytea, phase bigint, at bigint, size bigint, active bigint, blocked bigint, failed bigint, armed bigint,
+    ends bigint, undo bigint, keep_done bigint, keep_dead bigint, note bytea, g_first bigint[], g_count bigint[], g_waits bigint[],
     g_next bigint[], OUT lives bytea, OUT is_new boolean)
 LANGUAGE plpgsql
     -- Plans must not depend on when the tables were last analysed: each statement has its index.
@@ -30,8 +30,8 @@ BEGIN
         RETURN;
     END IF;
     lives := uuid_send(p_id[1]);
-    INSERT INTO {s}.flow VALUES (p_id[1], phase, at, size, active, blocked, failed, ends, undo, keep_done, keep_dead,
-        note)
+    INSERT INTO {s}.flow VALUES (p_id[1], phase, at, size, active, blocked, failed, armed, ends, undo, keep_done,
+        keep_dead, note)
     ON CONFLICT DO NOTHING;
     is_new := FOUND;
     IF is_new THEN

@@ -2,8 +2,8 @@
 -- tarry/store/rules/flow_settle.py.
 --
 -- Arguments
---   f_*      one element for each flow, in the order of ids: its id, what to add to its numbers, flags (1: a failure
---            asks for compensation, 2: the flow goes on), the note of the first failure, and which rows of the g_*
+--   f_*      one element for each flow, in the order of ids: its id, what to add to its numbers, whether the flow
+--            goes on (1), the note of the first failure, and which rows of the g_*
 --            arrays are its gates, from one to another (to < from: none)
 --   g_*      one element for each gate of a flow: its first node, how many nodes, how many parents it has, for how many
 --            ends more it waits, and how many ends it is told. parents is 0 for a gate that only opens
@@ -12,8 +12,8 @@
 -- Answer     as finish_flow_v1, of all flows
 -- Cost       for each flow: its row is locked and written, one or two statements for each gate with several parents,
 --            finish_flow_v1
-CREATE OR REPLACE FUNCTION {s}.settle_flows_v1(f_id uuid[], f_active bigint[], f_failed bigint[], f_blocked bigint[],
-    f_flags int[], f_note bytea[], f_from int[], f_to int[], g_first bigint[], g_count bigint[], g_parents bigint[],
+CREATE OR REPLACE FUNCTION {s}.settle_flows_v1(f_id uuid[], f_active bigint[], f_failed bigint[], f_armed bigint[],
+    f_blocked bigint[], f_revives int[], f_note bytea[], f_from int[], f_to int[], g_first bigint[], g_count bigint[], g_parents bigint[],
     g_raised bigint[], g_told bigint[], most bigint, now_ bigint,
     OUT released bigint, OUT tend boolean, OUT ended boolean, OUT awake bytea)
 LANGUAGE plpgsql AS $function$
@@ -38,12 +38,10 @@ BEGIN
         f.active := f.active + f_active[n];
         f.blocked := f.blocked + f_blocked[n];
         f.failed := greatest(0, f.failed + f_failed[n]);
+        f.armed := greatest(0, f.armed + f_armed[n]);
         -- The first failure is the one to show: those behind it may be its consequence.
         f.note := CASE WHEN f.note = '' THEN f_note[n] ELSE f.note END;
-        IF f_flags[n] & 1 > 0 THEN
-            f.undo := abs(f.undo);
-        END IF;
-        IF f_flags[n] & 2 > 0 THEN
+        IF f_revives[n] = 1 THEN
             f.phase := 1;
             f.at := {held};
         END IF;

@@ -33,17 +33,17 @@ function lib.parse_told(text, at, count, raised)
   return gates, at
 end
 
--- Flags: 1 it does something to a flow, 2 arms, 4 revives, 8 awaits.
+-- Flags: 1 it does something to a flow, 2 revives, 4 awaits.
 function lib.parse_effect(text)
-  local flags, active, failed, blocked, tells, raises, opens, note = lib.parse('>Bi4i4i4I4I4I4I4', text)
-  local effect, at = {active = active, failed = failed, blocked = blocked, is_node = flags % 2 == 1}, 30
-  effect.arms, effect.revives = lib.has_flag(flags, 2), lib.has_flag(flags, 4)
+  local flags, active, failed, armed, blocked, tells, raises, opens, note = lib.parse('>Bi4i4i4i4I4I4I4I4', text)
+  local effect, at = {active = active, failed = failed, armed = armed, blocked = blocked}, 34
+  effect.is_node, effect.revives = lib.has_flag(flags, 1), lib.has_flag(flags, 2)
   effect.tells, at = lib.parse_told(text, at, tells, false)
   effect.raises, at = lib.parse_told(text, at, raises, true)
   effect.opens, at = lib.parse_told(text, at, opens, false)
   effect.note = lib.sub(text, at, at + note - 1)
   at = at + note
-  if lib.has_flag(flags, 8) then
+  if lib.has_flag(flags, 4) then
     effect.awaits = {after = lib.sub(text, at, at + 7), address = lib.sub(text, at + 8)}
   end
   return effect

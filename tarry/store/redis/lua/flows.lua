@@ -1,7 +1,7 @@
 -- Flows: `tarry/store/rules/flow_settle.py` has the rules, which are the same here. A flow is a range of ids of jobs.
 --
--- A flow's row: phase 1, state that it ends in 1, at 8, size 4, active 4, blocked 4, failed 4, undo 4, keep_done 8,
--- keep_dead 8, note. A gate's row: count 3, waits 3; next 4 if it is open. Numbers that may be negative have a sign.
+-- A flow's row: phase 1, state that it ends in 1, at 8, size 4, active 4, blocked 4, failed 4, armed 4, undo 4,
+-- keep_done 8, keep_dead 8, note. A gate's row: count 3, waits 3; next 4 if it is open. Numbers that may be negative have a sign.
 -- Hash: id of a flow to its row. Line: the ids of all flows. For each phase a sorted set of ids by `at`.
 lib.FLOWS = lib.P .. 'flows'
 lib.FLOW_IDS = lib.P .. 'flowids'
@@ -19,7 +19,7 @@ lib.ENDED_NODES = lib.P .. 'endednodes'
 lib.STORING, lib.UNDER_WAY, lib.CANCELLING, lib.UNDOING, lib.ENDED = 0, 1, 2, 3, 4
 -- 2^50: below it, a time of a blocked job counts from its release.
 lib.RELATIVE = 1125899906842624
-lib.FLOW_FORM, lib.GATE_FORM = '>BBc8i4i4i4i4i4c8c8', '>I3I3'
+lib.FLOW_FORM, lib.GATE_FORM = '>BBc8i4i4i4i4i4i4c8c8', '>I3I3'
 -- What this call did: how many nodes it released, how many jobs a signal woke, whether there are more to release, and
 -- whether a flow has ended. And the ids of the nodes that it released.
 lib.settled = {released = 0, woken = 0, more_to_release = false, ended = false}
@@ -40,9 +40,9 @@ end
 
 function lib.parse_flow(id, text)
   local row = {id = id}
-  row.phase, row.ends, row.at, row.size, row.active, row.blocked, row.failed, row.undo, row.keep_done, row.keep_dead =
-    lib.parse(lib.FLOW_FORM, text)
-  row.note = lib.sub(text, 47)
+  row.phase, row.ends, row.at, row.size, row.active, row.blocked, row.failed, row.armed, row.undo, row.keep_done,
+    row.keep_dead = lib.parse(lib.FLOW_FORM, text)
+  row.note = lib.sub(text, 51)
   row.was_phase, row.was_at = row.phase, row.at
   return row
 end
@@ -55,8 +55,8 @@ end
 
 function lib.save_flow(row)
   local numbers = lib.pack(
-    lib.FLOW_FORM, row.phase, row.ends, row.at, row.size, row.active, row.blocked, row.failed, row.undo, row.keep_done,
-    row.keep_dead
+    lib.FLOW_FORM, row.phase, row.ends, row.at, row.size, row.active, row.blocked, row.failed, row.armed, row.undo,
+    row.keep_done, row.keep_dead
   )
   lib.call('HSET', lib.FLOWS, row.id, numbers .. row.note)
   if row.phase == row.was_phase and row.at == row.was_at then return end
@@ -175,11 +175,10 @@ function lib.add_effects(one, effects, times)
   for _, effect in ipairs(effects) do
     local count = times[effect]
     row.active, row.blocked = row.active + effect.active * count, row.blocked + effect.blocked * count
-    row.failed = row.failed + effect.failed * count
-    if effect.arms then row.undo = math.abs(row.undo) end
+    row.failed, row.armed = row.failed + effect.failed * count, row.armed + effect.armed * count
     if row.note == '' then row.note = effect.note end
   end
-  row.failed = math.max(0, row.failed)
+  row.failed, row.armed = math.max(0, row.failed), math.max(0, row.armed)
   for _, effect in ipairs(effects) do
     if effect.revives then row.phase, row.at = lib.UNDER_WAY, lib.FOREVER end
   end
@@ -264,8 +263,7 @@ function lib.finish_settling(one)
   end
   if row.phase == lib.UNDER_WAY then
     row.ends = row.failed == 0 and lib.DONE or lib.DEAD
-    -- What a failure that is mended asked for is asked for no more.
-    if row.failed == 0 then row.note, row.undo = '', -math.abs(row.undo) end
+    if row.failed == 0 then row.note, row.armed = '', 0 end
   end
   if lib.releases(row) and not one.was_releasing and lib.gates_in(lib.OPEN_GATES, row.id, 1)[1] then
     lib.call('ZADD', lib.MOVING, 'NX', '0', row.id)
@@ -307,10 +305,11 @@ end
 -- Starts the node that undoes the others, if that is asked for and not done yet; answers whether.
 function lib.start_undoing(one)
   local row = one.row
-  if row.phase ~= lib.UNDER_WAY or row.failed == 0 or row.undo <= 0 then return false end
+  if row.phase ~= lib.UNDER_WAY or row.armed == 0 or row.undo <= 0 then return false end
   row.phase, row.active = lib.UNDOING, lib.release_nodes(row.id, row.undo, 1, one.now)
-  lib.settled.released = lib.settled.released + row.active
-  return row.active == 1
+  if row.active == 0 then return false end
+  row.undo, lib.settled.released = -row.undo, lib.settled.released + 1
+  return true
 end
 
 -- What was done to flows, as reasons to wake besides these. claimed: ids of jobs that this call gave to a worker: for
