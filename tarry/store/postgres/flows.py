@@ -128,7 +128,9 @@ class PostgresFlowTables(PostgresTransaction, SqlFlowTables):
             kept = [gate for gate in gates.values() if gate is not None]
             numbers = ([getattr(gate, name) for gate in kept] for name in ("first", "count", "waits", "next"))
             dropped = [place for place, gate in gates.items() if gate is None]
-            ids, *columns, notes = zip(*map(flow_values, flows), strict=True) if flows else ((),) * 12
+            ids, *columns, notes = (
+                zip(*map(flow_values, flows), strict=True) if flows else ((),) * (1 + len(FLOW_COLUMNS))
+            )
             values = (
                 self._uuids([gate.flow for gate in kept]), *map(self._big_ints, numbers),
                 self._uuids([flow for flow, _ in dropped]), self._big_ints([first for _, first in dropped]),
