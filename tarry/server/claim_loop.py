@@ -17,7 +17,7 @@ from tarry.client.group_commit import GATHER_FROM, BatchWindow
 from tarry.errors import Draining, StoreError, StoreUnavailable
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model.job import Job
-from tarry.server.claim_requests import TakenJobRequest, give_back
+from tarry.server.claim_requests import ChangeRequest, TakenJobRequest, give_back
 from tarry.server.claim_settling import PreparedChange, Replies, Settler
 from tarry.server.external_marks import ExternalMarks
 from tarry.server.given_jobs import GivenJobs
@@ -43,6 +43,7 @@ IDLE = 60.0
 """Seconds that it sleeps if nobody waits and no job is held."""
 PROBE_FROM = 4
 """From so many kinds of takers on, it asks first which queues have jobs."""
+ASKED_AGAIN_AFTER = 1.0
 _ENDING = "this server is ending: ask again"
 _FAULT_PAUSE = 1.0
 
@@ -66,7 +67,7 @@ class ClaimLoop:
         self.held = HeldJobs(store, self.clock, lambda: bool(self._backoff.tries))
         self._owners, self._takers = OutsideOwners(), WaitingClaims()
         self._store, self._given, self._marks = store, GivenJobs(store, rules), ExternalMarks(app_queues)
-        self._replies = Replies(loop)
+        self._event_loop, self._replies = loop, Replies(loop)
         self._settler = Settler(store, self.clock, self.held, self._owners, self._replies, hooks)
         self._lock = threading.Lock()
         self._requests: deque[TakenJobRequest] = deque()
@@ -270,7 +271,7 @@ class ClaimLoop:
         # While such a call lasts, a job that it has brought is not held yet.
         if self._unseen and (unknown := self._unseen.find(now, self.held.owner if self._reserving else "")):
             with self._lock:
-                self._requests.extend(map(give_back, unknown))
+                self._requests.extend(self._insist(give_back(job)) for job in unknown)
         if now >= self._look_at:
             self._look_at = now + LOOK_ANYWAY
             with self._lock:
@@ -345,7 +346,7 @@ class ClaimLoop:
             self._unseen.note_loss(name, answer.jobs)
         given = share_out(claim.tickets, jobs)
         with self._lock:
-            self._requests.extend(others)
+            self._requests.extend(map(self._insist, others))
             for ticket in given:
                 self._takers.remove(ticket)
         for ticket, got in given.items():
@@ -366,8 +367,23 @@ class ClaimLoop:
     def _deliver(self, ticket: ClaimTicket, answer: ClaimResult) -> None:
         """On the event loop's thread: gives the ticket its answer."""
         if not ticket.answer(answer) and isinstance(answer, list):
-            with contextlib.suppress(Draining):
-                self.ask(*map(give_back, answer))
+            self._ask_if_open(*(self._insist(give_back(job)) for job in answer))
+
+    def _insist(self, request: ChangeRequest) -> ChangeRequest:
+        """Has a request asked again while the store is away: nobody waits for its reply, and without it this process
+        would hold the job for ever."""
+
+        def reply(answer: object) -> None:
+            if isinstance(answer, StoreError):
+                self._event_loop.call_later(ASKED_AGAIN_AFTER, self._ask_if_open, request)
+
+        request.reply = reply
+        return request
+
+    def _ask_if_open(self, *requests: TakenJobRequest) -> None:
+        # At its end this process gives back all that it holds.
+        with contextlib.suppress(Draining):
+            self.ask(*requests)
 
     # While the store is away, and after it
 

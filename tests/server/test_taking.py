@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -331,6 +332,39 @@ def test_what_a_lost_answer_brought_is_given_back(monkeypatch: pytest.MonkeyPatc
         async with taking(app) as claims:
             got = await taken(claims, "php")
             assert (got.id, got.epoch, got.failures) == (job.id, 2, 0)
+
+    run(story())
+    app.close()
+
+
+def test_what_nobody_takes_any_more_is_given_back_once_the_store_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_loop, "ASKED_AGAIN_AFTER", 0.02)
+    store = MemoryStore()
+    app = App(store, closures=True)  # noqa: F811
+    exchange = store.exchange
+    is_claimed, may_go, failures = threading.Event(), threading.Event(), list[object]()
+
+    def fails(changes: Any, *args: Any) -> Any:
+        if changes and not failures:
+            failures.append(changes)
+            raise StoreUnavailable("away")
+        answer = exchange(changes, *args)
+        if answer.jobs:
+            is_claimed.set()
+            assert may_go.wait(WITHIN)
+        return answer
+
+    monkeypatch.setattr(store, "exchange", fails)
+
+    async def story() -> None:
+        (job,) = put(app)
+        async with taking(app) as claims:
+            ticket, _ = take(claims, "php")
+            assert await asyncio.to_thread(is_claimed.wait, WITHIN)
+            ticket.cancel()
+            may_go.set()
+            await until(lambda: seen(app, job)[0].state is State.READY and claims.held == 0)
+            assert failures
 
     run(story())
     app.close()

@@ -40,13 +40,19 @@ class Reservations:
         self._held[number] = self._door.held[number] = Held(job, ttr, self._door.loop.time() + ttr)
         self._set_timer()
 
-    def pop(self, number: int) -> Job | None:
+    def pop(self, number: int) -> Held | None:
         """The job with this number, which is not reserved any more; None if this connection does not have it."""
         held = self._held.pop(number, None)
-        if held is None:
-            return None
-        del self._door.held[number]
-        return held.job
+        # After `put_back` the job may have ended all the same, and another connection may have reserved it since.
+        if held is not None and self._door.held.get(number) is held:
+            del self._door.held[number]
+        return held
+
+    def put_back(self, number: int, held: Held) -> None:
+        """A job that was popped is reserved still, or may be: nobody knows what became of its end."""
+        self._held[number] = held
+        self._door.held.setdefault(number, held)
+        self._set_timer()
 
     def touch(self, number: int) -> bool:
         """The job's time begins anew; False if this connection does not have it."""
@@ -59,9 +65,9 @@ class Reservations:
     def give_back(self) -> None:
         """The connection is gone: all its jobs are ready again."""
         for number in list(self._held):
-            job = self.pop(number)
-            if job is not None:
-                self._door.give_back(job, job_mapping.give_back)
+            held = self.pop(number)
+            if held is not None:
+                self._door.give_back(held.job, job_mapping.give_back)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -90,7 +96,7 @@ class Reservations:
             self._set_timer()
 
     def _time_out(self, number: int) -> None:
-        job = self.pop(number)
-        if job is not None:
+        held = self.pop(number)
+        if held is not None:
             self._door.counts["timeouts"] += 1
-            self._door.give_back(job, job_mapping.time_out)
+            self._door.give_back(held.job, job_mapping.time_out)

@@ -12,7 +12,7 @@ from tarry.server.beanstalk.command_parser import Command
 from tarry.server.beanstalk.conversation import Conversation, or_error
 from tarry.server.beanstalk.reservations import Reservations
 from tarry.server.beanstalk.reserve_job import reserve_job
-from tarry.server.beanstalk.shared import TakeTicket, add
+from tarry.server.beanstalk.shared import Held, TakeTicket, add
 from tarry.server.beanstalk.tube_choice import TubeChoice
 from tarry.server.claim_requests import Rule
 
@@ -133,9 +133,9 @@ class ReserveCommands:
 
     def delete(self, command: Command) -> None:
         """A job that this connection has reserved, or that nobody has."""
-        job = self._reservations.pop(command.number)
-        if job is not None:
-            self._end(job, job_mapping.finish(self._door.rules(job)), self._count_delete)
+        held = self._reservations.pop(command.number)
+        if held is not None:
+            self._end(command.number, held, job_mapping.finish(self._door.rules(held.job)), self._count_delete)
             return
         id = self._find(command.number)
         if id is not None:
@@ -169,15 +169,28 @@ class ReserveCommands:
         return replies.DELETED
 
     def _end_reserved(self, command: Command, rule: Callable[[Job], Rule], make_reply: MakeReply) -> None:
-        job = self._reservations.pop(command.number)
-        if job is None:
+        held = self._reservations.pop(command.number)
+        if held is None:
             self._conversation.write(replies.NOT_FOUND)
         else:
-            self._end(job, rule(job), make_reply)
+            self._end(command.number, held, rule(held.job), make_reply)
 
-    def _end(self, job: Job, rule: Rule, make_reply: MakeReply) -> None:
+    def _end(self, number: int, held: Held, rule: Rule, make_reply: MakeReply) -> None:
         self._conversation.begin()
-        self._door.change(job, rule, lambda was: self._reply(or_error(was, make_reply)))
+
+        def reply(was: Job | Exception) -> None:
+            if isinstance(was, StoreError | Busy):
+                self._keep(number, held)
+            self._reply(or_error(was, make_reply))
+
+        self._door.change(held.job, rule, reply)
+
+    def _keep(self, number: int, held: Held) -> None:
+        """A job whose end failed stays reserved: else this process would hold it for ever."""
+        if self._is_over:
+            self._door.give_back(held.job, job_mapping.give_back)
+        else:
+            self._reservations.put_back(number, held)
 
     def _change(self, id: bytes, rule: Rule, make_reply: MakeReply) -> None:
         self._conversation.begin()

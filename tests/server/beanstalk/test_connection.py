@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,62 @@ def test_a_store_that_is_away(door: ServedDoor, monkeypatch: pytest.MonkeyPatch)
     assert client.ask("delete 77\r\n") == b"INTERNAL_ERROR\r\n"
     monkeypatch.undo()
     until(lambda: client.ask("put 0 0 100 1\r\nx\r\n").startswith(b"INSERTED"), "the store to be back")
+
+
+@pytest.mark.parametrize("end", ["delete {}", "release {} 0 0", "bury {} 0"])
+def test_a_job_whose_end_fails_stays_reserved(door: ServedDoor, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    client, other = door.client(), door.client()
+    put = number(client.ask("put 0 0 100 1\r\nx\r\n"))
+    assert client.ask("reserve-with-timeout 1\r\n").startswith(b"RESERVED")
+    with away(door, monkeypatch):
+        assert client.ask(f"{end.format(put)}\r\n") == b"INTERNAL_ERROR\r\n"
+        assert client.ask(f"touch {put}\r\n") == b"TOUCHED\r\n"
+    client.close()
+    assert other.ask("reserve-with-timeout 10\r\n").startswith(f"RESERVED {put} ".encode())
+    assert other.ask(f"delete {put}\r\n") == b"DELETED\r\n"
+
+
+def test_an_end_that_failed_may_be_sent_again(door: ServedDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = door.client()
+    put = number(client.ask("put 0 0 100 1\r\nx\r\n"))
+    assert client.ask("reserve-with-timeout 1\r\n").startswith(b"RESERVED")
+    with away(door, monkeypatch):
+        assert client.ask(f"delete {put}\r\n") == b"INTERNAL_ERROR\r\n"
+    until(lambda: client.ask(f"delete {put}\r\n") == b"DELETED\r\n", "the store to be back")
+
+
+def test_a_connection_that_ends_while_its_end_fails_holds_nothing(
+    door: ServedDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = door.client()
+    put = number(client.ask("put 0 0 100 1\r\nx\r\n"))
+    assert client.ask("reserve-with-timeout 1\r\n").startswith(b"RESERVED")
+    is_called, may_fail = threading.Event(), threading.Event()
+
+    def fails(*_: Any, **__: Any) -> Any:
+        is_called.set()
+        assert may_fail.wait(LIMIT)
+        raise StoreAway("away")
+
+    monkeypatch.setattr(door.service.claims.store, "exchange", fails)
+    client.send(f"delete {put}\r\n".encode())
+    assert is_called.wait(LIMIT)
+    client.close()
+    may_fail.set()
+    monkeypatch.undo()
+    assert door.client().ask("reserve-with-timeout 10\r\n").startswith(f"RESERVED {put} ".encode())
+
+
+@contextmanager
+def away(door: ServedDoor, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The store of those who take jobs is away."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise StoreAway("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(door.service.claims.store, "exchange", fails)
+        yield
 
 
 def test_a_slow_reader_is_held_up_and_loses_nothing(door: ServedDoor, monkeypatch: pytest.MonkeyPatch) -> None:
