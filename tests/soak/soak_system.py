@@ -21,7 +21,7 @@ from tarry.testing.history_check import HistoryEvent, LimitSet, Put, Violation, 
 from tarry.testing.ledger import read_end
 from tarry.testing.leftovers import leftovers
 from tests.cli.disk import Disk
-from tests.cli.project import CommandResult
+from tests.cli.project import CommandResult, until
 from tests.every_store.test_leftovers import forget_all
 from tests.push.server import Connection, answer, ok
 from tests.push.server import Server as Endpoint
@@ -168,6 +168,14 @@ class SoakStorm(Storm):
         """The youngest."""
         if len(workers := self.children()) > 1:
             self._kill([max(workers, key=lambda child: child.started).pid])
+
+    def kill_master(self) -> None:
+        self._kill([self.master.pid])
+        self.master.wait()
+        # A server that was still starting has the sockets until it is ready, and then ends.
+        producer = self.producer_process.pid
+        until(lambda: not [pid for pid in self.processes() if pid != producer], PATIENCE)
+        self.master = self.serve()
 
     def kill_server(self) -> None:
         self._kill(self.pids("server"))
