@@ -171,7 +171,8 @@ class FlowBuilder:
         root = make_root(id, self.name, self.options.key, self.options.queue or "default", body, now)
         row = self._row(id, now, rules, blocked=sum(bool(node.parents) for node in self.planned))
         if undo:
-            nodes.append(Job(node_id(id, undo), UNDO_TASK, wrap(NodeLinks(), b"[]"), root.queue, state=State.BLOCKED))
+            undoes = Job(node_id(id, undo), UNDO_TASK, wrap(NodeLinks(), b"[]"), root.queue)
+            nodes.append(replace(undoes, state=State.BLOCKED, state_since=now))
             row = replace(row, size=row.size + 1, undo=undo)
         return NewFlow(root, row, nodes, rows) if nodes else NewFlow(*_end_empty_flow(root, row, now), ())
 

@@ -23,10 +23,12 @@ from tarry.client.clock import FakeClock
 from tarry.client.flows import flow_results
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
+from tarry.model.flow.wiring import UNDO_TASK
 from tarry.model.flow_row import Phase
 from tarry.model.outcome import Lost
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules.base import Want
+from tarry.store.rules.flows import FlowQuery
 
 clock = FakeClock(1_700_000_000_000_000)
 seen: list[Any] = []
@@ -415,6 +417,17 @@ def test_a_flow_that_ends_well_undoes_nothing(app: App) -> None:
     flow = order(app, 1)
     app.drain()
     assert (flow.state, flow.progress, undone) == ("done", 1, [])
+
+
+def test_the_node_that_undoes_is_put_with_its_flow(app: App) -> None:
+    """Else the history would count it in 1970."""
+    before = app.client.clock.now()
+    flow = order(app, 1)
+    (row,) = app.client.store.flows.find(FlowQuery())
+    nodes = app.client.store.flows.nodes(row.id, 0, 10)
+    assert [node.task for node in nodes][-1] == UNDO_TASK
+    assert all(node.state_since >= before for node in nodes)
+    assert flow.cancel()
 
 
 def test_undoing_goes_on_if_one_cannot_be_undone(app: App) -> None:
