@@ -18,6 +18,8 @@ log = logging.getLogger("tarry.keeper")
 
 # Calls should be a second apart. After a longer gap we were suspended, perhaps together with all workers.
 GAP = 5 * SECOND
+MOST_GAPS = 3
+"""After so many gaps in a row the machine is slow, and its calls tell of no suspension."""
 # Not for ever: a web process may live on after the worker in it broke.
 SPARED_FOR = 10 * MINUTE
 """How long a live process of this host keeps its jobs without extending their leases."""
@@ -34,7 +36,8 @@ class ExpiredLeases:
         self._patient_until = 0
         self._jumps = clock.jumps
         self._called = elapsed()
-        self._late = False
+        self._gaps = 0
+        """How many calls in a row came late."""
         self._spared: dict[str, tuple[int, int]] = {}
         """Live owners whose leases we extend: the first and the last time, by `elapsed`."""
 
@@ -72,12 +75,11 @@ class ExpiredLeases:
 
     def _notice_a_gap(self) -> None:
         """Notices a gap between two calls."""
-        # Only the first late call counts: if all are late, the machine is slow.
         now = elapsed()
-        late = now - self._called > GAP
-        if late and not self._late:
+        self._gaps = self._gaps + 1 if now - self._called > GAP else 0
+        if 0 < self._gaps <= MOST_GAPS:
             self.be_patient()
-        self._called, self._late = now, late
+        self._called = now
 
     def _notice_a_jump(self) -> None:
         if self._clock.jumps != self._jumps:

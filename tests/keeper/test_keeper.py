@@ -511,6 +511,28 @@ def test_no_lease_is_over_right_after_a_long_outage(
     assert seen(store, jobs) == [(State.READY, 0, 0)]
 
 
+def test_a_gap_behind_a_gap_counts(store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the store was away twice: the workers had no time to extend their leases. Of a keeper all of whose calls
+    are late that says nothing, and it finds what is lost."""
+    moved = SecondsPass(monkeypatch)
+    keeper = Keeper(store, clock=clock, rules=lambda task, queue: RETRYING)
+
+    def pass_seconds(seconds: float) -> None:
+        moved.seconds += seconds
+        clock.advance(seconds)
+
+    jobs = claimed(store, clock, "alive")
+    for seconds in (1, 20, LEASE_GRACE - 1, 2, 2, 2, 2):
+        pass_seconds(seconds)
+        keeper.rescue_overdue()
+        assert seen(store, jobs) == [(State.RUNNING, 0, 0)]
+    late = [LEASE_GRACE + 1] * (expired_leases.MOST_GAPS + 1)
+    for seconds in late:
+        pass_seconds(seconds)
+        keeper.rescue_overdue()
+    assert seen(store, jobs) == [(State.READY, 0, 0)]
+
+
 def test_a_chore_that_fails_over_something_stored_stops_no_other(
     keeper: Keeper, caplog: pytest.LogCaptureFixture
 ) -> None:
