@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.beside_faults import tasks
 from bench.beside_faults.cell import LIMIT, Cell, Deed
-from bench.beside_faults.workers import MEMORY_LIMIT
+from bench.beside_faults.workers import MEMORY_LIMIT, Workers
 
 JOBS = 20
 AT_ONCE = 4
@@ -38,21 +38,23 @@ def _jobs(count: int, deed: str, seconds: float, delay: float | None = None, nam
     return [(f"{name}-{number:02d}", deed, seconds, delay) for number in range(count)]
 
 
-def worker_killed(cell: Cell) -> None:
-    cell.put(_jobs(JOBS, "work", 2))
+def _workers_at_fault(cell: Cell, seconds: float) -> Workers:
+    """The workers, once they run AT_ONCE jobs of so many seconds; this is the moment of the fault."""
+    cell.put(_jobs(JOBS, "work", seconds))
     workers = cell.work()
     cell.wait_running(AT_ONCE)
     cell.begin()
-    workers.kill()
+    return workers
+
+
+def worker_killed(cell: Cell) -> None:
+    _workers_at_fault(cell, 2).kill()
     cell.work()
     cell.settle()
 
 
 def broker_restarted(cell: Cell) -> None:
-    cell.put(_jobs(JOBS, "work", 2))
-    cell.work()
-    cell.wait_running(AT_ONCE)
-    cell.begin()
+    _workers_at_fault(cell, 2)
     cell.broker.kill()
     time.sleep(2)
     cell.broker.start()
@@ -125,10 +127,7 @@ def memory_hog(cell: Cell) -> None:
 
 
 def deploy(cell: Cell) -> None:
-    cell.put(_jobs(JOBS, "work", 5))
-    workers = cell.work()
-    cell.wait_running(AT_ONCE)
-    cell.begin()
+    workers = _workers_at_fault(cell, 5)
     cell.work()
     workers.terminate(GRACE)
     cell.settle()

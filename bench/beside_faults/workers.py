@@ -60,12 +60,15 @@ class Workers:
             self._kill(left)
 
     def _kill(self, pids: list[int]) -> None:
+        self._send_kill(pids)
+        for process in self._processes:
+            process.wait()
+
+    def _send_kill(self, pids: list[int]) -> None:
         self._on_kill(pids)
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for process in self._processes:
-            process.wait()
 
     def _start(self, place: int) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
@@ -86,7 +89,7 @@ class Workers:
     def _watch(self) -> None:
         ended: dict[int, float] = {}
         while not self._over.wait(_LOOK_EVERY):
-            self._kill_the_fat()
+            self._kill_over_limit()
             for place, process in enumerate(self._processes):
                 if process.poll() is not None:
                     ended.setdefault(place, time.monotonic())
@@ -94,12 +97,10 @@ class Workers:
                 del ended[place]
                 self._processes[place] = self._start(place)
 
-    def _kill_the_fat(self) -> None:
+    def _kill_over_limit(self) -> None:
         for pid in self.pids() if self.memory_limit else ():
             if machine.memory(pid)[0] > self.memory_limit:
-                self._on_kill([pid])
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                self._send_kill([pid])
 
 
 def _tagged(tag: str) -> list[int]:

@@ -229,6 +229,7 @@ class Master:
         level = logging.INFO if expected else logging.WARNING
         _log.log(level, "%s ended, pid %d: %s, running jobs: %d%s", child.name, pid, why, len(message["on"]), again)
         start_error = child.start_error or f"{child.name} ended before it was ready: {why}; the log may say more"
+        # Not for one that was ready: a job that kills its worker may do so before the others are ready.
         if not was_ready and not child.stopping_since:
             self._give_up(start_error)
         if child is self._processes.canary:
@@ -296,10 +297,7 @@ class Master:
         self._stop()
 
     def _give_up(self, failure: str) -> None:
-        """Stops the master if it is still starting. Later a child that cannot start stops nothing.
-
-        One that was ready and died is not a reason: a job that kills its worker may do so before the others are ready.
-        """
+        """Stops the master if it is still starting. Later a child that cannot start stops nothing."""
         if self._state == STARTING:
             self.failure, self._ending.is_failure = failure, True
             self._deadline = monotonic() + _FAILED_START_GRACE
