@@ -80,7 +80,6 @@ def ended_in_vain(far: Far, outage: str, after: float) -> None:
     time.sleep(after)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("after", "number", "outage"),
     [  # each with each of the others
@@ -100,7 +99,6 @@ def test_a_master_ends_within_its_grace(far: Far, outage: str, number: int, afte
     assert "what became of 1 job is not stored; to be run again: app.wait " in far.log()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("number", "outage"), [(signal.SIGINT, "refusing"), (signal.SIGTERM, "silent")])
 def test_a_worker_without_a_master_ends_within_its_grace(far: Far, outage: str, number: int) -> None:
     worker = far.work()
@@ -110,7 +108,6 @@ def test_a_worker_without_a_master_ends_within_its_grace(far: Far, outage: str, 
     assert "what became of 1 job is not stored; to be run again: app.wait " in far.log()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_a_master_with_nothing_to_do_ends_soon(far: Far, outage: str) -> None:
     master = far.serve()
@@ -120,7 +117,6 @@ def test_a_master_with_nothing_to_do_ends_soon(far: Far, outage: str) -> None:
     assert took < GRACE + SLACK, far.log()
 
 
-@pytest.mark.timeout(120)
 def test_stop_says_that_it_waits_for_the_store(far: Far) -> None:
     far.serve()
     ended_in_vain(far, "refusing", 0)
@@ -131,7 +127,6 @@ def test_stop_says_that_it_waits_for_the_store(far: Far) -> None:
     assert "stopping while the store is away, which is waited for: 127.0.0.1:" in far.log()
 
 
-@pytest.mark.timeout(120)
 def test_what_comes_back_in_time_is_settled(far: Far, redis_server: RedisServer) -> None:
     master = far.serve()
     ended_in_vain(far, "refusing", 1)

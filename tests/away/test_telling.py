@@ -78,7 +78,7 @@ def test_short_outages_are_told_together_afterwards(monitored: MonitoredStore, m
         monitored.proxy.refuses()
         until(monitored.sees_outage)
         monitored.proxy.passes()
-        until(lambda: not monitored.sees_outage(), 30)
+        until(lambda: not monitored.sees_outage())
     assert monitored.subjects == []
     monkeypatch.setattr(alarms, "BRIEF_AFTER", 0)
     monkeypatch.setattr(monitored.monitor._dispatcher, "_group", SECOND)

@@ -151,9 +151,9 @@ def test_who_waits_uses_next_to_nothing_and_says_little(outages: Outages, tmp_pa
         used = {waiter.kind: waiter.cpu() - used[waiter.kind] for waiter in waiters}
         said = {waiter.kind: len(waiter.lines()) - before[waiter.kind] for waiter in waiters}
         # Who waits for an answer as long as it may has nothing to say before.
-        until(lambda: all(len(waiter.lines()) > before[waiter.kind] for waiter in waiters), 30)
+        until(lambda: all(len(waiter.lines()) > before[waiter.kind] for waiter in waiters))
         outages.end_outages()
-        until(lambda: all(waiter.knows_that_it_is_back() for waiter in waiters), 30)
+        until(lambda: all(waiter.knows_that_it_is_back() for waiter in waiters))
     assert {kind: seconds / FOR for kind, seconds in used.items() if seconds / FOR > MOST_CPU} == {}
     # A line when it begins, and one in ten seconds from then on.
     assert {kind: count for kind, count in said.items() if count > 1 + (AFTER + FOR) / 10} == {}

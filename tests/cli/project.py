@@ -71,7 +71,7 @@ class CommandResult(NamedTuple):
         return [line for line in self.err.splitlines() if not _is_note(line)]
 
 
-def until(look: Callable[[], T], limit: float = 30.0) -> T:
+def until(look: Callable[[], T], limit: float = 60.0) -> T:
     """The first true answer."""
     end = time.monotonic() + limit
     while not (answer := look()):

@@ -17,7 +17,7 @@ import pyte
 
 from tests.cli.project import Project
 
-LIMIT = 30.0
+LIMIT = 60.0
 UP, DOWN, ESCAPE = "\x1b[A", "\x1b[B", "\x1b"
 
 

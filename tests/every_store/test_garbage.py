@@ -62,7 +62,6 @@ def states(app: App, jobs: list[Job]) -> Counter[str]:
     return Counter(job.state.value if job else "gone" for job in app.client.store.get([one.id for one in jobs]))
 
 
-@pytest.mark.timeout(120)
 def test_a_worker_goes_on(app: App) -> None:
     eat = make_tasks(app)
     jobs = put_garbage(app)
@@ -75,7 +74,6 @@ def test_a_worker_goes_on(app: App) -> None:
     assert states(app, jobs)["dead"] > 20
 
 
-@pytest.mark.timeout(120)
 def test_a_keeper_goes_on(app: App) -> None:
     make_tasks(app)
     store = app.client.store
@@ -125,7 +123,6 @@ def urls_of(app: App) -> list[str]:
     return [shard.url for shard in store.shards] if isinstance(store, ShardedStore) else [store.url]
 
 
-@pytest.mark.timeout(120)
 def test_methods_and_pages_go_on(
     app: App, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -154,7 +151,6 @@ def test_methods_and_pages_go_on(
     capsys.readouterr()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("part", range(4))
 def test_cells_of_garbage(app: App, part: int) -> None:
     eat = make_tasks(app)

@@ -13,7 +13,6 @@ from tests.server.http.test_operating import ended
 HOOK = "https://shop.example/hook"
 
 
-@pytest.mark.timeout(60)
 def test_an_operator_sees_and_changes_what_is_there(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine a look takes as long as in a large store, and would be shown for some seconds.
     monkeypatch.setattr(store_overview, "_LONG", 60.0)
@@ -89,7 +88,6 @@ ODD = (
 )
 
 
-@pytest.mark.timeout(60)
 def test_odd_names_are_names_or_are_refused(app: App) -> None:
     async def story() -> list[tuple[str, str]]:
         troubles = []

@@ -106,7 +106,7 @@ def declare(app: App) -> tuple[Task[Any, Any], Callable[[], None]]:
         eat.using(key="k", delay=60).enqueue(3)
         slow.enqueue(7)
         app.group([eat.call(1), eat.call(2), slow.call(5)])
-        app.drain(timeout=20)
+        app.drain(timeout=60)
         eat.enqueue_many([(1,), (13,)])
         app.signal("review", key="nobody", value=1)
 
@@ -131,7 +131,6 @@ def look(app: App) -> None:
     run(story)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("app", ["sqlite", "postgres", "mariadb"], indirect=True)
 def test_all_go_on_beside_rows_that_are_spoiled(app: App) -> None:
     fine, fill = declare(app)
@@ -143,8 +142,8 @@ def test_all_go_on_beside_rows_that_are_spoiled(app: App) -> None:
         for value in values[:3] if is_embedded else values[1:2]:
             spoil(app, table, column, value)
             good = fine.enqueue(1)
-            app.drain(timeout=20)
-            assert good.result(timeout=5) == 2, (table, column, value)
+            app.drain(timeout=60)
+            assert good.result(timeout=60) == 2, (table, column, value)
         chores(app)
         if count % 15 == 0:
             look(app)
@@ -158,7 +157,6 @@ def spoil_redis(app: App, key: bytes, value: bytes) -> None:
         link.command("HSET", key, field, value)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("app", ["redis"], indirect=True)
 @pytest.mark.parametrize("value", [b"\xff\xfe\x00" * 9, b"", b"9" * 400])
 def test_all_go_on_beside_spoiled_keys_of_redis(app: App, value: bytes) -> None:
@@ -170,8 +168,8 @@ def test_all_go_on_beside_spoiled_keys_of_redis(app: App, value: bytes) -> None:
         for key in store._link.command("KEYS", b"*:" + part):
             spoil_redis(app, key, value)
             good = fine.enqueue(1)
-            app.drain(timeout=20)
-            assert good.result(timeout=5) == 2, key
+            app.drain(timeout=60)
+            assert good.result(timeout=60) == 2, key
         chores(app)
         if part != b"jobs":
             # A list of jobs fails over a record that is none: the scripts read them all.

@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-import pytest
 from msgspec import inspect
 
 from tarry import App
@@ -61,7 +60,6 @@ def requests(method: Method, id: str) -> Iterator[tuple[str, dict[str, str], Any
             yield path, found.get("query", {}), found.get("body")
 
 
-@pytest.mark.timeout(60)
 def test_no_method_fails_on_a_nul(app: App) -> None:
     asked = [method for method in METHODS if method not in STREAMS]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 30.0
+LIMIT = 60.0
 
 
 def until(condition: Callable[[], Any], seconds: float = LIMIT) -> Any:

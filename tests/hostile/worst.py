@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 SIZE = 1_000_000
-CPU, MEMORY = 0.05, 10_000_000
+CPU, MEMORY = 0.1, 10_000_000
 """Seconds of the thread, on a machine that does `_unit` in _UNIT seconds; and bytes beside the text."""
 _UNIT = 0.012
 SHOWN = 2000
@@ -161,14 +161,12 @@ def name_of(text: str) -> str:
 def costs(read: Callable[[Any], object], text: Any) -> Iterator[str]:
     """What is wrong with how `read` takes the text: its time, its memory, or its error."""
     trouble, seconds = _timed(read, text)
-    # Once more: another process may have been on the processor's caches, and a first call imports.
-    seconds = min(seconds, _timed(read, text)[1]) if seconds > CPU else seconds
-    if seconds > CPU * slowness():
+    if seconds > CPU and (seconds := least_time(read, text)) > CPU:
         yield f"{seconds * 1000:.0f} ms"
     if len(trouble) > SHOWN:
         yield f"an error of {len(trouble)} characters"
     # So much memory is not taken in less time; and most answer in less.
-    if seconds > CPU / 50 and (taken := _memory(read, text)) > MEMORY:
+    if seconds > CPU / 100 and (taken := _memory(read, text)) > MEMORY:
         yield f"{taken / 1e6:.0f} MB"
 
 
@@ -181,6 +179,22 @@ def _timed(read: Callable[[Any], object], text: Any) -> tuple[str, float]:
     return trouble, time.thread_time() - start
 
 
+def is_slower(read: Callable[[Any], object], text: Any, seconds: float) -> bool:
+    """Whether it takes so long on a machine that does `_unit` in _UNIT seconds."""
+    return _timed(read, text)[1] > seconds and least_time(read, text) > seconds
+
+
+def least_time(read: Callable[[Any], object], text: Any) -> float:
+    """The least of some seconds, each by how slow the machine is at that moment: a first call imports, and another
+    process may have the other half of the core, or its caches."""
+    return min(_timed(read, text)[1] / slowness() for _ in range(8))
+
+
+def slowness() -> float:
+    """How many times slower than expected this machine is at this moment; 1.0 or more."""
+    return max(1.0, _unit() / _UNIT)
+
+
 def _memory(read: Callable[[Any], object], text: Any) -> int:
     tracemalloc.start()
     try:
@@ -188,12 +202,6 @@ def _memory(read: Callable[[Any], object], text: Any) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-
-
-@cache
-def slowness() -> float:
-    """How many times slower than expected this machine is; 1.0 or more."""
-    return max(1.0, min(_unit() for _ in range(5)) / _UNIT)
 
 
 def _unit() -> float:

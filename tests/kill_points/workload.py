@@ -44,7 +44,7 @@ PARENTS = {"a": "", "b": "a", "c": "a", "d": "bc", "e": "d"}
 """The nodes of the flow, each with those before it."""
 ACTIVE = (State.SCHEDULED, State.READY, State.RUNNING)
 MOST_ROUNDS = 60
-LIMIT = 20.0
+LIMIT = 60.0
 """Seconds for which a call may fail, since its file does."""
 T = TypeVar("T")
 

@@ -23,8 +23,6 @@ from tests.servers.fixtures import started
 from tests.servers.redis import RedisServer
 from tests.servers.server import free_port
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def serve(project: Project, rest: str = "", port: int | None = None) -> int:
     """A master whose keeper listens there."""

@@ -11,8 +11,6 @@ import pytest
 from tarry.metrics import listener as module
 from tarry.metrics.listener import MOST_AT_ONCE, MOST_HEAD, MetricsListener
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Served:
     """A listener, and what it was asked."""

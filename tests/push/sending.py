@@ -56,7 +56,7 @@ def expect_failure(url: str, limits: SendLimits = PATIENT, trust: bytes = b"", *
     return got
 
 
-async def until(condition: Callable[[], bool], limit: float = 15.0) -> None:
+async def until(condition: Callable[[], bool], limit: float = 60.0) -> None:
     end = time.monotonic() + limit
     while not condition():
         assert time.monotonic() < end, "it did not come to that"

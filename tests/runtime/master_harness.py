@@ -21,7 +21,7 @@ T = TypeVar("T")
 KEEPER = ("keeper", "", 1, "keeper")
 
 
-def until(look: Callable[[], T], limit: float = 20.0) -> T:
+def until(look: Callable[[], T], limit: float = 60.0) -> T:
     """Waits for a true result, and returns it."""
     end = time.monotonic() + limit
     while not (answer := look()):
@@ -118,7 +118,7 @@ class MasterHarness:
     def ready(self, role: str = "worker") -> list[int]:
         return [child.pid for child in self.children(role) if child.boot == "ready"]
 
-    def wait_for_exit(self, process: "subprocess.Popen[str]", limit: float = 20.0) -> tuple[int, str]:
+    def wait_for_exit(self, process: "subprocess.Popen[str]", limit: float = 60.0) -> tuple[int, str]:
         """Waits for the master. Returns its exit status and its stderr."""
         _, said = process.communicate(timeout=limit)
         return process.returncode, said

@@ -308,7 +308,7 @@ def test_what_holds_afterwards(
         return
     (harness.directory / "go").touch()
     try:
-        until(lambda: current_up(harness) == then, 15)
+        until(lambda: current_up(harness) == then)
     except AssertionError as error:
         raise AssertionError(f"{current_up(harness)}\n{harness.board()}\n{harness.log()}") from error
     master.send_signal(signal.SIGINT)
@@ -334,7 +334,7 @@ def is_same(board: Board, ready: list[ChildStatus]) -> bool:
 
 def check_ended(harness: MasterHarness, master: Process, status: int) -> None:
     """With nothing left."""
-    found, said = harness.wait_for_exit(master, 15)
+    found, said = harness.wait_for_exit(master)
     assert (found, bool(said)) == (status, status > 0), said
     assert not any(alive(fact["pid"]) for fact in harness.facts())
     assert not list(harness.pid_file.parent.iterdir())

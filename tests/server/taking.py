@@ -15,7 +15,7 @@ from tarry.model.job import HELD, Job
 from tarry.server.claims import Claims
 
 LEASE = 30 * SECOND
-WITHIN = 10.0
+WITHIN = 60.0
 
 
 @contextlib.asynccontextmanager

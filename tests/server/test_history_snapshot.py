@@ -106,7 +106,6 @@ def test_a_look_that_failed_is_made_again(store: CountedStore) -> None:
     assert look.read().counts == []
 
 
-@pytest.mark.timeout(30)
 def test_while_a_slow_look_is_made_the_last_one_serves(store: CountedStore) -> None:
     store.takes = 2.0
     look = CachedOverview(lambda: store, store.clock, lambda call: call())

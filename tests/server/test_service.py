@@ -12,7 +12,6 @@ from tarry.tasks.lazy_asyncio import asyncio
 from tests.server.http.calling import run
 
 
-@pytest.mark.timeout(30)
 def test_the_event_loop_does_not_wait_for_a_store_that_opens_slowly(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     service, gate, opening = DoorService(app), threading.Event(), threading.Event()
     connect = app.connection
@@ -43,7 +42,6 @@ def test_the_event_loop_does_not_wait_for_a_store_that_opens_slowly(app: App, mo
         service.close()
 
 
-@pytest.mark.timeout(30)
 def test_an_act_that_is_under_way_at_the_end_is_in_the_log_of_acts(app: App) -> None:
     service, began, gate = DoorService(app), threading.Event(), threading.Event()
 

@@ -54,7 +54,6 @@ class Producer:
                 self._acknowledged.append(answer.json()["id"])
 
 
-@pytest.mark.timeout(120)
 def test_what_was_acknowledged_outlives_a_killed_store(server: KilledServer) -> None:
     acknowledged: list[str] = []
     with closing(App(server.url)) as app:

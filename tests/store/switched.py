@@ -14,7 +14,7 @@ from tarry.store.shards import shard
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shared import backoff as waits
 
-LIMIT = 15.0
+LIMIT = 30.0
 
 
 class Switched(FlakyStore):

@@ -559,7 +559,6 @@ def elsewhere(
     there.close()
 
 
-@pytest.mark.timeout(120)
 def test_work_from_another_host_wakes(store: MysqlStore, elsewhere: MysqlStore, client: Any) -> None:
     """Once it is known there that somebody sleeps here; and so do results, and calls back."""
     sleeper = store.wakeup()

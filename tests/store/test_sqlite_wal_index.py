@@ -238,7 +238,6 @@ def writers(path: Path, shared: str) -> Iterator[Writers]:
     writers.close()
 
 
-@pytest.mark.timeout(120)
 def test_no_alarm_however_writers_are_killed(path: Path, shared: str, writers: Writers) -> None:
     """Those that are left, those that begin and this process open it again and again meanwhile."""
     chance = seeded_random()

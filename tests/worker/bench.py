@@ -10,7 +10,7 @@ from tarry import App, State
 from tarry.store.rules.base import Store
 from tarry.worker.worker import Worker, WorkerSettings
 
-LIMIT = 15.0
+LIMIT = 30.0
 """Seconds that a busy machine may take for anything here."""
 
 

@@ -14,7 +14,7 @@ from tarry.server.beanstalk.beanstalk_connection import BeanstalkListener, start
 from tarry.server.service import DoorService
 from tests.server.beanstalk.talking import Client
 
-LIMIT = 30.0
+LIMIT = 60.0
 
 
 class ServedDoor:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 
-LIMIT = 20.0
+LIMIT = 60.0
 """Seconds for any answer."""
 TRIES = 5
 """How often a script is run at most if the machine is too slow for it."""

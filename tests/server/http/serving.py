@@ -14,7 +14,7 @@ from tarry.server.identity.access import DoorAccess
 from tarry.server.service import DoorService
 from tarry.server.serving.application import create_application
 
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 class RunningServer:

@@ -139,7 +139,6 @@ def answer(shop: Shop, method: Method, scopes: str, queues: str) -> tuple[httpx.
     return run(story)
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
 def test_a_token_without_the_scope_is_refused(shop: Shop, method: Method) -> None:
     others = [scope.value for scope in Scope if scope not in (method.scope, Scope.ADMIN)]
@@ -148,7 +147,6 @@ def test_a_token_without_the_scope_is_refused(shop: Shop, method: Method) -> Non
     assert after == before
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
 def test_a_token_for_another_queue_sees_and_changes_nothing(shop: Shop, method: Method) -> None:
     found, before, after = answer(shop, method, f'["{method.scope}"]', '["other"]')
@@ -166,7 +164,6 @@ def test_a_token_for_another_queue_sees_and_changes_nothing(shop: Shop, method: 
         assert found.status_code == 403 or "mail.send" in found.text or "mail" not in found.text, found.text
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("how", ["replace", "postpone"])
 def test_a_key_does_not_lead_to_a_job_of_another_queue(shop: Shop, how: str) -> None:
     theirs = shop.app.named("mail.send").using(key="k", delay="1h").enqueue()
@@ -183,7 +180,6 @@ def test_a_key_does_not_lead_to_a_job_of_another_queue(shop: Shop, how: str) -> 
     assert run(lambda: put('["*"]')) == 200
 
 
-@pytest.mark.timeout(30)
 def test_a_task_is_added_and_changed_by_those_who_may_use_its_queue(shop: Shop) -> None:
     async def story() -> list[int]:
         access = shop.access('["admin"]', '["mail"]', 'tasks = ["hook"]')
@@ -204,7 +200,6 @@ def test_a_task_is_added_and_changed_by_those_who_may_use_its_queue(shop: Shop) 
     assert run(story) == [403, 201, 200, 403, 403, 403, 200]
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
 def test_a_job_of_a_host_that_is_asked_for_too_much_stays_as_it_is(shop: Shop, outcome: str) -> None:
     requests, now = HostRequests(shop.store, HOST.instance), shop.store.time()

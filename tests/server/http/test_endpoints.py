@@ -67,7 +67,6 @@ def deliver(app: App, count: int) -> None:
                 time.sleep(0.01)
 
 
-@pytest.mark.timeout(60)
 class TestEndpoints:
     def test_they_are_listed_without_secrets(self, shop: App) -> None:
         shop.named("hook").enqueue({"n": 0})

@@ -15,8 +15,6 @@ from tarry.store.rules import ids
 from tests.server.http.serving import RunningServer, served, until
 from tests.server.http.test_operating import MailOnly
 
-pytestmark = pytest.mark.timeout(60)
-
 Told = tuple[str, Any]
 
 

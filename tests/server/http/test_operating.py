@@ -97,7 +97,6 @@ async def ended(client: httpx.AsyncClient, operation: dict[str, Any]) -> dict[st
     return operation
 
 
-@pytest.mark.timeout(30)
 class TestQueues:
     def test_they_are_listed_with_what_waits_in_them(self, shop: App) -> None:
         default, mail = asked(shop, "GET", "/v1/queues")["queues"]
@@ -294,7 +293,6 @@ def test_hosts_and_workers_that_run_jobs_are_listed(shop: App) -> None:
     assert {job["task"] for job in found["workers"][0]["jobs"]} == {"send"}
 
 
-@pytest.mark.timeout(30)
 class TestOperations:
     def test_one_is_started_seen_and_stays_in_the_list(self, shop: App) -> None:
         async def story(client: httpx.AsyncClient) -> Any:
@@ -319,7 +317,6 @@ class TestOperations:
         assert asked(shop, "DELETE", "/v1/operations/nine")[0] == 404
 
 
-@pytest.mark.timeout(30)
 class TestHealth:
     def test_a_process_that_serves_is_alive_and_ready(self, shop: App) -> None:
         async def story(client: httpx.AsyncClient) -> list[tuple[int, str]]:
@@ -392,7 +389,6 @@ class TestAudit:
         assert "\n" not in caplog.messages[-1]
 
 
-@pytest.mark.timeout(30)
 class TestMetrics:
     def scrape(self, app: App, accept: str = "", access: Any = None) -> dict[str, dict[tuple[str, ...], float]]:
         """The samples by name and values of their labels, but for the process."""

@@ -57,7 +57,6 @@ def read_to_end(client: socket.socket) -> bytes:
     return found
 
 
-@pytest.mark.timeout(60)
 @bounded
 @given(flood=FLOOD, cuts=st.lists(st.integers(0, 500), max_size=4))
 def test_whatever_comes_the_door_answers_in_http_and_goes_on(
@@ -90,7 +89,6 @@ def _request(size: int, is_chunked: bool, is_put: bool) -> bytes:
     return head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
 
 
-@pytest.mark.timeout(60)
 @bounded
 @given(
     wanted=st.lists(st.tuples(st.integers(0, 3000), st.booleans(), st.booleans()), min_size=1, max_size=6),

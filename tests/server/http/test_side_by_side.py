@@ -272,7 +272,6 @@ def compare(pair: Pair, scopes: tuple[str, ...], asked: list[tuple[str, str, Any
         assert other == one, request
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
 def test_a_method_tells_nothing_of_the_queues_of_others(pair: Pair, method: Method) -> None:
     asked = [
@@ -306,7 +305,6 @@ def visits(pair: Pair) -> Iterator[tuple[str, str, Any]]:
                     yield "POST", paths_of(act.route, names), FORMS.get(act.method.name, {})
 
 
-@pytest.mark.timeout(120)
 def test_the_console_tells_nothing_of_the_queues_of_others(pair: Pair) -> None:
     known, asked = known_ids(pair), list(dict.fromkeys((verb, path, str(form)) for verb, path, form in visits(pair)))
     assert len(asked) > 100

@@ -25,7 +25,6 @@ LIMIT = 15.0
 def _send() -> None: ...
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_a_method_says_503_while_the_store_is_away_and_works_again_at_once(method: Method) -> None:
     store = Switched(MemoryStore())

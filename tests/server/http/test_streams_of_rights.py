@@ -17,7 +17,6 @@ from tarry.server.identity.tokens import TokenAccess
 from tests.server.console.visiting import Tokens
 from tests.server.http.serving import RunningServer, served, until
 
-pytestmark = pytest.mark.timeout(60)
 STREAMS = ("/v1/events?job={job}", "/v1/events?queue=mail", "/v1/events", "/live")
 HEADERS = {"authorization": "Bearer reader-token"}
 

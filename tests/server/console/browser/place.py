@@ -17,7 +17,7 @@ from tests.server.console.visiting import Tokens
 from tests.servers.server import free_port
 
 APP = Path(__file__).with_name("app.py").read_text()
-TIMEOUT = 15_000
+TIMEOUT = 60_000
 """Milliseconds that a test waits for anything on a page."""
 expect.set_options(timeout=TIMEOUT)
 PASSING = "Failed to load resource"
