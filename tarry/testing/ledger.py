@@ -3,17 +3,17 @@
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tarry.client.bulk import find_pages
 from tarry.model.flow import wiring
 from tarry.model.flow.node_ids import index_of
-from tarry.model.job import Job
+from tarry.model.job import Job, State
 from tarry.model.verdict import Cancel, Snooze
 from tarry.store.queries.history_reading import totals
 from tarry.store.rules import ids
@@ -187,26 +187,48 @@ def read_end(store: Store, *, drained: bool = True, kept: int | None = None) -> 
     yield StoreRead(store.time(), drained, kept)
 
 
+class _FlowNode(NamedTuple):
+    id: str
+    is_blocked: bool
+    tells: list[int]
+    """The indices of the nodes that wait for it."""
+
+
 def read_flows(store: Store) -> Iterator[NodeOf]:
     """The nodes of all flows, and which of the others each comes after. StoreError."""
     for row in store.flows.find(FlowQuery(limit=_MOST_FLOWS)):
+        nodes = {index_of(job.id): _read_node(job) for job in _nodes(store, row.id)}
         parents: dict[int, list[str]] = {}
-        nodes = [job.id for job in _nodes(store, row.id, parents)]
-        for id in nodes:
-            yield NodeOf(ids.text(row.id), ids.text(id), tuple(parents.get(index_of(id), ())))
+        for index in sorted(_find_woken(nodes)):
+            for child in nodes[index].tells:
+                parents.setdefault(child, []).append(nodes[index].id)
+        for index, node in nodes.items():
+            yield NodeOf(ids.text(row.id), node.id, tuple(parents.get(index, ())))
 
 
-def _nodes(store: Store, flow: bytes, parents: dict[int, list[str]]) -> Iterator[Job]:
-    """The nodes of a flow. parents: gets those of each node, by its index."""
+def _nodes(store: Store, flow: bytes) -> Iterator[Job]:
     after = 0
     while nodes := store.flows.nodes(flow, after, _READ_AT_ONCE):
-        for job in nodes:
-            links, _ = wiring.unwrap(job.body)
-            for gate in links.tells if links is not None else ():
-                for child in range(gate.first, gate.first + gate.count):
-                    parents.setdefault(child, []).append(ids.text(job.id))
         yield from nodes
         after = index_of(nodes[-1].id)
+
+
+def _read_node(job: Job) -> _FlowNode:
+    links, _ = wiring.unwrap(job.body)
+    gates = links.tells if links is not None else ()
+    tells = [child for gate in gates for child in range(gate.first, gate.first + gate.count)]
+    return _FlowNode(ids.text(job.id), job.state is State.BLOCKED, tells)
+
+
+def _find_woken(nodes: Mapping[int, _FlowNode]) -> set[int]:
+    """The nodes that have been released, or may be. A process that dies while it adds nodes leaves some that nobody
+    waits for and nothing releases."""
+    found = {index for index, node in nodes.items() if not node.is_blocked}
+    new = found
+    while new:
+        new = {child for index in new for child in nodes[index].tells if child in nodes} - found
+        found = found | new
+    return found
 
 
 def _batches(events: Iterator[HistoryEvent] | Iterator[NodeOf]) -> Iterator[list[HistoryEvent]]:

@@ -8,11 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from tarry import App, Cancel, Retry, Snooze, current_jobs, wait_for
+from tarry import App, Cancel, Retry, Snooze, current_job, current_jobs, fan_out, wait_for
 from tarry.client.clock import FakeClock
+from tarry.client.flows.node import FanOut
+from tarry.client.tasks.fan_out import add_nodes
 from tarry.store.rules.base import Query, Store
 from tarry.testing.history_check import (
     Died,
@@ -146,6 +149,34 @@ def test_the_nodes_of_a_flow_come_after_their_parents(shop: Shop) -> None:
     early = [event for event in history if not isinstance(event, Ended) or event.job not in group]
     gone = [event for event in early if not isinstance(event, FinalState) or event.job not in group]
     assert {one.rule for one in check(gone)} >= {"parents"}
+
+
+def test_nodes_that_nothing_wakes_are_no_parents(shop: Shop) -> None:
+    """A worker died after it had added nodes, and before it could store the end of the job that added them."""
+
+    @shop.app.task(name="work")
+    def work(number: int) -> int:
+        return number
+
+    @shop.app.task(name="split")
+    def split() -> list[int]:
+        fan = fan_out([work.call(1), work.call(2)])
+        add_nodes(current_job().running.job, cast("FanOut", fan))
+        return fan
+
+    @shop.app.task(name="total")
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    with shop.app.flow("sum") as flow:
+        flow.add(total.call(flow.add(split.call()).result))
+    shop.app.drain()
+    shop.ledger.read_store(shop.store, drained=False)
+    shop.ledger.read_flows(shop.store)
+    history = shop.history()
+    nodes = [event for event in history if isinstance(event, NodeOf)]
+    assert Counter(len(node.parents) for node in nodes) == {0: 5, 3: 1}
+    assert check(history) == []
 
 
 def test_what_is_lost_or_early_is_found_in_it(shop: Shop) -> None:
