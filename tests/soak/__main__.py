@@ -16,7 +16,7 @@ from tests.servers.server import Missing
 from tests.soak.report import report
 from tests.soak.running import STORES, Plan, soak
 
-SLOWNESS = 4.0
+SLOWNESS = 6.0
 """Some 5 puts a second."""
 
 
@@ -45,7 +45,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("store", choices=STORES)
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=seed())
-    parser.add_argument("--slowness", type=float, default=SLOWNESS, help="how long the producer pauses")
+    parser.add_argument("--slowness", type=float, default=SLOWNESS, help="how far apart the producer's acts are")
     return parser.parse_args()
 
 

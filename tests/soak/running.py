@@ -32,7 +32,7 @@ CALMER = 6
 
 
 class Plan(NamedTuple):
-    """What a soak is to be. slowness: how many times as long as in a storm its producer pauses."""
+    """What a soak is to be. slowness: how many times as far apart as in a storm its producer's acts are."""
 
     store: str
     seconds: float

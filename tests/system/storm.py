@@ -57,7 +57,9 @@ SERVERS: dict[str, tuple[Callable[[Path], Server], str]] = {
 class Storm(Scene):
     """A place with masters, producers, and a store that may be a server of its own."""
 
-    copied: ClassVar[dict[str, Path]] = {"app.py": HERE / "storm_app.py", "producer.py": HERE / "storm_producer.py"}
+    copied: ClassVar[dict[str, Path]] = {
+        "app.py": HERE / "storm_app.py", "producer.py": HERE / "storm_producer.py", "pace.py": HERE / "pace.py",
+    }  # fmt: skip
     """The files beside the settings, and of what they are copies."""
     producer, producers = "producer.py", 2
     ends_within: ClassVar[float] = ENDS_WITHIN
