@@ -26,7 +26,7 @@ def environ(**more: str) -> dict[str, str]:
 
 def script(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "examples.script", *words]
-    return subprocess.run(command, cwd=cwd, env=environ(), capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=cwd, env=environ(), capture_output=True, text=True, timeout=250, check=False)
 
 
 def test_the_script_tells_what_came_of_each_job(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_of_several_who_pass_by_a_shared_lock_one_starts(tmp_path: Path) -> None
             said = [each.stdout.readline() if each.stdout else "" for each in starting]
         finally:
             for each in starting:
-                each.communicate("\n", timeout=20)
+                each.communicate("\n", timeout=250)
     assert sorted(word == "master\n" for word in said) == [False, False, False, True], said
 
 

@@ -52,7 +52,7 @@ forks.join()
 )
 def test_what_is_imported_while_another_job_forks_releases_no_lock_of_others(first: str, second: str) -> None:
     code = FORKS_MEANWHILE.format(first=first, second=second)
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=False)
     told = [line for line in ran.stderr.splitlines() if "logging" not in line]
     assert (ran.returncode, ran.stdout, [line for line in told if "forked" in line or "unlocked" in line]) == (
         0,

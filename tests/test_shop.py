@@ -21,7 +21,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 def shop(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "examples.shop", *words]
-    return subprocess.run(command, cwd=cwd, env=environ(), capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, cwd=cwd, env=environ(), capture_output=True, text=True, timeout=250, check=False)
 
 
 def test_all_four_stories_go_as_planned_over_a_killed_worker(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     environ = ours | {"PYTHONPATH": str(target), "PATH": path, "COLUMNS": "200"}
     found = subprocess.run(
         ["python", "-c", "import tarry; print(tarry.__file__)"],
-        cwd=target, env=environ, capture_output=True, text=True, timeout=60, check=True,
+        cwd=target, env=environ, capture_output=True, text=True, timeout=250, check=True,
     )  # fmt: skip
     assert Path(found.stdout).is_relative_to(target), "it is the wheel that is imported, not this tree"
     return environ
@@ -68,6 +68,6 @@ def _install(wheel: Path, target: Path) -> None:
 
 def _run(*words: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

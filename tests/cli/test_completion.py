@@ -76,7 +76,7 @@ def test_fish_completes_commands_and_options(project: Project) -> None:
     for typed, offered in (("tarry migr", "migrate"), ("tarry jobs can", "cancel"), ("tarry demo --qui", "--quiet")):
         ran = subprocess.run(
             ["fish", "--no-config", "-c", f"source {script}; complete --do-complete '{typed}'"],
-            cwd=project.directory, env=project.environ, capture_output=True, text=True, timeout=60, check=False,
+            cwd=project.directory, env=project.environ, capture_output=True, text=True, timeout=250, check=False,
         )  # fmt: skip
         assert [line.split("\t")[0] for line in ran.stdout.splitlines()] == [offered], ran
 
@@ -90,7 +90,7 @@ def test_every_command_is_in_the_script(project: Project, name: str) -> None:
 def test_without_the_extra_it_says_what_to_install(project: Project, base_only: Path) -> None:
     ran = subprocess.run(
         [base_only / "tarry", "completion", "bash"],
-        cwd=project.directory, env=project.environ, capture_output=True, text=True, timeout=60, check=False,
+        cwd=project.directory, env=project.environ, capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == "tarry: completion needs shtab: pip install 'tarry[completion]'\n"

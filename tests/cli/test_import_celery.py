@@ -63,7 +63,7 @@ def put(broker: str, tmp_path: Path) -> Put:
             [sys.executable, str(script), broker, repr(conf)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=250,
             check=False,
             cwd=tmp_path,
         )

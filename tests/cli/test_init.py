@@ -74,7 +74,7 @@ def test_what_it_writes_passes_the_checks_of_a_strict_house(empty: Project) -> N
     for checker in (["ruff", "check", "--isolated", "--select", "E,F,B"], ["mypy", "--strict", "--no-incremental"]):
         ran = subprocess.run(
             [sys.executable, "-m", *checker, *files],
-            cwd=empty.directory, env=empty.environ, capture_output=True, text=True, timeout=100, check=False,
+            cwd=empty.directory, env=empty.environ, capture_output=True, text=True, timeout=250, check=False,
         )  # fmt: skip
         assert ran.returncode == 0, ran.stdout + ran.stderr
 

@@ -27,7 +27,7 @@ def below(project: Project, *words: str) -> CommandResult:
     directory.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tarry", *words]
     ended = subprocess.run(
-        command, cwd=directory, env=project.environ, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=directory, env=project.environ, capture_output=True, text=True, timeout=250, check=False
     )
     return CommandResult(ended.returncode, ended.stdout, ended.stderr)
 
@@ -49,7 +49,7 @@ def test_a_program_below_uses_the_same_store(project: Project) -> None:
     directory = project.directory / "src"
     directory.mkdir()
     text = "import sys; sys.path.insert(0, '..'); from app import app, add; add.enqueue(1); app.close()"
-    subprocess.run([sys.executable, "-c", text], cwd=directory, env=project.environ, timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", text], cwd=directory, env=project.environ, timeout=250, check=True)
     assert len(project.jobs()) == 1
     assert databases(project.directory) == [Path("tarry.db")]
 

@@ -93,7 +93,7 @@ def test_a_reader_that_left_is_no_error(project: Project) -> None:
     command = f"{sys.executable} -m tarry jobs --limit 1000 | head -1"
     ran = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
-        cwd=project.directory, env=project.environ, capture_output=True, text=True, timeout=60, check=False,
+        cwd=project.directory, env=project.environ, capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith("id ")

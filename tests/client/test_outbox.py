@@ -228,7 +228,7 @@ pay.enqueue(11)
 os.kill(os.getpid(), 9)
 """
     ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, timeout=60, check=False, capture_output=True, text=True
+        [sys.executable, "-c", code], cwd=tmp_path, timeout=250, check=False, capture_output=True, text=True
     )
     assert ended.returncode == -9, ended.stderr
     assert Outbox(path).content().jobs == 12
@@ -270,7 +270,7 @@ app.close()
         app.close()
     finally:
         for process in running:
-            process.communicate("\n", timeout=60)
+            process.communicate("\n", timeout=250)
 
 
 def test_the_keeper_of_a_host_forwards_what_others_left(app: App, inner: Switched, path: Path) -> None:

@@ -294,7 +294,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.parametrize(("when", "left"), [("before", []), ("after", ["one"])])
 def test_killed_around_the_commit(shared: App, path: Path, when: str, left: list[str]) -> None:
-    dying = subprocess.run([sys.executable, "-c", DYING, str(path), when], timeout=60, check=False)
+    dying = subprocess.run([sys.executable, "-c", DYING, str(path), when], timeout=250, check=False)
     assert dying.returncode == -signal.SIGKILL
     assert kept(shared) == left
     assert orders(path) == len(left)
@@ -317,5 +317,5 @@ def test_the_very_first_enqueue_cannot_be_within(path: Path, monkeypatch: pytest
 
 def test_neither_library_is_loaded_by_tarry() -> None:
     code = "import sys, tarry; print({'sqlite3', 'sqlalchemy', 'django'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], timeout=250, capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -37,7 +37,7 @@ def start(project: Project, *words: str, **environ: str) -> "subprocess.Popen[st
 def test_it_kills_a_worker_reloads_and_loses_nothing(nowhere: Project, base_only: Path) -> None:
     before = sorted(nowhere.directory.iterdir())
     demo = start(nowhere, str(base_only / "tarry"), "demo", "--files", str(FILES), TARRY_STORE="redis://nowhere")
-    out, err = demo.communicate(timeout=100)
+    out, err = demo.communicate(timeout=250)
     assert (demo.returncode, err) == (0, "")
     assert "killed worker " in out
     assert "reloaded: generation 2 serves" in out
@@ -50,7 +50,7 @@ def test_it_kills_a_worker_reloads_and_loses_nothing(nowhere: Project, base_only
 
 def test_as_a_module_its_account_is_json(nowhere: Project, base_only: Path) -> None:
     demo = start(nowhere, str(base_only / "python"), "-m", "tarry", "demo", "--json", "--files", "5")
-    out, err = demo.communicate(timeout=100)
+    out, err = demo.communicate(timeout=250)
     assert (demo.returncode, err) == (0, "")
     account = json.loads(out)
     assert (account["put"], account["done"], account["dead"], account["lost"]) == (7, 5, 2, 0)
@@ -61,7 +61,7 @@ def test_one_that_is_ended_leaves_no_process(nowhere: Project, base_only: Path) 
     demo = start(nowhere, str(base_only / "tarry"), "demo")
     until(lambda: len(nowhere.processes()) > 3 or demo.poll() is not None)
     demo.send_signal(signal.SIGTERM)
-    _, err = demo.communicate(timeout=100)
+    _, err = demo.communicate(timeout=250)
     assert (demo.returncode, err) == (1, "tarry: the demo was ended by SIGTERM\n")
     until(lambda: not any(map(alive, nowhere.processes())))
 

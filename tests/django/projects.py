@@ -53,7 +53,7 @@ def tarry(project: Path, *words: str, status: int | None = 0) -> str:
 def run(project: Path, *words: str, status: int | None = 0) -> str:
     """What python says in the folder of a project."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", *words], cwd=project, timeout=60, capture_output=True, text=True, check=False
+        [sys.executable, "-W", "ignore", *words], cwd=project, timeout=250, capture_output=True, text=True, check=False
     )
     assert status is None or done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -50,7 +50,7 @@ def test_djangos_own_tests(module: str, tmp_path: Path) -> None:
         file.write_text(file.read_text().replace(DUMMY, KEEPING).replace(IMMEDIATE, RUNNING))
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", RUN, f"tasks.{module}"],
-        cwd=tmp_path, timeout=110, capture_output=True, text=True, check=False,
+        cwd=tmp_path, timeout=250, capture_output=True, text=True, check=False,
         env={
             **os.environ, "DJANGO_SETTINGS_MODULE": "tests.django.own.settings",
             "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT))),

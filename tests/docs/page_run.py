@@ -87,7 +87,7 @@ class PageRun:
 
     def _call(self, *words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            words, cwd=self.folder, env=self._environ, capture_output=True, text=True, timeout=100, check=False
+            words, cwd=self.folder, env=self._environ, capture_output=True, text=True, timeout=250, check=False
         )
 
 
@@ -98,6 +98,6 @@ def misnamed(folder: Path, blocks: Iterable[Block]) -> str:
             (folder / f"example_{number}.py").write_text(block.text, encoding="utf-8")
     ran = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E9,F", str(folder)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
     return ran.stdout if ran.returncode else ""

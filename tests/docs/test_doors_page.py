@@ -78,7 +78,7 @@ def test_its_commands_work(place: Project) -> None:
     for block in found:
         text = script(block).replace(ADDRESS, f"127.0.0.1:{port}")
         done = subprocess.run(
-            ["bash", "-c", text], cwd=place.directory, capture_output=True, text=True, timeout=100, check=False
+            ["bash", "-c", text], cwd=place.directory, capture_output=True, text=True, timeout=250, check=False
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
         if "soon" in block:
@@ -106,7 +106,7 @@ def test_its_program_works(place: Project, language: str) -> None:
     # Go compiles its library anew where it has no cache.
     environ = {**os.environ, "GOCACHE": str(place.directory / "cache"), "GOFLAGS": "-mod=mod"}
     done = subprocess.run(
-        command, cwd=place.directory, env=environ, capture_output=True, text=True, timeout=110, check=False
+        command, cwd=place.directory, env=environ, capture_output=True, text=True, timeout=250, check=False
     )
     assert (done.returncode, done.stdout) == (0, "14\n"), done.stderr
 
@@ -122,6 +122,6 @@ def test_its_python_runs(tmp_path: Path, installed: dict[str, str]) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
     done = subprocess.run(
-        command, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=250, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr

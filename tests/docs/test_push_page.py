@@ -31,7 +31,7 @@ def blocks(language: str) -> list[str]:
 
 def ran(*command: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
     words = [str(word) for word in command]
-    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=250, check=False)
 
 
 def test_its_settings_make_tasks_and_alerts(tmp_path: Path) -> None:

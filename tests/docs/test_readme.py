@@ -18,7 +18,7 @@ from tests.docs.pages import PAGES, blocks_of
 
 def run(directory: Path, environ: dict[str, str], *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        words, cwd=directory, env=environ, capture_output=True, text=True, timeout=60, check=False
+        words, cwd=directory, env=environ, capture_output=True, text=True, timeout=250, check=False
     )  # fmt: skip
 
 

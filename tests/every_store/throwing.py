@@ -113,7 +113,7 @@ def assert_nothing_is_held(app: App) -> None:
         return
     code = "import sys\nfrom tarry import App\nApp(sys.argv[1:]).client.store.kv_cas('seen', b'1', None)"
     urls = [url] if isinstance(url, str) else list(url)
-    ran = subprocess.run([sys.executable, "-c", code, *urls], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, "-c", code, *urls], capture_output=True, text=True, timeout=250, check=False)
     assert ran.returncode == 0, ran.stderr
 
 

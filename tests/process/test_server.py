@@ -31,5 +31,7 @@ except ConfigError as error:
     ],
 )
 def test_what_is_missing_is_named(missing: str, said: str) -> None:
-    ran = subprocess.run([sys.executable, "-c", CHECK, missing], capture_output=True, text=True, timeout=30, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", CHECK, missing], capture_output=True, text=True, timeout=250, check=True
+    )
     assert re.fullmatch(said, ran.stdout.strip())

@@ -156,7 +156,7 @@ class TestRequests:
 
     def test_without_a_setting_nothing_is_loaded(self, tmp_path: Path) -> None:
         told = subprocess.run(
-            [sys.executable, "-c", _PLAIN], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=60
+            [sys.executable, "-c", _PLAIN], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=250
         ).stdout
         assert told == "[]\n"
 

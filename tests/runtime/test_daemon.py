@@ -27,7 +27,7 @@ def by(harness: MasterHarness, *before: str, **rest: Any) -> int:
     script = msgspec.json.encode(MasterScript([ONE, KEEPER], daemon=True)).decode()
     command = [*before, sys.executable, "-m", "tests.runtime.scripted_roles", str(harness.directory), script]
     environ = os.environ | {"TARRY_TEST_MASTER": str(harness.directory)}
-    return subprocess.run(command, env=environ, timeout=60, check=False, **rest).returncode
+    return subprocess.run(command, env=environ, timeout=250, check=False, **rest).returncode
 
 
 def end(harness: MasterHarness) -> None:
@@ -140,7 +140,7 @@ print("never")
 @pytest.mark.parametrize("which", ["1", "2"])
 def test_no_room_for_a_daemon_is_one_line(which: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", FORKS_FAIL, which], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", FORKS_FAIL, which], capture_output=True, text=True, timeout=250, check=False
     )
     said = "tarry: there is no room for a daemon (Resource temporarily unavailable)\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", said)

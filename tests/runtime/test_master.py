@@ -321,7 +321,7 @@ def test_a_child_has_nothing_of_its_master(harness: MasterHarness) -> None:
 def test_a_thread_left_behind_does_not_keep_a_child_nor_its_words(harness: MasterHarness) -> None:
     master = harness.serve(("worker", "default", 1, "leaves_thread"), KEEPER)
     master.send_signal(signal.SIGINT)
-    said, _ = master.communicate(timeout=20)
+    said, _ = master.communicate(timeout=250)
     assert (master.returncode, said) == (0, "first words, last words")
 
 

@@ -63,7 +63,7 @@ def start(fds: list[int], variables: dict[str, str], *command: str, pid: str = O
 
 
 def run_and_read(fds: list[int], variables: dict[str, str], pid: str = OURS) -> Any:
-    out, err = start(fds, variables, sys.executable, "-c", TELLS, pid=pid).communicate(timeout=30)
+    out, err = start(fds, variables, sys.executable, "-c", TELLS, pid=pid).communicate(timeout=250)
     return msgspec.json.decode(out) if out else err.strip()
 
 

@@ -107,7 +107,7 @@ def test_beside_django(tmp_path: Path) -> None:
     script = f"import tarry\njobs = tarry.App('sqlite:///{tmp_path}/jobs.db', closures=True)\n"
     script += DJANGO.replace("{block}", block)
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
     )
     assert done.returncode == 0, done.stderr
 

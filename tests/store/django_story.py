@@ -33,7 +33,7 @@ def told(setup: str, *words: str) -> list[str]:
     """What it prints. setup: configures Django's database by `sys.argv`: these words, the store's URL last."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", f"import sys\n{setup}\n{_STORY}", *words],
-        timeout=60, capture_output=True, text=True, check=False,
+        timeout=250, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -41,7 +41,7 @@ def told(database: Mapping[str, object], url: str, table: str = "tarry_job", ear
     words = [json.dumps(dict(database)), url, "early" if early else "late", table]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", STORY, *words],
-        timeout=100, capture_output=True, text=True, check=False,
+        timeout=250, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -122,7 +122,7 @@ def test_of_several_new_programs_none_stands_in_the_others_way(kind: str, path: 
         each.stdin.write("go\n")
         each.stdin.flush()
     for each in several:
-        each.communicate(timeout=60)
+        each.communicate(timeout=250)
     assert [each.returncode for each in several] == [0] * 4
     assert content(kind, path) == (5, True)
 

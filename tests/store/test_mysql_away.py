@@ -293,5 +293,5 @@ except StoreUnavailable as error:
 def test_errors_of_the_driver_are_known_beside_a_copy_of_it() -> None:
     """`import MySQLdb.converters` executes PyMySQL's modules again, and puts the copies into the package."""
     call = [sys.executable, "-c", BESIDE_DJANGO, str(free_port())]
-    done = subprocess.run(call, timeout=60, capture_output=True, text=True, check=False)
+    done = subprocess.run(call, timeout=250, capture_output=True, text=True, check=False)
     assert done.stdout == "unavailable\n", done.stderr

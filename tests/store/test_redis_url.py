@@ -142,5 +142,5 @@ sys.modules["hiredis"] = None
 from tarry.store.opening import open_store
 open_store("redis://localhost")
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=250, check=False)
     assert 'ConfigError: a redis store needs its driver: pip install "tarry[redis]"' in ran.stderr

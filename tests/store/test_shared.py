@@ -181,7 +181,7 @@ def test_a_question_mark_in_the_name_of_a_directory(tmp_path: Path) -> None:
 def test_in_one_process_with_sqlite3_nothing_is_lost_and_the_file_stays_whole(tmp_path: Path) -> None:
     path = theirs(tmp_path / "app.db")
     code = [sys.executable, "-c", BESIDE, str(path)]
-    done = subprocess.run(code, timeout=100, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(code, timeout=250, stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout == "600 600 ok\n"
 
 
@@ -258,7 +258,7 @@ def test_several_who_open_an_old_file_at_once(tmp_path: Path) -> None:
         assert opener.stdin is not None
         opener.stdin.write("go\n")
         opener.stdin.flush()
-    assert [opener.communicate(timeout=60)[0] for opener in openers] == ["2000\n"] * 5
+    assert [opener.communicate(timeout=250)[0] for opener in openers] == ["2000\n"] * 5
     assert weights(tmp_path / "x.db") == [3] * 2000
 
 

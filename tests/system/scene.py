@@ -125,7 +125,8 @@ class Scene(Project):
         job = self.job(id)
         if job.crashes == 2 and job.state == "scheduled":
             assert 0 <= job.due - job.state_since - 5_000_000 < 100_000, "longer by what the clock is unsure about"
-            self.tarry("jobs", "retry", id)
+            # A retry would begin anew if its rest ended meanwhile, and it died.
+            self.tarry("jobs", "move", id, "--delay", "0")
         return job.state.finished
 
     def kill(self, pid: int, number: int = signal.SIGKILL) -> None:

@@ -147,6 +147,6 @@ def probe(scene: Scene, command: list[str]) -> bool:
     """Whether it succeeds, where `tarry` is the one that is tested."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     ran = subprocess.run(
-        command, cwd=scene.directory, env=scene.environ | {"PATH": path}, capture_output=True, timeout=30, check=False
+        command, cwd=scene.directory, env=scene.environ | {"PATH": path}, capture_output=True, timeout=250, check=False
     )
     return ran.returncode == 0

@@ -77,7 +77,7 @@ class Host:
         """`tarry WORDS`: its status, and what it says of errors."""
         ran = subprocess.run(
             ["python", "-m", "tarry", *words], cwd=self._directory, env=self._environ,
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=250, check=False,
         )  # fmt: skip
         return ran.returncode, ran.stderr
 

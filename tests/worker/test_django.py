@@ -62,7 +62,7 @@ app.close()
 def told(**database: object) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", STORY, json.dumps(database)],
-        timeout=100, capture_output=True, text=True, check=False,
+        timeout=250, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -23,7 +23,7 @@ m = define(app, canvas)
 def real() -> dict[str, list[Any]]:
     """What the real Celery gives for each case."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.compat.celery.real_canvas"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert ran.returncode == 0, ran.stderr
     found: dict[str, list[Any]] = json.loads(ran.stdout.splitlines()[-1])
     return found

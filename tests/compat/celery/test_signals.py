@@ -210,6 +210,6 @@ def test_a_worker_of_one_process_begins_once_and_logs_as_the_app_says(tmp_path: 
     (tmp_path / "own_logging.py").write_text(LOGGING)
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", "import runpy; runpy.run_module('own_logging', run_name='__main__')"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
     assert ran.stdout.splitlines() == ["begins", "worked", "worked", "False", "ends"], ran.stderr

@@ -92,7 +92,7 @@ def test_the_example_of_the_page(door: ServedDoor, tmp_path: Path) -> None:
     assert "11300" in program
     (tmp_path / "example.py").write_text(program.replace("11300", str(door.port)))
     done = subprocess.run(
-        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -109,6 +109,6 @@ def test_clients_of_other_languages(door: ServedDoor, program: Path) -> None:
     except Missing as missing:
         pytest.skip(str(missing))
     command = [language, str(program), str(door.port)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert b"current-jobs-ready: 0\n" in door.client().ask("stats\r\n")
