@@ -121,15 +121,18 @@ def reopen(root: Job, now: int) -> Change:
     cannot end before they are ready: `end_reopening` then ends that."""
     return Change(
         root.id, root.state, root.epoch, State.BLOCKED, now, root.due, root.failures, root.crashes,
-        key_held_until=None if root.key is None else HELD, node=NodeEffect(active=1, revives=True),
+        key_held_until=None if root.key is None else HELD, seen_times=(root.due, root.expires),
+        node=NodeEffect(active=1, revives=True),
     )  # fmt: skip
 
 
 def end_reopening(root: Job) -> Change:
     """The root of a flow whose failed nodes are ready again, after `reopen`."""
+    # State and epoch are the same before and after: the time tells which change was made already, so that a copy of
+    # either that comes late is not made.
     return Change(
-        root.id, State.BLOCKED, root.epoch, State.BLOCKED, root.state_since, root.due, root.failures, root.crashes,
-        node=NodeEffect(active=-1),
+        root.id, State.BLOCKED, root.epoch, State.BLOCKED, root.state_since, root.due + 1, root.failures, root.crashes,
+        seen_times=(root.due, root.expires), node=NodeEffect(active=-1),
     )  # fmt: skip
 
 

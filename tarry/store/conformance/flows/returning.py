@@ -69,6 +69,29 @@ class FlowReturning(FlowCase):
         assert store.apply([flow_rules.reopen(root(store, flow), NOW)], NOW) == [False]
         assert numbers(store, flow) == (Phase.ENDED, 0, 0, 1)
 
+    def test_the_end_of_a_retry_counts_once(self, store: Store) -> None:
+        """Also if its call is made twice. Else the flow ends while one of its nodes is active."""
+        flow = stored(store, [[], [1]])
+        run(store, flow, 1, outcome=BAD)
+        store.apply([flow_rules.reopen(root(store, flow), NOW)], NOW)
+        _again(store, flow, 1)
+        change = flow_rules.end_reopening(root(store, flow))
+        assert [store.apply([change], NOW), store.apply([change], NOW)] == [[True], [False]]
+        assert (states(store, flow), numbers(store, flow)) == ("rb", (Phase.RUNNING, 1, 1, 0))
+
+    def test_a_retry_that_comes_late_begins_nothing(self, store: Store) -> None:
+        """The flow was retried meanwhile, and has ended again: nobody would end this retry."""
+        flow = stored(store, CHAIN)
+        run(store, flow, 1, outcome=BAD)
+        late = flow_rules.reopen(root(store, flow), NOW)
+        assert store.apply([late], NOW) == [True]
+        _again(store, flow, 1)
+        store.apply([flow_rules.end_reopening(root(store, flow))], NOW)
+        run(store, flow, 1, outcome=BAD)
+        before = numbers(store, flow)
+        assert store.apply([late], NOW) == [False]
+        assert (root(store, flow).state, numbers(store, flow)) == (State.DEAD, before)
+
     def test_failed_count_survives_a_broken_retry(self, store: Store) -> None:
         """A retry that broke off leaves a hold. Once that is taken away, the flow ends as before, and a retry works."""
         flow = stored(store, [[], [], [1, 2]])
