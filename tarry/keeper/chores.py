@@ -200,7 +200,7 @@ class Keeper:
         names, away = partial_result(self._store.owners)
         dead = {name for name in names if owner.is_dead(name)}
         known, self._known_dead = self._known_dead, dead
-        for name in dead if known is None else dead & known:
+        for name in sorted(dead if known is None else dead & known):
             self._recover(lambda: self._store.reclaim(self._clock.now(), name, _BATCH), None)  # noqa: B023
         if away:
             raise away
