@@ -37,7 +37,7 @@ def try_seeds(first: int, count: int, whole: bool) -> int:
         if outcome.failure:
             return show(outcome, whole)
     took = time.process_time() - began
-    print(f"{count} seeds held: {virtual / 3600:.1f} hours of 2 or 3 hosts, {starts} attempts, in {took:.0f} s")
+    print(f"{count} seeds held: {virtual / 3600:.1f} hours of 1 to 3 hosts, {starts} attempts, in {took:.0f} s")
     return 0
 
 

@@ -20,8 +20,10 @@ from tarry.worker.run.context import AttemptContext
 from tarry.worker.run.runner import OutcomeQueue, Runner
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import Server, SimulatedStore
-from tests.simulation.world import START, STEADY_START, World
+from tests.simulation.world import START, STEADY_START, Died, World
 
+QUICK = frozenset({"ticked"})
+"""Tasks whose runs are over at once."""
 TURN = 0.0002
 """Seconds that a step of the pump takes at least, besides its calls."""
 FENCED_AFTER = 6.0
@@ -135,13 +137,22 @@ class SimulatedRunner(Runner):
             running.started = self._process.steady() / SECOND
             name = self.on[running] = ledger.note_start(self._process, running)
             # Most are short; some run for longer than a lease.
-            seconds = 0.01 + 40.0 * world.draw(f"run:{name}") ** (3 if running.job.task == "limited" else 7)
+            power = world.one_of("power", 4, 7, 7)
+            seconds = 0.01 + 40.0 * world.draw(f"run:{name}") ** (3 if running.job.task == "limited" else power)
+            if running.job.task in QUICK:
+                seconds = 0.01
             world.after(seconds, self._process, lambda running=running: self._end(running), name)  # type: ignore[misc]
 
     def _end(self, running: Running) -> None:
         if running not in self.on:
             return
+        self._process.ledger.note_last_part(running)
         outcome = attempt.run_sync(running, self.context_at(0))
+        if self._process.is_dead:
+            # It died amid a step of the task, which takes that for an error.
+            raise Died
+        if running not in self.on:
+            return
         del self.on[running]
         self._process.ledger.note_end(self._process, running, outcome)
         self.outcomes.add(running, outcome, hurry=not self._line)

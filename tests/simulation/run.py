@@ -8,23 +8,26 @@ from unittest.mock import patch
 from msgspec import Struct
 
 from tarry.model.duration import SECOND
-from tarry.model.flow.node_ids import flow_of, is_node, is_root
+from tarry.model.flow.node_ids import flow_of, index_of, is_node, is_root
 from tarry.model.job import Job, State
+from tarry.model.schedules.schedule import tick_of
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.history_reading import Period, bring_up_to_date, view
 from tarry.store.rules import owner
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.history.sums import HOURS
-from tests.simulation.ledger import Ledger
+from tests.simulation import end_checks
+from tests.simulation.flow_counts import SIZE
+from tests.simulation.ledger import TICK, Ledger
 from tests.simulation.network import LATE, LOST, REFUSED, Server
 from tests.simulation.processes import Host, KeeperProcess, Process, WorkerProcess
 from tests.simulation.workload import Producer, make_app
 from tests.simulation.world import START, Violation, World, installed
 
-OPERATIONS = 50
+OPERATIONS = 40
 TROUBLE = 60
 """Seconds during which faults happen."""
-QUIET = 300
+QUIET = 1800
 """Seconds after them by which all must be at rest."""
 
 
@@ -46,8 +49,8 @@ class Simulation:
     def __init__(self, world: World, store: Store) -> None:
         self.world, self.server = world, Server(world, store)
         self.ledger = Ledger(world, store)
-        self.ledger.on_start = self._maybe_cancel
-        self.server.watch, self.server.wake = self.ledger.watch, self._wake_all
+        self.ledger.on_start, self.ledger.on_death = self._maybe_cancel, self._maybe_retry
+        self.server.watch, self.server.wake, self.server.kill = self.ledger.watch, self._wake_all, self._end_process
         self.hosts: list[Host] = []
         self.processes: list[Process] = []
         self.producers: list[Producer] = []
@@ -57,13 +60,13 @@ class Simulation:
     def build(self) -> None:
         """Starts the hosts and plans operations and faults."""
         draw = self.world.draw
-        for number in range(2 + int(draw("hosts") * 2)):
+        for number in range(self.world.one_of("hosts", 1, 2, 2, 3)):
             host = Host(self.world, f"host{number}", self.world.between(f"drift:{number}", -1e-4, 1e-4))
             host.wall_ahead = int(self.world.between(f"wall:{number}", -5, 5) * SECOND)
             self.hosts.append(host)
             self._start_host(host)
         for number in range(2):
-            self._start(Producer(self.hosts[number], self.server, self.ledger, make_app))
+            self._start(Producer(self.hosts[number % len(self.hosts)], self.server, self.ledger, make_app))
         for number in range(OPERATIONS):
             name = f"op:{number}"
             if self.world.keeps(name):
@@ -84,16 +87,17 @@ class Simulation:
 
     def _start_host(self, host: Host) -> None:
         self._start(KeeperProcess(host, self.server, self.ledger, make_app))
-        for _ in range(1 + int(self.world.draw(f"workers:{host.name}") * 2)):
+        for _ in range(1 + int(self.world.draw(f"workers:{host.name}") * self.world.one_of("workers", 1, 2, 2))):
             self._start_worker(host)
 
     def _start_worker(self, host: Host) -> None:
         draw, name = self.world.draw, f"{host.name}:{len(host.processes)}"
-        slots, is_fenced = 1 + int(draw(f"slots:{name}") * 4), draw(f"fenced:{name}") < 0.5
+        slots = 1 + int(draw(f"slots:{name}") * self.world.one_of("slots", 2, 4))
+        is_fenced = draw(f"fenced:{name}") < self.world.one_of("fenced", 0.2, 0.5, 1)
         self._start(
             WorkerProcess(
                 host, self.server, self.ledger, make_app, slots=slots, is_fenced=is_fenced,
-                claims_early=draw(f"early:{name}") < 0.5,
+                claims_early=draw(f"early:{name}") < self.world.one_of("early", 0.2, 0.5, 1),
             )
         )  # fmt: skip
 
@@ -112,6 +116,12 @@ class Simulation:
             producer, pause = self.producers[0], self.world.between(f"cancel-at:{name}", 0.0, 0.5)
             self.world.after(pause, producer, lambda: producer.cancel(name, producer.app.get(id)))
 
+    def _maybe_retry(self, id: bytes, name: str) -> None:
+        """Somebody runs a node again that is dead."""
+        if is_node(id) and index_of(id) <= SIZE and self.world.happens(f"again:{name}", 0.4):
+            producer, pause = self.producers[0], self.world.between(f"again-at:{name}", 0.0, 5.0)
+            self.world.after(pause, producer, lambda: producer.retry(name, producer.app.get(id)))
+
     # Faults
 
     def faults(self) -> dict[str, Callable[[str], None]]:
@@ -127,7 +137,12 @@ class Simulation:
 
     def _kill(self, name: str) -> None:
         victim = self._victim(name)
-        if victim is None:
+        if victim is not None:
+            self._end_process(victim, name)
+
+    def _end_process(self, victim: Process, name: str) -> None:
+        """It dies, and another one takes its place after a while."""
+        if victim.is_dead or victim.kind == "producer":
             return
         host = victim.host
         on = victim.executing() if isinstance(victim, WorkerProcess) else []
@@ -168,12 +183,17 @@ class Simulation:
         self.server.storms.append((self.world.now, end))
 
     def _cut(self, name: str) -> None:
+        """A process, or a whole host."""
         victim = self._victim(name)
-        if victim is not None:
-            fate = (REFUSED, LOST, LATE)[int(self.world.draw(f"how:{name}") * 3)]
-            end = self.world.now + int(self.world.between(f"for:{name}", 0.5, 30) * SECOND)
-            self.world.note(f"{victim.name} is cut off ({fate}) until {(end - START) / SECOND:.1f}")
-            victim.cuts.append((self.world.now, end, fate))
+        if victim is None:
+            return
+        fate = (REFUSED, LOST, LATE)[int(self.world.draw(f"how:{name}") * 3)]
+        end = self.world.now + int(self.world.between(f"for:{name}", 0.5, 30) * SECOND)
+        is_whole = self.world.draw(f"whole:{name}") < 0.5
+        for process in victim.host.processes.values() if is_whole else (victim,):
+            if not process.is_dead:
+                self.world.note(f"{process.name} is cut off ({fate}) until {(end - START) / SECOND:.1f}")
+                process.cuts.append((self.world.now, end, fate))
 
     def _freeze(self, name: str) -> None:
         victim = self._victim(name)
@@ -193,17 +213,23 @@ class Simulation:
     def go(self) -> None:
         """Runs it to the end. Violation."""
         self.build()
-        self.world.run_until(START + TROUBLE * SECOND)
+        # Between two ticks of the schedule, so that none is under way.
+        self.world.run_until(START + (TROUBLE + TICK // 2) * SECOND)
         self.world.note("the network is whole from now on")
         self.server.is_whole = True
         end = self.world.now + QUIET * SECOND
+        self._rest(end)
+        # Once more for what is due after the last end: history, levels, lost replies, what people run again.
+        self.world.run_until(self.world.now + 40 * SECOND)
+        self._rest(end)
+        self._check_end()
+
+    def _rest(self, end: int) -> None:
+        """Goes on until all is at rest."""
         while not self._is_at_rest():
             if self.world.now >= end:
                 raise Violation(f"not at rest: {self._unfinished()}")
-            self.world.run_until(self.world.now + 5 * SECOND)
-        # Once more for what is due after the last end: history, levels, lost replies.
-        self.world.run_until(self.world.now + 40 * SECOND)
-        self._check_end()
+            self.world.run_until(self.world.now + TICK * SECOND)
 
     def _is_at_rest(self) -> bool:
         if self._unfinished():
@@ -227,6 +253,8 @@ class Simulation:
         self._check_runs(jobs.values())
         self._check_nothing_left()
         self._check_history(jobs.values())
+        end_checks.check_ticks([tick_of(job.key) or 0 for job in jobs.values() if job.task == "ticked"], self.world.now)
+        end_checks.check_flows(self.server.store, self.ledger.run_again)
 
     def _check_stored(self, jobs: Mapping[bytes, Job]) -> None:
         """What was acknowledged is there, and nothing twice."""
@@ -263,10 +291,9 @@ class Simulation:
         figures = view(history, Period.last(HOURS, 5, self.world.now)).total
         states = Counter(job.state.name.lower() for job in jobs if not is_root(job.id))
         for state in ("done", "dead", "cancelled"):
-            if getattr(figures, state) != states[state]:
-                raise Violation(
-                    f"the history counts {getattr(figures, state)} {state}, and the store has {states[state]}"
-                )
+            ends = states[state] + self.ledger.returned[State[state.upper()]]
+            if getattr(figures, state) != ends:
+                raise Violation(f"the history counts {getattr(figures, state)} {state}, and {ends} were")
         if figures.put != states.total():
             raise Violation(f"the history counts {figures.put} put, and the store has {states.total()}")
 

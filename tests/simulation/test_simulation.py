@@ -12,9 +12,9 @@ from tests.simulation.shrink import shrink
 
 SEEDS = range(1, 31)
 QUICK = {
-    "send_again makes a new id": 1,
+    "send_again makes a new id": 2,
     "leases end 10 s early": 1,
-    "an insert made twice": 1,
+    "an insert made twice": 2,
 }
 """Mistakes that a seed finds at once, with the seed."""
 
@@ -28,8 +28,8 @@ def test_all_holds(seed: int) -> None:
 
 def test_a_seed_is_the_same_run_each_time() -> None:
     """Also in another process, where sets have another order."""
-    lines = "\n".join(run(3).log)
-    command = [sys.executable, "-m", "tests.simulation", "--seed", "3"]
+    lines = "\n".join(run(4).log)
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "4"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True).stdout
     assert said.startswith(lines)
 

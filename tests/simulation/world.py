@@ -8,19 +8,25 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
+from unittest.mock import patch
 
 from greenlet import getcurrent, greenlet
 
 from tarry.model.duration import SECOND
 from tarry.store.rules import flows, ids
 from tarry.store.shared import backoff, deadline
+from tarry.tasks.durable import modes
+from tarry.tasks.running import current
 
+T = TypeVar("T")
 START = 1_800_000_000 * SECOND
 """The store's time at which a run begins."""
 MOST_EVENTS = 150_000
 """Of a run; most have some ten thousand."""
 STEADY_START = 10_000 * SECOND
+LOOK = 0.02
+"""Seconds between two looks at a flag."""
 
 
 class Died(BaseException):
@@ -70,6 +76,8 @@ class World:
         self.seed, self.without = seed, without
         self.now = START
         self.log: list[str] = []
+        self.broken = ""
+        """What does not hold, also where the code of a job has caught the error that says so."""
         self.chosen: list[str] = []
         """The names of the choices that did something: those that can be left out."""
         self._hub = getcurrent()
@@ -78,6 +86,8 @@ class World:
         """The lanes of processes that are inside of a call, with the events that wait for them."""
         self._waiting: dict[Fiber, None] = {}
         self._count = 0
+        self._until = START
+        """Up to when `run_until` goes on now."""
 
     # Choices
 
@@ -101,6 +111,10 @@ class World:
         self.chosen.append(name)
         return True
 
+    def one_of(self, name: str, *values: T) -> T:
+        """One of these values: what differs from seed to seed, and is the same throughout a run."""
+        return values[int(self.draw(f"seed:{name}") * len(values))]
+
     # Time
 
     def note(self, text: str) -> None:
@@ -121,6 +135,7 @@ class World:
 
     def run_until(self, moment: int) -> None:
         """Does what is due until then."""
+        self._until = moment
         while self._events and self._events[0].at <= moment:
             event = heapq.heappop(self._events)
             if self._count > MOST_EVENTS:
@@ -132,6 +147,8 @@ class World:
                 self.at(event.process.frozen_until, event.process, event.action, event.lane)
             elif not event.process.is_dead:
                 self._begin(event.process, event)
+            if self.broken:
+                raise Violation(self.broken)
         self.now = max(self.now, moment)
 
     def wait(self, seconds: float) -> None:
@@ -140,6 +157,11 @@ class World:
         assert isinstance(fiber, Fiber)
         if fiber.process.is_dead:
             raise Died
+        end = round(self.now + seconds * SECOND)
+        if end <= self._until and (not self._events or self._events[0].at > end):
+            # Nobody does anything meanwhile: no need to leave the call, which costs more.
+            self._count, self.now = self._count + 1, max(end, self.now)
+            return
         self.after(seconds, None, lambda: self._resume(fiber))
         fiber.limit, deadline._here.end = deadline._here.end, None
         self._waiting[fiber] = None
@@ -226,6 +248,26 @@ class SimulatedTime:
         return self._world.now - START + STEADY_START if process is None else process.steady()
 
 
+class SimulatedFlag:
+    """In place of a thread's `Flag`: who waits for it lets the others go on."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._is_set = world, False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def wait(self, seconds: float) -> bool:
+        end = self._world.now + seconds * SECOND
+        while not self._is_set and self._world.now < end:
+            self._world.wait(min(LOOK, (end - self._world.now) / SECOND))
+            running = current.get()
+            if running is not None and running.interrupt is not None:
+                raise running.interrupt
+        is_set, self._is_set = self._is_set, False
+        return is_set
+
+
 def _users_of_time() -> list[tuple[dict[str, Any], str]]:
     """The modules of tarry that have the real module `time`, and under which name."""
     return [
@@ -252,7 +294,8 @@ def installed(world: World) -> Iterator[None]:
         ids._random.seed(world.seed)
         ids._last_ms = ids._last_tail = 0
         flows._random = random.Random(world.seed)  # type: ignore[assignment]
-        yield
+        with patch.object(modes, "Flag", lambda: SimulatedFlag(world)):
+            yield
         late = [scope["__name__"] for scope, _ in _users_of_time()]
         assert not late, f"import these before a run, else they have the real time: {late}"
     finally:
