@@ -4,11 +4,12 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from tarry.testing.history_check import HistoryEvent, Put, Started
+from tarry.testing.history_check import Ended, HistoryEvent, Put, Started
 from tests.kill_points.taking_over import Told, take_over
 from tests.kill_points.workload import START, on_one, urls_of
 
@@ -23,9 +24,18 @@ def _first_start(told: Told) -> Started:
     return next(event for event in told.history if isinstance(event, Started))
 
 
+def _attempt(told: Told, **fields: Any) -> str:
+    """Another one of the first job, as long as nothing."""
+    start = msgspec.structs.replace(_first_start(told), **fields)
+    return f"{_line(start)}\n{_line(Ended(start.job, start.epoch, start.owner, start.at, 'failed'))}"
+
+
 def _started_again(told: Told) -> str:
-    first = _first_start(told)
-    return _line(msgspec.structs.replace(first, owner="another"))
+    return _attempt(told, owner="another")
+
+
+def _started_later(told: Told) -> str:
+    return _attempt(told, epoch=9)
 
 
 FALSE: dict[str, tuple[Callable[[Told], str], str]] = {
@@ -38,6 +48,7 @@ FALSE: dict[str, tuple[Callable[[Told], str], str]] = {
     "before its parents": (lambda _: "start node-e", "node e began before node d had ended"),
     "lost": (lambda _: _line(Put(GHOST, START)), "lost: "),
     "twice in an epoch": (_started_again, "writer: "),
+    "older in the store": (_started_later, "state: "),
 }
 """By what is wrong: the line that says it, given what the ledger says so far, and the sentence about it."""
 
@@ -56,8 +67,8 @@ def _copied(told_place: Path, directory: Path) -> Path:
     return Path(shutil.copytree(told_place, directory / "place", ignore=shutil.ignore_patterns("*-board")))
 
 
-def _taken_over(place: Path) -> list[str]:
-    return take_over(place, urls_of("file", place), may_lose_claims=False)
+def _taken_over(place: Path, may_lose_claims: bool = False) -> list[str]:
+    return take_over(place, urls_of("file", place), may_lose_claims)
 
 
 def test_nothing_is_wrong_where_nothing_is(told_place: Path, tmp_path: Path) -> None:
@@ -72,3 +83,11 @@ def test_what_is_not_as_the_ledger_says_is_told(what: str, told_place: Path, tmp
     # First, since the order of the lines is that of what happened.
     ledger.write_text(f"{make(Told(ledger))}\n{ledger.read_text()}")
     assert [one for one in _taken_over(place) if sentence in one] != []
+
+
+def test_claims_may_be_lost_where_power_was_cut(told_place: Path, tmp_path: Path) -> None:
+    place = _copied(told_place, tmp_path)
+    ledger = place / "ledger"
+    told = Told(ledger)
+    ledger.write_text(f"{_started_again(told)}\n{_started_later(told)}\n{ledger.read_text()}")
+    assert _taken_over(place, may_lose_claims=True) == []
