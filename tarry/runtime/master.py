@@ -29,7 +29,7 @@ from tarry.runtime.scaling import PoolScaler, pool_status
 from tarry.runtime.signal_queue import Signals, signal_name, unblock_signals
 from tarry.runtime.sockets.activation import ActivationSockets
 from tarry.runtime.sockets.listeners import Listeners, Sockets
-from tarry.runtime.upgrades import Successor, Upgrades
+from tarry.runtime.upgrades import Successor, Upgrades, remove_drafts
 
 _STOP = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR2, signal.SIGTERM)
 # Not QUIT: two people who both run `tarry stop` do not mean a quit.
@@ -87,6 +87,8 @@ class Master:
         """Returns when stopped, with the exit status: 0, or 1 with `failure`. MasterError: a master already runs."""
         with self._signals, self._pid_file:
             unblock_signals()
+            if not self._successor.is_waiting:
+                remove_drafts(self._place, self._board_place)
             roles = self._plan.roles
             self._board = Scoreboard(self._board_path, [role.cells for role in roles for _ in range(role.count)])
             self._reloads = Reloads(

@@ -26,9 +26,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry import files
+from tarry.errors import MasterError
 from tarry.runtime.board.layout import SERVING
 from tarry.runtime.board.master_status import MasterStatus
-from tarry.runtime.board.scoreboard import DRAFT
+from tarry.runtime.board.reader import read
+from tarry.runtime.board.scoreboard import ASIDE, DRAFT
+from tarry.runtime.pidfile import holder
 from tarry.runtime.signal_queue import block_signals
 from tarry.runtime.sockets.listeners import Listeners
 
@@ -214,6 +217,37 @@ def write_request(pid_file: Path) -> Path:
     return path
 
 
+def remove_drafts(pid_file: Path, board: Path) -> None:
+    """Removes what masters left that were killed amid or after an upgrade, or as they made their board. For a master
+    that holds the lock of its pid file, before it shows itself."""
+    draft = _draft(pid_file)
+    # A new master that is left alone gives up, and removes its own files.
+    with contextlib.suppress(OSError, MasterError):
+        if holder(draft) is None:
+            boards = [path for path in board.parent.glob(f"{board.name}.*") if path.suffix[1:].isdecimal()]
+            aside = board.with_name(board.name + ASIDE)
+            for path in (draft, request_path(pid_file), _draft(board), *boards, *([] if _is_used(aside) else [aside])):
+                path.unlink(missing_ok=True)
+
+
+def _is_used(board: Path) -> bool:
+    """Whether the master that wrote it is alive; also if nobody can tell."""
+    try:
+        found = read(board)
+        if found is not None:
+            os.kill(found.pid, 0)
+        return found is not None
+    except ProcessLookupError:
+        return False
+    # Another user's, or another release's.
+    except (OSError, MasterError):
+        return True
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(path.name + DRAFT)
+
+
 SERVING_WORD, FAILED_WORD, GO_WORD = b"serving", b"failed:", b"go"
 """What the two masters say to each other."""
 MOST_TEXT = 4000
@@ -243,7 +277,7 @@ class Successor:
 
     def place(self, path: Path) -> Path:
         """Where that file is until the old master has made room."""
-        return path.with_name(path.name + DRAFT) if self.is_waiting else path
+        return _draft(path) if self.is_waiting else path
 
     def take_over(self) -> bool:
         """Tells the old master that this one serves. False: it does not make room: this one took too long, or it is

@@ -15,7 +15,7 @@ import pytest
 import tarry
 from tarry.runtime.board.layout import READY, SERVING
 from tarry.runtime.board.reader import read
-from tarry.runtime.board.scoreboard import DRAFT, board_path
+from tarry.runtime.board.scoreboard import DRAFT, Scoreboard, board_path
 from tarry.runtime.pidfile import holder
 from tarry.runtime.upgrades import write_request
 from tests.cli.project import SMALL_APP, Project, alive, until
@@ -287,3 +287,29 @@ def test_where_a_link_leads_to_another_release_that_one_is_started(project: Proj
     (project.directory / "2" / "bin" / words[0]).unlink()
     assert "cannot be run (No such file or directory)" in refused(project)
     project.said("stop")
+
+
+def test_what_killed_masters_left_of_an_upgrade_goes_at_the_next_start(project: Project) -> None:
+    run = project.pid_file.parent
+    project.settings("")
+    project.serve()
+    project.kill_all()
+    (run / "tarry.pid.board").rename(run / "tarry.pid.board.old")
+    for name in (".new", ".upgrade", ".board.new", ".board.77", ".board.new.78"):
+        (run / f"tarry.pid{name}").touch()
+    master = project.serve()
+    assert {path.name for path in run.iterdir()} - {"tarry.pid.stores"} == {"tarry.pid", "tarry.pid.board"}
+    # A reload, though an upgrade had been asked of the one before.
+    os.kill(master.pid, signal.SIGHUP)
+    until(lambda: project.board().notice.done == 1)
+    assert project.board().pid == master.pid
+
+
+def test_the_board_of_a_master_that_waits_for_its_jobs_stays(project: Project) -> None:
+    aside = project.pid_file.with_name("tarry.pid.board.old")
+    aside.parent.mkdir()
+    # Of this process, which lives.
+    Scoreboard(aside)
+    project.settings("")
+    project.serve()
+    assert aside.exists()
