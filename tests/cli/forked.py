@@ -33,6 +33,8 @@ from tarry.cli.main import COMMAND_MODULES
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "FORKED_BY_THE_TESTS"
 """Which the fork server has, and so each process that is forked from it."""
+MODULES = "MODULES_OF_THE_TESTS"
+"""A variable that names modules which the fork server imports, too: children of a master import them else."""
 
 _READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_")
 """Variables that Python reads when it starts: with others than the fork server's, a command is a real process."""
@@ -168,7 +170,7 @@ def _read_at_start(environ: Mapping[str, str]) -> dict[str, str]:
 
 def main(line: int) -> None:
     """Forks what it is told to, and tells how each ended, until nobody is left to tell it."""
-    for module in COMMAND_MODULES:
+    for module in [*COMMAND_MODULES, *os.environ.get(MODULES, "").split()]:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()

@@ -47,6 +47,7 @@ class Part(NamedTuple):
         """Prints what came of each point that failed, and sums; whether all went well."""
         began, failed = time.monotonic(), 0
         points = [point for point in self.points(tries, options.sample, dice) if point.at >= options.first]
+        points = points[options.part - 1 :: options.parts]
         for number, point in enumerate(points, 1):
             wrong = tries.wrong(point)
             failed += bool(wrong)
@@ -88,6 +89,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--fault", action="append", choices=FAULTS[1:])
     parser.add_argument("--point", metavar="P", help="only this one")
     parser.add_argument("--first", type=int, metavar="N", default=1, help="of those only the points from this one on")
+    parser.add_argument("--part", type=int, metavar="K", default=1, help="of those, counted from K, ...")
+    parser.add_argument("--parts", type=int, metavar="N", default=1, help="... each N-th, for several at a time")
     return parser.parse_args()
 
 

@@ -1,6 +1,7 @@
 /* Preloaded into a process: counts its system calls that change something outside of it, and at the n-th of them kills
  * it, or has the call fail. Python and SQLite come to these through the C library, whose functions these replace. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -10,10 +11,11 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { NOTHING, KILL, TEAR, FAIL_IO, FAIL_FULL, FAIL_INTR, SHORT, UNSENT, SENT, RESET, UNANSWERED };
-enum { WRITE, SYNC, SIZE, NAME, LOCK, SEND, SERVER, KINDS };
+enum { WRITE, SYNC, SIZE, NAME, LOCK, SEND, SERVER, PROCESS, KINDS };
 
 /* The kinds of calls that each fault may strike: only those are counted for it. */
 #define BIT(kind) (1 << (kind))
@@ -49,9 +51,17 @@ void kill_points_stop(void) { is_on = 0; }
 long kill_points_count(void) { return count; }
 long kill_points_kind(int kind) { return kinds[kind]; }
 
+/* Of those that another fault might strike. */
+long kill_points_count_for(int other)
+{
+    long sum = 0;
+    for (int kind = 0; kind < KINDS; kind++) sum += strikes_at[other] & BIT(kind) ? kinds[kind] : 0;
+    return sum;
+}
+
 static void die(void)
 {
-    kill(getpid(), SIGKILL);
+    syscall(SYS_kill, getpid(), SIGKILL);
     for (;;) pause();
 }
 
@@ -175,3 +185,31 @@ int open64(const char *path, int flags, ...) { OPEN_CALL(AT_FDCWD, path, flags |
 
 int fcntl(int fd, int what, ...) { FCNTL_CALL(fd, what); }
 int fcntl64(int fd, int what, ...) { FCNTL_CALL(fd, what); }
+
+/* A socket that gets a name in a directory. */
+int bind(int fd, const struct sockaddr *address, socklen_t length)
+{
+    if (address->sa_family == AF_UNIX && ((const struct sockaddr_un *)address)->sun_path[0])
+        CALL(NAME, -1, SYS_bind, fd, address, length);
+    return syscall(SYS_bind, fd, address, length);
+}
+
+/* Of sockets: what is written to files comes in one piece. */
+ssize_t writev(int fd, const struct iovec *parts, int count) { CALL(SEND, fd, SYS_writev, fd, parts, count); }
+
+int kill(pid_t pid, int number) { CALL(PROCESS, -1, SYS_kill, pid, number); }
+int killpg(pid_t group, int number) { return kill(-group, number); }
+int execve(const char *path, char *const words[], char *const variables[])
+{
+    CALL(PROCESS, -1, SYS_execve, path, words, variables);
+}
+
+/* What is forked is struck no more. */
+pid_t fork(void)
+{
+    int is_struck = 0, error = strikes(PROCESS, -1, &is_struck);
+    if (error) { errno = error; return -1; }
+    pid_t pid = ((pid_t (*)(void))dlsym(RTLD_NEXT, "fork"))();
+    if (!pid) is_on = 0;
+    return pid;
+}

@@ -16,17 +16,27 @@ from tests.servers.server import Missing
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("calls.c")
-KINDS = ("write", "sync", "size", "name", "lock", "send", "server")
-"""Of system calls, as `calls.c` numbers them. server: what is sent to a server."""
-FAULTS = ("none", "killed", "torn", "EIO", "ENOSPC", "EINTR", "short", "unsent", "sent", "reset", "unanswered", "power")
+KINDS = ("write", "sync", "size", "name", "lock", "send", "server", "process")
+"""Of system calls, as `calls.c` numbers them. server: what is sent to a server. process: one is forked,
+executed or signalled."""
+FAULTS = (
+    "none", "killed", "torn", "EIO", "ENOSPC", "EINTR", "short", "unsent", "sent", "reset", "unanswered", "power",
+    "breakpoint",
+)  # fmt: skip
 """As `calls.c` numbers them. torn: half of a write is done, then the process is killed. unsent, sent: it is killed
 before or after it sends something to a server. reset, unanswered: the connection is closed instead, and the process
-goes on. power: see `power_cut.py`."""
-POWER = FAULTS.index("power")
+goes on. power: see `power_cut.py`. breakpoint: it is killed before a line that writes into mapped memory."""
+POWER, BREAKPOINT = FAULTS.index("power"), FAULTS.index("breakpoint")
 SERVER_FAULTS = FAULTS[7:11]
 FILE_FAULTS = (*FAULTS[1:7], "power")
-FAULTS_OF = {"file": FILE_FAULTS, "shards": FILE_FAULTS} | dict.fromkeys(KINDS_OF_SERVERS, SERVER_FAULTS)
-"""By story. What one on a server writes to files is the outbox, as `file` does."""
+OF_MASTERS = {
+    "doors": ("killed", "torn", "breakpoint"), "worker": ("killed", "breakpoint"), "reload": ("killed", "breakpoint"),
+    "upgrade": ("killed", "breakpoint"), "successor": ("killed", "breakpoint"),
+}  # fmt: skip
+FAULTS_OF = {
+    "file": FILE_FAULTS, "shards": FILE_FAULTS, **dict.fromkeys(KINDS_OF_SERVERS, SERVER_FAULTS), **OF_MASTERS
+}  # fmt: skip
+"""By story; OF_MASTERS: see `masters.py`. What one on a server writes to files is the outbox, as `file` does."""
 STORIES = tuple(FAULTS_OF)
 
 
@@ -53,9 +63,11 @@ class Tries:
 
     def __init__(self, process: "subprocess.Popen[str]", emptied: Emptied) -> None:
         self._process, self._emptied = process, emptied
+        self._counts: dict[str, dict[str, int]] = {}
 
     def answer(self, point: Point) -> dict[str, Any]:
-        """What came of it. calls, kinds, hits: of a process that was not killed; wrong: what the next one found."""
+        """What came of it. calls: of a process that was not killed: how many the fault might strike; kinds, counts: how
+        many there were of each kind, and for each fault; wrong: what the next process found."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         url = self._emptied(point.story) if point.story in KINDS_OF_SERVERS else ""
@@ -66,10 +78,13 @@ class Tries:
         return dict(json.loads(line))
 
     def count(self, story: str, fault: int) -> int:
-        """How many calls there are that the fault may strike."""
-        answer = self.answer(Point(story, 0, fault))
-        assert "calls" in answer, answer["failed"]
-        return int(answer["calls"])
+        """How many calls there are that the fault may strike; one run tells of all faults of `calls.c`."""
+        counts = self._counts.setdefault(story, {})
+        if FAULTS[fault] not in counts:
+            answer = self.answer(Point(story, 0, fault))
+            assert "calls" in answer, answer["failed"]
+            counts.update({FAULTS[fault]: answer["calls"]} | answer.get("counts", {}))
+        return counts[FAULTS[fault]]
 
     def wrong(self, point: Point) -> list[str]:
         """A sentence for each thing that is wrong after it."""
@@ -93,7 +108,8 @@ def fast_directory() -> Iterator[Path]:
 def trying(directory: Path, emptied: Emptied) -> Iterator[Tries]:
     """directory: where each point has one of its own. `Missing` without a compiler."""
     command = [sys.executable, "-m", "tests.kill_points.process", str(directory)]
-    environ = os.environ | {"LD_PRELOAD": str(library())}
+    # A master that is upgraded is started anew, in the directory of its own.
+    environ = os.environ | {"LD_PRELOAD": str(library()), "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=environ, stdin=pipe, stdout=pipe, text=True) as process:
         yield Tries(process, emptied)

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import tarry.embedded.service  # noqa: F401 - so that no process that is forked has to import it
-from tests.kill_points import workload
-from tests.kill_points.points import KINDS, POWER, Point
+from tests.cli import forked
+from tests.kill_points import masters, workload
+from tests.kill_points.points import FAULTS, KINDS, POWER, Point
 from tests.kill_points.power_cut import PowerCut
 from tests.kill_points.taking_over import take_over
 from tests.kill_points.workload import urls_of
@@ -35,17 +36,20 @@ LIMIT = 200
 def main(directory: str) -> None:
     """Until the input ends."""
     logging.disable(logging.CRITICAL)
+    os.environ[forked.MODULES] = masters.MODULES
     gc.collect()
     gc.freeze()
     for line in sys.stdin:
         fields, server = json.loads(line)
         point, place = Point(*fields), Path(tempfile.mkdtemp(dir=directory))
-        urls = [server] if server else urls_of(point.story, place)
-        print(json.dumps(_answer(point, place, urls)), flush=True)
+        print(json.dumps(_answer(point, place, server)), flush=True)
         shutil.rmtree(place)
 
 
-def _answer(point: Point, place: Path, urls: list[str]) -> dict[str, Any]:
+def _answer(point: Point, place: Path, server: str) -> dict[str, Any]:
+    if point.story in masters.SCENES:
+        return masters.answer(point, place)
+    urls = [server] if server else urls_of(point.story, place)
     ended = _forked(lambda: _tell(point, place, urls))
     if "failed" in ended:
         return ended
@@ -67,7 +71,8 @@ def _tell(point: Point, place: Path, urls: list[str]) -> dict[str, Any]:
     finally:
         calls.kill_points_stop()
     kinds = {kind: calls.kill_points_kind(number) for number, kind in enumerate(KINDS)}
-    return {"calls": calls.kill_points_count(), "kinds": kinds}
+    counts = {fault: calls.kill_points_count_for(number) for number, fault in enumerate(FAULTS[:POWER])}
+    return {"calls": calls.kill_points_count(), "kinds": kinds, "counts": counts}
 
 
 def _forked(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def take_over(directory: Path, urls: list[str], may_lose_claims: bool) -> list[s
     _forget_all(host)
     wrong += map(str, leftovers(host.store, is_empty=True))
     host.close()
-    return [*wrong, *_wrong_files(directory)]
+    return [*wrong, *wrong_files(directory)]
 
 
 def _wrong_history(host: Host, told: Told, dead: list[Died], may_lose_claims: bool) -> Iterator[str]:
@@ -170,7 +170,8 @@ def _forget_all(host: Host) -> None:
         pass
 
 
-def _wrong_files(directory: Path) -> Iterator[str]:
+def wrong_files(directory: Path) -> Iterator[str]:
+    """What SQLite says of its files there."""
     for path in sorted(directory.glob("*.db")):
         with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as database:
             if (found := database.execute("PRAGMA integrity_check").get) != "ok":

@@ -11,10 +11,20 @@ from tests.seeds import seeded_random
 from tests.servers.fixtures import empty_server
 from tests.servers.server import Missing
 
-SAMPLES = {"killed": 18, "torn": 5, "EIO": 7, "ENOSPC": 7, "EINTR": 3, "short": 3, "power": 6}
+SAMPLES = {"killed": 13, "torn": 4, "EIO": 5, "ENOSPC": 5, "EINTR": 3, "short": 3, "power": 4}
 FEWEST_CALLS = {"killed": 1000}
 """Of a fault, else 300: fewer would mean that the library does not see all calls."""
 FEWEST_SENT = 150
+FEWEST_OF_MASTERS = {
+    ("doors", "killed"): 300,
+    ("worker", "killed"): 100,
+    ("reload", "killed"): 40,
+    ("upgrade", "killed"): 25,
+    ("successor", "killed"): 25,
+    ("reload", "breakpoint"): 200,
+    ("worker", "breakpoint"): 30,
+}
+"""So many points there are at least, by story and fault."""
 KILLS = ("unsent", "sent")
 
 
@@ -59,3 +69,13 @@ def test_what_a_server_acknowledged_is_done_whatever_is_not_sent_or_not_answered
         answer = tries.answer(point := Point(kind, dice.randint(1, sent * 3 // 4), FAULTS.index(fault)))
         assert ("killed" in answer) == (fault in KILLS), point
         assert answer["wrong"] == [], point
+
+
+@pytest.mark.seeded
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("story", "fault"), FEWEST_OF_MASTERS)
+def test_a_fresh_master_goes_on_whatever_call_or_line_kills_a_process_of_another(
+    story: str, fault: str, tries: Tries
+) -> None:
+    point = Point(story, seeded_random().randint(1, FEWEST_OF_MASTERS[story, fault]), FAULTS.index(fault))
+    assert tries.answer(point) == {"killed": True, "wrong": []}, point
