@@ -38,9 +38,11 @@ from tarry.testing.history_events import (
     Started,
     StepRan,
     StepRecorded,
+    StoreDied,
     StoreRead,
     Withdrawn,
 )
+from tarry.testing.history_forgotten import Excuses
 from tarry.testing.history_group_rules import GROUP_RULES
 from tarry.testing.history_rules import JOB_RULES, Violation
 from tarry.testing.job_history import HistoryIndex
@@ -65,6 +67,7 @@ __all__ = [
     "Started",
     "StepRan",
     "StepRecorded",
+    "StoreDied",
     "StoreRead",
     "Violation",
     "Withdrawn",
@@ -77,21 +80,39 @@ MOST_OF_A_RULE = 100
 LONGEST_LINE = 1 << 20
 
 
-def check(history: Iterable[HistoryEvent], *, tolerance: int = 0) -> list[Violation]:
+def check(
+    history: Iterable[HistoryEvent], *, tolerance: int = 0, excused: list[Violation] | None = None
+) -> list[Violation]:
     """The violations of a history; none if it is as promised. The events may come in any order; at most MOST_OF_A_RULE
     of each rule are returned.
 
     tolerance: by how many microseconds the clocks of those who wrote the events may differ.
+    excused: gets what is none only since a server died that forgets (`StoreDied`).
     """
-    return list(_violations(HistoryIndex(history), tolerance))
+    events = list(history)
+    return list(_violations(events, HistoryIndex(events), tolerance, [] if excused is None else excused))
 
 
-def _violations(index: HistoryIndex, tolerance: int) -> Iterator[Violation]:
+def _violations(
+    events: Sequence[HistoryEvent], index: HistoryIndex, tolerance: int, excused: list[Violation]
+) -> Iterator[Violation]:
+    excuses = Excuses(events, tolerance, lambda life: chain.from_iterable(_by_rule(HistoryIndex(life), tolerance)))
+
+    def is_left(violation: Violation) -> bool:
+        if is_excused := excuses.cover(violation):
+            excused.append(violation)
+        return not is_excused
+
+    for found in _by_rule(index, tolerance):
+        yield from islice(filter(is_left, found), MOST_OF_A_RULE)
+
+
+def _by_rule(index: HistoryIndex, tolerance: int) -> Iterator[Iterator[Violation]]:
+    """All violations of each rule."""
     for rule in JOB_RULES:
-        found = (one for job in index.jobs.values() for one in rule(job, index, tolerance))
-        yield from islice(found, MOST_OF_A_RULE)
+        yield (one for job in index.jobs.values() for one in rule(job, index, tolerance))
     for group_rule in GROUP_RULES:
-        yield from islice(group_rule(index, tolerance), MOST_OF_A_RULE)
+        yield group_rule(index, tolerance)
 
 
 def read_ledgers(paths: Iterable[Path], skipped: list[str]) -> Iterator[HistoryEvent]:
@@ -120,14 +141,15 @@ def main(words: Sequence[str]) -> int:
     skipped: list[str] = []
     try:
         tolerance = microseconds(options.tolerance)
-        index = HistoryIndex(chain(read_ledgers(options.ledger, skipped), _end_of(options.store)))
+        events = [*read_ledgers(options.ledger, skipped), *_end_of(options.store)]
     except (OSError, ValueError, TarryError) as error:
         print_line(f"history_check: {error}", file=sys.stderr)
         return 2
-    found = list(_violations(index, tolerance))
+    index, excused = HistoryIndex(events), list[Violation]()
+    found = list(_violations(events, index, tolerance, excused))
     for violation in found:
         print_line(violation)
-    print_line(_summary(index, found, skipped))
+    print_line(_summary(index, found, excused, skipped))
     return 1 if found else 0
 
 
@@ -138,12 +160,18 @@ def _end_of(url: str | None) -> Iterator[HistoryEvent]:
             yield from leftovers(store)
 
 
-def _summary(index: HistoryIndex, found: Sequence[Violation], skipped: Sequence[str]) -> str:
+def _summary(
+    index: HistoryIndex, found: Sequence[Violation], excused: Sequence[Violation], skipped: Sequence[str]
+) -> str:
     attempts = sum(len(job.attempts) for job in index.jobs.values())
     told = f"{index.count} events, {len(index.jobs)} jobs, {attempts} attempts: {len(found)} violations"
-    by_rule = ", ".join(f"{rule} {count}" for rule, count in Counter(one.rule for one in found).items())
+    forgotten = f"; {len(excused)} excused ({_by_count(excused)}): a server that died forgot them" if excused else ""
     lines = f"; {len(skipped)} lines skipped, the first at {skipped[0]}" if skipped else ""
-    return told + (f" ({by_rule})" if by_rule else "") + lines
+    return told + (f" ({_by_count(found)})" if found else "") + forgotten + lines
+
+
+def _by_count(found: Iterable[Violation]) -> str:
+    return ", ".join(f"{rule} {count}" for rule, count in Counter(one.rule for one in found).items())
 
 
 if __name__ == "__main__":

@@ -95,6 +95,15 @@ class LeaseEnded(LedgerEvent, frozen=True, gc=False):
     at: int
 
 
+class StoreDied(LedgerEvent, frozen=True, gc=False):
+    """The store's server died; `at` is once it is gone, and before it is started again."""
+
+    at: int
+    forgets: int = 0
+    """It may have forgotten claims and ends that it accepted within so many microseconds before, and what comes of that
+    alone is excused. 0: it forgets nothing. docs/stores.md says which store does, with which settings."""
+
+
 class Rescheduled(LedgerEvent, frozen=True, gc=False):
     """A job that waits got another time, and that was acknowledged."""
 
@@ -203,6 +212,7 @@ HistoryEvent: TypeAlias = (
     | Ended
     | Died
     | LeaseEnded
+    | StoreDied
     | Rescheduled
     | Withdrawn
     | RunAgain

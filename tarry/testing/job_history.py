@@ -23,6 +23,7 @@ from tarry.testing.history_events import (
     PutUnknown,
     RunAgain,
     Started,
+    StoreDied,
     StoreRead,
     Withdrawn,
 )
@@ -211,6 +212,9 @@ class HistoryIndex:
                 self.leftovers.append(event)
             case StoreRead():
                 self.read = event
+            case StoreDied():
+                # What it explains is for `Excuses` to say.
+                pass
             case _:
                 job = self.jobs.get(event.job)
                 if job is None:

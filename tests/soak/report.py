@@ -17,10 +17,12 @@ def report(plan: Plan, outcome: Outcome) -> tuple[list[str], int]:
     judged = list(_judged(outcome.series, plan.seconds))
     rising = [series.name for series, _, is_rising in judged if is_rising]
     violations = [f"VIOLATION {one}" for one in outcome.violations]
-    lines = [*violations[:MOST_VIOLATIONS], *outcome.notes, "", *_table(judged), ""]
+    excused = [f"excused {one}" for one in outcome.excused]
+    lines = [*violations[:MOST_VIOLATIONS], *excused[:MOST_VIOLATIONS], *outcome.notes, "", *_table(judged), ""]
     lines += [*_facts(plan, outcome), "", *_table(steepest(judged)), "", *(f"RISING {name}" for name in rising)]
     ok = not rising and not violations
-    lines.append(f"{plan.store}: {'passed' if ok else 'FAILED'}: {len(violations)} violations, {len(rising)} rising")
+    counts = f"{len(violations)} violations, {len(excused)} excused, {len(rising)} rising"
+    lines.append(f"{plan.store}: {'passed' if ok else 'FAILED'}: {counts}")
     return lines, int(not ok)
 
 

@@ -44,6 +44,8 @@ class Outcome(NamedTuple):
     """What came of it."""
 
     violations: list[Violation | str]
+    excused: list[Violation]
+    """What the store's server may forget, as docs/stores.md says."""
     series: SeriesSet
     struck: dict[str, int]
     jobs: int
@@ -84,7 +86,9 @@ def soak(plan: Plan, directory: Path) -> Outcome:
                 step()
         violations = [*storm.mishaps, *storm.violations()]
         jobs = (storm.directory / "history").read_bytes().count(b'"event":"put"')
-        return Outcome(violations, watcher.series, dict(storm.struck), jobs, *cpu, watcher.failures, notes)
+        return Outcome(
+            violations, storm.excused, watcher.series, dict(storm.struck), jobs, *cpu, watcher.failures, notes
+        )
 
 
 @contextlib.contextmanager
