@@ -1,21 +1,28 @@
 """Known mistakes, put back one at a time. Each undoes what a commit mended, or breaks one rule that others rest on."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 from unittest.mock import patch
 
 from msgspec.structs import replace
 
 from tarry.client import clock
+from tarry.client.flows.build import FlowBuilder
 from tarry.client.inserter import Inserter
 from tarry.errors import StoreError, StoreUnavailable
-from tarry.keeper.expired_leases import ExpiredLeases
+from tarry.keeper.chores import Keeper
+from tarry.keeper.cron import ScheduleTicker
+from tarry.keeper.expired_leases import GAP, ExpiredLeases
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
+from tarry.model.flow.wiring import UNDO_TASK
 from tarry.model.limit import Level
 from tarry.model.outcome import Released
+from tarry.model.schedules.schedule import Schedule
+from tarry.store.memory.flows import MemoryFlows
 from tarry.store.memory.index import JobIndex
 from tarry.store.memory.limits import MemoryLimits
 from tarry.store.memory.store import MemoryStore
@@ -25,6 +32,9 @@ from tarry.worker.early_claim import EarlyClaim
 from tarry.worker.exchanger import Exchanger
 from tarry.worker.held_leases import AttemptLeases, HeldLeases
 from tarry.worker.run.runner import OutcomeQueue
+from tarry.worker.step_saver import StepSaver
+from tests.exhaustive.flow_mistakes import FLOW_MISTAKES
+from tests.exhaustive.mistakes import JOB_MISTAKES
 from tests.simulation.processes import WorkerProcess
 from tests.simulation.run import run
 
@@ -97,8 +107,9 @@ def _fail_without_note(right: Any, self: Exchanger, error: StoreError, now: floa
 def _take_twice(right: Any, self: EarlyClaim) -> Any:
     answer = self._answer
     found = right(self)
-    self._answer = None if answer is None or not answer.jobs or hasattr(self, "_again") else answer
-    self._again = True  # type: ignore[attr-defined]
+    if answer is not None and answer.jobs and not hasattr(self, "_again"):
+        self._answer = answer
+        self._again = True  # type: ignore[attr-defined]
     return found
 
 
@@ -109,9 +120,9 @@ def _end_by_id(right: Any, self: Exchanger, running: Any, outcome: Any) -> bool:
     return held is not None
 
 
-def _release_what_runs(right: Any, self: Exchanger, now: float) -> None:
-    right(self, now)
-    if self._store_backoff.tries:
+def _release_what_runs(right: Any, self: Exchanger, error: StoreError, now: float) -> None:
+    right(self, error, now)
+    if self._store_backoff.tries > 2:
         self.unsettled += [(running, Released(True)) for running in self.held.values()]
         self.held.clear()
 
@@ -145,6 +156,19 @@ def _trust_one_look(right: Any, self: ExpiredLeases) -> Any:
 
 
 def _never_patient(right: Any, self: ExpiredLeases) -> None: ...
+
+
+def _see_the_first_gap_only(right: Any, self: ExpiredLeases) -> None:
+    now = clock.elapsed()
+    is_late = now - self._called > GAP
+    if is_late and not self._gaps:
+        self.be_patient()
+    self._called, self._gaps = now, int(is_late)
+
+
+def _come_back_without_patience(right: Any, self: Keeper) -> Any:
+    with patch.object(self._expired_leases, "be_patient", lambda: None):
+        return right(self)
 
 
 # The rules and the store
@@ -209,8 +233,69 @@ def _hold_no_key(right: Any, self: JobIndex, job: Any, now: int) -> None:
     return None
 
 
-def _release_early(right: Any, self: Any, gates: Any) -> Any:
-    return right(self, [replace(gate, waits=max(0, gate.waits - 1)) if gate.waits else gate for gate in gates])
+# Durable steps, signals, schedules and flows
+
+
+def _keep_at_once(right: Any, self: StepSaver, running: Any, done: Any) -> None:
+    done(True)
+    right(self, running, lambda is_ours: None)
+
+
+def _keep_without_answer(right: Any, self: StepSaver, rows: Any, taken: Any) -> None:
+    try:
+        right(self, rows, taken)
+    except StoreError:
+        while self._waiting:
+            self._waiting.popleft()[1](True)
+
+
+def _store_no_steps(right: Any, self: MemoryStore, owner: str, marks: Any) -> Any:
+    return [True for _ in marks]
+
+
+def _await_without_look(right: Any, self: MemoryFlows, change: Any) -> None:
+    with patch.object(self, "_signals", {}):
+        right(self, change)
+
+
+def _wake_no_job(right: Any, self: MemoryFlows, one: Any, now: int) -> bool:
+    return False
+
+
+def _tick_without_key(right: Any, self: Schedule, tick: int) -> str:
+    return f"cron:{next(_numbers)}:{tick}"
+
+
+def _move_on_first(right: Any, self: ScheduleTicker, schedule: Any, ticks: Any, runs: Any) -> None:
+    with suppress(StoreError):
+        right(self, schedule, ticks, runs)
+
+
+def _undo_from_1970(right: Any, self: FlowBuilder, *args: Any) -> Any:
+    new = right(self, *args)
+    nodes = [replace(job, state_since=0) if job.task == UNDO_TASK else job for job in new.nodes]
+    return replace(new, nodes=nodes)
+
+
+_numbers = itertools.count()
+_RULES = {mistake.name: mistake.patch for mistake in (*JOB_MISTAKES, *FLOW_MISTAKES)}
+NOT_HERE = {
+    "a parked job does not say what it was",
+    "a job that was moved is not restored",
+    "what has started expires at its next attempt",
+    "a job can be deleted while it runs",
+    "a flow forgets a node that is deleted",
+    "the keeper releases nothing",
+    "the retry rule allows one more",
+    "no number of deaths is too many",
+    "an interrupted attempt is not on record",
+    "a lease that ran out counts as a failure",
+    "a cancelled flow leaves gates open",
+    "the fence looks at no epoch",
+    "the fence looks at no owner",
+}
+"""Mistakes in the rules of which nothing can be seen here: of jobs that move, expire or are deleted, of gates with more
+than a thousand nodes, of what an attempt is counted as. And those of the fence that stand above already."""
 
 
 MISTAKES: dict[str, Mistake] = {
@@ -225,7 +310,7 @@ MISTAKES: dict[str, Mistake] = {
     "outcomes forgotten when a call fails": _instead(Exchanger, "_note_failure", _forget_what_ended),
     "an early claim taken twice": _instead(EarlyClaim, "take", _take_twice),
     "outcome settled by id alone": _instead(Exchanger, "end", _end_by_id),
-    "running jobs given back in an outage": _instead(Exchanger, "release_unseen", _release_what_runs),
+    "running jobs given back in an outage": _instead(Exchanger, "_note_failure", _release_what_runs),
     "leases not extended": _instead(AttemptLeases, "extend", _never_extend),
     "lost leases not noticed": _instead(HeldLeases, "extend", _ignore_what_is_lost),
     "outcomes dropped while busy": _instead(OutcomeQueue, "add", _drop_an_outcome_without_room),
@@ -233,6 +318,8 @@ MISTAKES: dict[str, Mistake] = {
     "leases end 10 s early": _instead(ExpiredLeases, "_find", _reclaim_early),
     "expired leases looked at once": _instead(ExpiredLeases, "find_jobs", _trust_one_look),
     "no patience after a gap": _instead(ExpiredLeases, "be_patient", _never_patient),
+    "of two gaps in a row the first counts": _instead(ExpiredLeases, "_notice_a_gap", _see_the_first_gap_only),
+    "no patience once the store is back": _instead(Keeper, "_is_store_back", _come_back_without_patience),
     "changes not fenced by epoch": _without_fence(epoch="epoch"),
     "changes not fenced by owner": _without_fence(owner="owner"),
     "changes not fenced at all": _without_fence(epoch="epoch", owner="owner", was="state"),
@@ -245,7 +332,15 @@ MISTAKES: dict[str, Mistake] = {
     "levels never lowered": _instead(MemoryLimits, "end", _never_lower),
     "rates without spacing": _instead(Level, "started", _start_without_spacing),
     "two holders of a key": _instead(JobIndex, "find_holder", _hold_no_key),
-}
+    "steps are kept before they are stored": _instead(StepSaver, "add", _keep_at_once),
+    "steps are kept though the store did not answer": _instead(StepSaver, "_save", _keep_without_answer),
+    "steps are stored nowhere": _instead(MemoryStore, "save_progress", _store_no_steps),
+    "a signal that came first is missed": _instead(MemoryFlows, "_await", _await_without_look),
+    "a signal wakes nobody": _instead(MemoryFlows, "_wake_job", _wake_no_job),
+    "each host makes a job of a tick": _instead(Schedule, "key", _tick_without_key),
+    "ticks are over before they are jobs": _instead(ScheduleTicker, "_enqueue_all", _move_on_first),
+    "who undoes a flow is from 1970": _instead(FlowBuilder, "finish", _undo_from_1970),
+} | {name: mistake for name, mistake in _RULES.items() if name not in NOT_HERE}
 
 
 def seeds_to_find(mistake: Mistake, seeds: Iterator[int]) -> tuple[int, str]:
