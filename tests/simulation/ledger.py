@@ -168,10 +168,20 @@ class Ledger:
             for runs in self.attempts.values()
             for each in runs
             if each.task == run.task and each.ended is None and not each.process.is_dead
-            if (each.job, each.epoch) not in self.taken and self._lease_at(each.owner, self.world.now) > self.world.now
+            if (each.job, each.epoch) not in self.taken and self._has_lease(each)
         ]
         if len(on) > AT_ONCE[run.task]:
             self.fail(f"{name} starts: the code of {len(on)} jobs of {run.task} runs at once")
+
+    def _has_lease(self, run: CodeRun) -> bool:
+        """Of a cancelled job the place is kept only until the lease is over for the first time."""
+        now = self.world.now
+        since = self.cancelled.get((run.job, run.epoch), now)
+        until = self._lease_at(run.owner, since)
+        for at, extended in self._leases[run.owner]:
+            if since < at <= until:
+                until = max(until, extended)
+        return until > now
 
     def _check_overlap(self, name: str, before: CodeRun, after: CodeRun) -> None:
         beside = f"{name} starts: attempts {before.epoch} and {after.epoch} run side by side"
