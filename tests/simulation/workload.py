@@ -124,6 +124,9 @@ class Producer(Process):
             if tries < SEND_AGAIN:
                 pause = self.world.between(f"again:{name}:{tries}", 0.2, 4.0)
                 self.world.after(pause, self, lambda: self._try(name, kind, again, tries + 1))
+            elif kind == "waiting":
+                # It may be stored all the same, and would wait for ever.
+                self._signal_later(name)
             return
         for id in self._ids(handle):
             if self.ledger.ended_at.get(id, self.began[name]) < self.began[name]:
@@ -136,8 +139,11 @@ class Producer(Process):
         if not isinstance(handle, Handle) and self.world.happens(f"retry:{name}", 0.3):
             self.world.after(self.world.between(f"retry-at:{name}", 5, 50), self, lambda: self.retry(name, handle))
         if kind == "waiting":
-            pause = self.world.between(f"signal-at:{name}", 0, 20)
-            self.world.after(pause, self, lambda: self._signal(name, str(int(name.rpartition(":")[2]))))
+            self._signal_later(name)
+
+    def _signal_later(self, name: str) -> None:
+        pause = self.world.between(f"signal-at:{name}", 0, 20)
+        self.world.after(pause, self, lambda: self._signal(name, name.rpartition(":")[2]))
 
     def _signal(self, name: str, key: str) -> None:
         """Sends a signal until it is known to be stored."""
