@@ -4,29 +4,18 @@ It needs no import. During a test each app keeps its jobs in a store of its own 
 still. After the test the apps have their own stores again.
 """
 
-# Every run of pytest imports this file, so it imports the kit only for the first test that uses it.
+# Every run of pytest imports this file, and so does whoever writes or checks a history, where no pytest may be.
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 if TYPE_CHECKING:
     from tarry.testing.enqueued import Enqueued as Enqueued
     from tarry.testing.fake_endpoints import Reply as Reply
     from tarry.testing.fake_endpoints import Sent as Sent
     from tarry.testing.kit import Jobs as Jobs
+    from tarry.testing.plugin import jobs as jobs
 
 __all__ = ["Enqueued", "Jobs", "Reply", "Sent", "jobs"]
-
-
-@pytest.fixture
-def jobs() -> "Iterator[Jobs]":
-    """The jobs that the code under test enqueues: a `Jobs`, to check and run them."""
-    from tarry.testing.kit import open_kit  # noqa: PLC0415 - see above
-
-    with open_kit() as kit:
-        yield kit
 
 
 def __getattr__(name: str) -> Any:
@@ -42,4 +31,8 @@ def __getattr__(name: str) -> Any:
         from tarry.testing import fake_endpoints  # noqa: PLC0415
 
         return getattr(fake_endpoints, name)
+    if name == "jobs":
+        from tarry.testing.plugin import jobs  # noqa: PLC0415
+
+        return jobs
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

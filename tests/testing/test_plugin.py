@@ -126,12 +126,24 @@ def test_a_failure_shows_the_line_of_the_test_and_what_was_enqueued(shop: pytest
     assert "kit.py" not in result.stdout.str()
 
 
+def loaded_by(code: str) -> list[str]:
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    return ran.stdout.split()
+
+
 def test_a_run_that_does_not_use_it_does_not_load_it() -> None:
     """Nor what runs jobs, or the web's half of Python."""
-    code = "import sys, tarry.testing; print(*sorted(name for name in sys.modules if name.startswith('tarry.')))"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = ran.stdout.split()
-    assert "tarry.testing" in loaded
+    loaded = loaded_by("import tarry.testing.plugin")
+    assert {"tarry.testing", "tarry.testing.plugin"} <= set(loaded)
     store = ("tarry.store.memory.store", "tarry.store.sqlite.store")
     unwanted = ("tarry.testing.", *store, "tarry.embedded.service", "tarry.worker.pump")
-    assert [name for name in loaded if name.startswith(unwanted)] == []
+    assert [name for name in loaded if name.startswith(unwanted)] == ["tarry.testing.plugin"]
+
+
+def test_who_writes_or_checks_a_history_needs_no_pytest() -> None:
+    """A worker's app does the one, and a host without tests the other."""
+    loaded = loaded_by("from tarry.testing.ledger import Ledger\nimport tarry.testing.history_check")
+    assert "tarry.testing.ledger" in loaded
+    assert {"pytest", "_pytest", "tarry.testing.plugin"} & set(loaded) == set()
