@@ -155,14 +155,14 @@ def test_who_follows_for_too_long_is_told_so(app: App) -> None:
     def never() -> None: ...
 
     job = never.enqueue()
-    expected = rf"job {job.id} has not finished after 0.05 s"
+    expected = rf"job {job.id} has not finished after 0.5 s"
     seen: list[str] = []
     with pytest.raises(ResultTimeout, match=expected):
-        seen.extend(event.state for event in job.follow(0.05))
+        seen.extend(event.state for event in job.follow(0.5))
     assert seen == ["ready"]
 
     async def follow() -> None:
-        seen.extend([event.state async for event in job.afollow(0.05)])
+        seen.extend([event.state async for event in job.afollow(0.5)])
 
     with pytest.raises(ResultTimeout, match=expected):
         asyncio.run(follow())

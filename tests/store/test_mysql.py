@@ -755,6 +755,16 @@ def test_a_row_that_was_left_behind_is_in_nobodys_way(
     assert time.monotonic() - start < 0.6 * store.address.timeout
 
 
+@pytest.mark.parametrize("table", ["ready", "laned"])
+def test_nor_is_it_in_the_way_of_a_job_that_falls_due(store: MysqlStore, client: Any, table: str) -> None:
+    """All other jobs of the queue would wait with it."""
+    jobs = put(store, 3, due=NOW + 1000, lane="x" if table == "laned" else None)
+    columns, values = LEFT[table]
+    asked(client, f"INSERT INTO tarry_{table} ({columns}) SELECT {values} FROM tarry_job WHERE id = {raw(jobs[0].id)}")
+    client.commit()
+    assert sorted(ids(taken(store, now=NOW + 1000))) == sorted(ids(jobs))
+
+
 def test_a_row_that_stays_in_the_way_is_told_soon(store: MysqlStore) -> None:
     tries = 0
 

@@ -131,9 +131,7 @@ class ChangeApplier:
             plan.add(sql.FORGET.format(id_table(ids)), len(ids))
         finished = kept if all_plain else [change for change in kept if change.to in FINISHED]
         for ids in chunks([change.id for change in finished]):
-            # Without a look, a row that is there says that the job had ended before.
-            come = sql.COME_FINISHED if all_plain else sql.come_anyway(sql.COME_FINISHED)
-            plan.add(come.format(id_list(ids)), len(ids))
+            plan.add((sql.END_ONCE if all_plain else sql.COME_FINISHED).format(id_list(ids)), len(ids))
         return plan
 
     def _plan_all_kinds(self, changes: Sequence[Change], kept: Sequence[Change], plan: ChangePlan) -> None:
@@ -159,7 +157,7 @@ class ChangeApplier:
     def _come_to_wait(self, changes: Sequence[Change], plan: ChangePlan) -> None:
         for come, ids in _group((self._place(change), change.id) for change in changes):
             for part in chunks(ids):
-                plan.add(sql.come_anyway(come).format(id_list(part)))
+                plan.add(come.format(id_list(part)))
                 # A lane with a waiting job must be open, or no claim would look at it.
                 if come is sql.COME_LANED:
                     plan.add(open_lanes.ADD_JOBS.format(id_list(part)))

@@ -90,19 +90,19 @@ LOCK_KEYS = (
     f"SELECT p.digest, p.id, p.key_held_until FROM {{}} STRAIGHT_JOIN tarry_key p {_BY_KEY} p.digest = UNHEX(v.i)"
     " FOR UPDATE"
 )
-COME_READY = f"""{READY.removesuffix("VALUES ")} SELECT j.queue, {_LATE}, j.claim_order, j.due, j.id
-    FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.id IN ({{}}) AND j.lane IS NULL"""
-COME_LANED = f"""{LANED.removesuffix("VALUES ")} SELECT j.queue, SIGN(j.claim_order), j.task, j.lane, j.claim_order,
-    j.due, j.id, {_LATE} FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.id IN ({{}}) AND j.lane IS NOT NULL"""
-COME_SCHEDULED = "INSERT INTO tarry_scheduled SELECT due, id FROM tarry_job FORCE INDEX (PRIMARY) WHERE id IN ({})"
-COME_FINISHED = f"""INSERT INTO tarry_finished SELECT keep_until, id, queue, {SIZE.format("j")} FROM tarry_job j
+# The place may have such a row already, which was left behind: the job's own row says where the job is.
+_COME = "INSERT IGNORE INTO"
+COME_READY = f"""{_COME} tarry_ready (queue, late, claim_order, due, id)
+    SELECT j.queue, {_LATE}, j.claim_order, j.due, j.id FROM tarry_job j FORCE INDEX (PRIMARY)
+    WHERE j.id IN ({{}}) AND j.lane IS NULL"""
+COME_LANED = f"""{_COME} tarry_laned (queue, band, task, lane, claim_order, due, id, late)
+    SELECT j.queue, SIGN(j.claim_order), j.task, j.lane, j.claim_order, j.due, j.id, {_LATE}
+    FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.id IN ({{}}) AND j.lane IS NOT NULL"""
+COME_SCHEDULED = f"{_COME} tarry_scheduled SELECT due, id FROM tarry_job FORCE INDEX (PRIMARY) WHERE id IN ({{}})"
+COME_FINISHED = f"""{_COME} tarry_finished SELECT keep_until, id, queue, {SIZE.format("j")} FROM tarry_job j
     FORCE INDEX (PRIMARY) WHERE id IN ({{}})"""
-
-
-def come_anyway(come: str) -> str:
-    """As that statement, one of COME_..., where the place may have such a row already: it was left behind, since the
-    job's own row says where the job is."""
-    return come.replace("INSERT ", "INSERT IGNORE ", 1)
+END_ONCE = COME_FINISHED.replace(_COME, "INSERT INTO", 1)
+"""As COME_FINISHED, for jobs that were not looked at: a row that is there says that the job had ended before."""
 
 
 DIFFERING = "INSERT INTO tarry_job (id, {0}) VALUES "

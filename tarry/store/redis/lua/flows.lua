@@ -1,7 +1,8 @@
 -- Flows: `tarry/store/rules/flow_settle.py` has the rules, which are the same here. A flow is a range of ids of jobs.
 --
 -- A flow's row: phase 1, state that it ends in 1, at 8, size 4, active 4, blocked 4, failed 4, armed 4, undo 4,
--- keep_done 8, keep_dead 8, note. A gate's row: count 3, waits 3; next 4 if it is open. Numbers that may be negative have a sign.
+-- keep_done 8, keep_dead 8, note. A gate's row: count 3, waits 3; next 4 if it is open. Numbers that may be negative
+-- have a sign.
 -- Hash: id of a flow to its row. Line: the ids of all flows. For each phase a sorted set of ids by `at`.
 lib.FLOWS = lib.P .. 'flows'
 lib.FLOW_IDS = lib.P .. 'flowids'
