@@ -103,10 +103,10 @@ def declare(app: App) -> tuple[Task[Any, Any], Callable[[], None]]:
 
     def fill() -> None:
         eat.enqueue_many([(1,), (13,), (2,)])
-        eat.using(key="k", delay=60).enqueue(3)
+        eat.using(key="k", delay="1d").enqueue(3)
         slow.enqueue(7)
         app.group([eat.call(1), eat.call(2), slow.call(5)])
-        app.drain(timeout=60)
+        app.drain(timeout=20)
         eat.enqueue_many([(1,), (13,)])
         app.signal("review", key="nobody", value=1)
 
@@ -142,7 +142,7 @@ def test_all_go_on_beside_rows_that_are_spoiled(app: App) -> None:
         for value in values[:3] if is_embedded else values[1:2]:
             spoil(app, table, column, value)
             good = fine.enqueue(1)
-            app.drain(timeout=60)
+            app.drain(timeout=20)
             assert good.result(timeout=60) == 2, (table, column, value)
         chores(app)
         if count % 15 == 0:
@@ -168,7 +168,7 @@ def test_all_go_on_beside_spoiled_keys_of_redis(app: App, value: bytes) -> None:
         for key in store._link.command("KEYS", b"*:" + part):
             spoil_redis(app, key, value)
             good = fine.enqueue(1)
-            app.drain(timeout=60)
+            app.drain(timeout=20)
             assert good.result(timeout=60) == 2, key
         chores(app)
         if part != b"jobs":
