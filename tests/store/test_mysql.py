@@ -707,11 +707,11 @@ def test_due_jobs_that_one_claim_makes_ready_are_no_other_claims(
     """Not even where the other comes between its look and its change, and has settled all by then."""
     jobs, given, promote = put(store, 5, due=NOW + 1), list[Job](), mysql_claim.promote
 
-    def after_the_other(link: MysqlConnection, ids: Sequence[bytes], now: int) -> None:
+    def after_the_other(link: MysqlConnection, places: Sequence[tuple[bytes, int]], now: int) -> None:
         monkeypatch.undo()
         given.extend(taken(other, owner="bob", now=NOW + 1))
         other.apply([lifecycle.after(job, Returned(), DEFAULT, NOW + 1) for job in given], NOW + 1)
-        promote(link, ids, now)
+        promote(link, places, now)
 
     monkeypatch.setattr(mysql_exchange, "promote", after_the_other)
     given += taken(store, now=NOW + 1)
@@ -763,6 +763,19 @@ def test_nor_is_it_in_the_way_of_a_job_that_falls_due(store: MysqlStore, client:
     asked(client, f"INSERT INTO tarry_{table} ({columns}) SELECT {values} FROM tarry_job WHERE id = {raw(jobs[0].id)}")
     client.commit()
     assert sorted(ids(taken(store, now=NOW + 1000))) == sorted(ids(jobs))
+
+
+def test_a_place_that_was_left_behind_does_not_begin_an_ended_job_anew(store: MysqlStore, client: Any) -> None:
+    """Its time comes once more; it was run again and again."""
+    jobs = running(store, 2)
+    settle(store, jobs[0], Returned())
+    for job in jobs:
+        asked(client, f"INSERT INTO tarry_scheduled (due, id) VALUES ({NOW + 7}, {raw(job.id)})")
+    client.commit()
+    for _ in range(2):
+        assert taken(store, now=NOW + 10) == []
+    assert [seen(store, job).state for job in jobs] == [State.DONE, State.RUNNING]
+    assert asked(client, "SELECT COUNT(*) FROM tarry_scheduled") == [(0,)]
 
 
 def test_a_row_that_stays_in_the_way_is_told_soon(store: MysqlStore) -> None:

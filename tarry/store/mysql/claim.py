@@ -28,7 +28,7 @@ _TOKEN = f"""UPDATE tarry_ready SET token = {{token}} WHERE {_HALF} AND token <>
     ORDER BY claim_order, due, id LIMIT {{most}}"""
 _WON = f"""SELECT {{what}} FROM tarry_ready FORCE INDEX (PRIMARY) WHERE {_HALF}
     AND token = {{token}} ORDER BY claim_order, due, id LIMIT {{most}}"""
-_PROMOTABLE = """SELECT id FROM tarry_scheduled FORCE INDEX (PRIMARY) WHERE due <= {}
+_PROMOTABLE = """SELECT id, due FROM tarry_scheduled FORCE INDEX (PRIMARY) WHERE due <= {}
     ORDER BY due, id LIMIT {} FOR UPDATE{}"""
 
 
@@ -204,12 +204,14 @@ def last_of_each(found: Sequence[StatementResult], fronts: int) -> Sequence[Stat
     return found[each - 1 :: each]
 
 
-def promote(link: MysqlConnection, ids: Sequence[bytes], now: int) -> None:
-    """Makes these scheduled jobs ready."""
-    these = id_list(ids)
+def promote(link: MysqlConnection, places: Sequence[tuple[bytes, int]], now: int) -> None:
+    """Makes scheduled jobs ready, each given with the due time of its place: the job's row may have another one by now,
+    or another state, if somebody has changed it by hand. Then only the place goes."""
+    these = id_list(id for id, _ in places)
     link.run(
-        sql.LEAVE_SCHEDULED.format(id_table(ids)),
-        f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, state_since = {now} WHERE id IN ({these})",
+        sql.LEAVE_DUE.format(id_and_due_table(places)),
+        f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, state_since = {now}"
+        f" WHERE state = 0 AND id IN ({these})",
         sql.COME_READY.format(these),
         sql.COME_LANED.format(these),
         open_lanes.ADD_JOBS.format(these),

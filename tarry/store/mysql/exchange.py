@@ -169,7 +169,7 @@ class MysqlExchange:
     def _promote(self) -> None:
         rows = self._link.rows(self._reader.promotable(self._asked.now))
         if rows:
-            promote(self._link, [id for (id,) in rows], self._asked.now)
+            promote(self._link, [(id, due) for id, due in rows], self._asked.now)
 
     def _finish(self, jobs: Sequence[Job], written: Sequence[str], due: int | None, known: bool) -> int | None:
         """Commits; answers when the next scheduled job is due. known: `due` is that time already."""

@@ -82,6 +82,8 @@ LEAVE_RUNNING = f"DELETE p FROM {{}} STRAIGHT_JOIN tarry_running p {_BY_KEY} p.i
 LEAVE_FRONT = f"""DELETE p FROM {{}} STRAIGHT_JOIN tarry_ready p {_BY_KEY} p.queue = {{}} AND p.late = {{}}
     AND p.claim_order = {{}} AND p.due = v.d AND p.id = UNHEX(v.i)"""
 """As LEAVE_READY, for a caller that knows queue, lateness, priority and due times; takes `id_and_due_table`."""
+LEAVE_DUE = f"""DELETE p FROM {{}} STRAIGHT_JOIN tarry_scheduled p {_BY_KEY} p.due = v.d AND p.id = UNHEX(v.i)"""
+"""As LEAVE_SCHEDULED, likewise."""
 LOSE_KEYS = _LEAVE.format("key", "p.digest = UNHEX(SHA2(CONCAT(j.task, 0x00, j.key), 256)) AND p.id = j.id")
 DROP_KEYS = f"DELETE p FROM {{}} STRAIGHT_JOIN tarry_key p {_BY_KEY} p.digest = UNHEX(v.i)"
 FORGET = f"DELETE j FROM {{}} STRAIGHT_JOIN tarry_job j {_BY_KEY} j.id = UNHEX(v.i)"
@@ -94,10 +96,10 @@ LOCK_KEYS = (
 _COME = "INSERT IGNORE INTO"
 COME_READY = f"""{_COME} tarry_ready (queue, late, claim_order, due, id)
     SELECT j.queue, {_LATE}, j.claim_order, j.due, j.id FROM tarry_job j FORCE INDEX (PRIMARY)
-    WHERE j.id IN ({{}}) AND j.lane IS NULL"""
+    WHERE j.id IN ({{}}) AND j.state = 1 AND j.lane IS NULL"""
 COME_LANED = f"""{_COME} tarry_laned (queue, band, task, lane, claim_order, due, id, late)
     SELECT j.queue, SIGN(j.claim_order), j.task, j.lane, j.claim_order, j.due, j.id, {_LATE}
-    FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.id IN ({{}}) AND j.lane IS NOT NULL"""
+    FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.id IN ({{}}) AND j.state = 1 AND j.lane IS NOT NULL"""
 COME_SCHEDULED = f"{_COME} tarry_scheduled SELECT due, id FROM tarry_job FORCE INDEX (PRIMARY) WHERE id IN ({{}})"
 COME_FINISHED = f"""{_COME} tarry_finished SELECT keep_until, id, queue, {SIZE.format("j")} FROM tarry_job j
     FORCE INDEX (PRIMARY) WHERE id IN ({{}})"""
