@@ -255,7 +255,7 @@ def marked(mark: str) -> list[int]:
 
 def _has(pid: int, mark: str) -> bool:
     environ = _environ(pid)
-    return f"{MARK}={mark}\0".encode() in environ or (_FORKED in environ and _directory(pid) == mark)
+    return f"{MARK}={mark}\0".encode() in environ or (_FORKED in environ and _works_in(pid, mark))
 
 
 def kill_marked(mark: str) -> None:
@@ -282,8 +282,10 @@ def _environ(pid: int) -> bytes:
         return b""
 
 
-def _directory(pid: int) -> str:
+def _works_in(pid: int, directory: str) -> bool:
+    """Whether that is its directory, or it shares memory by a file in it, as a daemon's processes do, whose directory
+    is the root."""
     try:
-        return os.readlink(f"/proc/{pid}/cwd")
+        return os.readlink(f"/proc/{pid}/cwd") == directory or f" {directory}/" in Path(f"/proc/{pid}/maps").read_text()
     except OSError:
-        return ""
+        return False
