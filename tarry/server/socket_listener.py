@@ -1,8 +1,10 @@
 """Accepts connections at one socket that several processes may share, as many as its process has room for."""
 
 import logging
+import math
 import select
 import ssl
+import time
 from collections.abc import Callable
 from socket import AF_INET, AF_INET6, socket
 
@@ -18,6 +20,11 @@ NO_FILE_PAUSE = 0.5
 LOOK_EVERY = 0.1
 """Seconds between two looks of a full process whether other processes accept what waits."""
 
+OTHERS_ACCEPT_WITHIN = 1.0
+"""Seconds in which a process that has room accepts a connection that waits. If none does, all are full."""
+GROWS_WITHIN = 15.0
+"""Seconds for which a connection waits for processes that are still to come, as while their number follows the load."""
+
 LeftToOthers = Callable[[float], bool]
 """Whether a connection that has waited for so many seconds, since this process is full, is left to other processes.
 False: it is accepted, and told that there are too many."""
@@ -26,6 +33,27 @@ False: it is accepted, and told that there are too many."""
 def nothing_to_others(waited: float) -> bool:
     """For a process that shares its sockets with no other."""
     return False
+
+
+def leave_to_others(
+    processes: int, count_ready: Callable[[], int], clock: Callable[[], float] = time.monotonic
+) -> LeftToOthers:
+    """For one of several processes. processes: the most that there may be. count_ready: how many accept now."""
+    if processes == 1:
+        return nothing_to_others
+    seen_fewer = -math.inf
+
+    def is_left(waited: float) -> bool:
+        nonlocal seen_fewer
+        if waited < OTHERS_ACCEPT_WITHIN:
+            return True
+        now = clock()
+        if count_ready() < processes:
+            seen_fewer = now
+        # The last one that came has to accept what has waited for it.
+        return waited < GROWS_WITHIN and now - seen_fewer < OTHERS_ACCEPT_WITHIN
+
+    return is_left
 
 
 class SocketListener:

@@ -16,7 +16,7 @@ from tarry.server.connection_limits import Connections
 from tarry.server.identity.passwords import open_access
 from tarry.server.service import DoorService, DoorSettings
 from tarry.server.serving.certificates import ServerCertificate
-from tarry.server.socket_listener import LeftToOthers, SocketListener, nothing_to_others
+from tarry.server.socket_listener import SocketListener, leave_to_others
 from tarry.tasks.lazy_asyncio import asyncio
 
 log = logging.getLogger("tarry.server")
@@ -27,10 +27,6 @@ _HANDSHAKES_END = 2.0
 """Seconds that handshakes may still take when the server ends."""
 _SPARE_FILES = 256
 """Descriptors besides those of connections: the store's, logs, pipes."""
-OTHERS_ACCEPT_WITHIN = 1.0
-"""Seconds in which a process that has room accepts a connection that waits. If none does, all are full."""
-GROWS_WITHIN = 15.0
-"""Seconds for which a connection waits for processes that are still to come, as while their number follows the load."""
 
 
 class ServerLoad(Struct, frozen=True):
@@ -68,7 +64,7 @@ class DoorServer:
 
     def __init__(self, service: DoorService, config: ServerConfig, count_ready: Callable[[], int] = lambda: 1) -> None:
         """count_ready: how many server processes accept at these sockets. ConfigError, as of `make_service`."""
-        self._left_to_others = _left_to_others(config.bounds.max, count_ready)
+        self._left_to_others = leave_to_others(config.bounds.max, count_ready)
         self._service, self._config = service, config
         self.connections = {
             door: Connections(config.connections_per_process, config.max_connections_per_address)
@@ -169,17 +165,6 @@ class DoorServer:
             except Exception:
                 # Without this task it would run out.
                 log.exception("the certificate stays as it was")
-
-
-def _left_to_others(processes: int, count_ready: Callable[[], int]) -> LeftToOthers:
-    """processes: the most that there may be."""
-    if processes == 1:
-        return nothing_to_others
-
-    def is_left(waited: float) -> bool:
-        return waited < OTHERS_ACCEPT_WITHIN or (waited < GROWS_WITHIN and count_ready() < processes)
-
-    return is_left
 
 
 def _add_figures(service: DoorService, door: str, connections: Connections) -> None:
