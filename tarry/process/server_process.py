@@ -70,6 +70,7 @@ class ServerThread:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ends: asyncio.Event | None = None
+        self._is_ending = False
         self._busy = 0.0
         self._measured_at, self._used = time.monotonic(), time.process_time()
         self.status = 0
@@ -101,6 +102,8 @@ class ServerThread:
 
     def end(self) -> None:
         """Ends the doors gracefully, and waits for it."""
+        # First, since the thread looks at it once it has set the other two.
+        self._is_ending = True
         loop, ends = self._loop, self._ends
         if loop is not None and ends is not None:
             # RuntimeError: the loop has ended by itself.
@@ -121,6 +124,8 @@ class ServerThread:
 
     async def _serve(self, child: ChildContext) -> None:
         self._loop, self._ends = asyncio.get_running_loop(), asyncio.Event()
+        if self._is_ending:
+            return
         await self._service.start()
         if "beanstalk" in child.sockets:
             # Should this process die, the keeper gives back at once what it held for its clients.

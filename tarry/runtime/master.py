@@ -41,6 +41,9 @@ _UP = (STARTING, SERVING, RESTING)
 
 # Seconds. A kill time that a job gets while the master sleeps is seen after this time at the latest.
 _LONGEST_SLEEP = 0.5
+ORPHANS_LISTEN_WITHIN = 10.0
+"""Seconds for which a master that follows a killed one waits for its addresses: an orphaned child closes its sockets
+once it looks for its master, which it does not while it imports the app."""
 _FAILED_START_GRACE = _DEATH_LIMIT = 5.0
 
 _log = logging.getLogger("tarry.master")
@@ -96,7 +99,8 @@ class Master:
             )
             try:
                 # Before the first child, so that a failure to bind fails the start.
-                self._listeners.open(self._plan.listens, self._plan.backlog)
+                patience = ORPHANS_LISTEN_WITHIN if self._pid_file.was_left else 0.0
+                self._listeners.open(self._plan.listens, self._plan.backlog, patience)
                 self._make_groups()
                 self._loop()
                 # A late signal must not kill the master before its files are removed.

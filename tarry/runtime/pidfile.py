@@ -26,12 +26,15 @@ class PidFile:
     def __init__(self, path: Path, lock_limit: float = LOCK_LIMIT) -> None:
         """lock_limit: seconds in which another master may let go of the file."""
         self._path, self._lock_limit, self._fd = path, lock_limit, -1
+        self.was_left = False
+        """Whether a master was killed that had it before: some of its children may be there for a moment still."""
 
     def __enter__(self) -> Self:
         """Takes the lock and writes our pid. MasterError: a live master has it, or the file cannot be made."""
         try:
             files.make_directory(self._path.parent)
             self._fd = self._acquire()
+            self.was_left = bool(os.fstat(self._fd).st_size)
             # A stale file may hold a longer pid.
             os.ftruncate(self._fd, 0)
             os.write(self._fd, f"{os.getpid()}\n".encode())

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.cli.project import until
+from tests.servers.server import free_port
 from tests.system.scene import Scene
 
 pytestmark = pytest.mark.usefixtures("checked_history")
@@ -139,3 +140,20 @@ def test_who_was_still_starting_claims_nothing(scene: Scene) -> None:
     assert not scene.ledger()
     assert {(job.state, job.epoch) for job in scene.jobs()} == {("ready", 0)}
     goes_on(scene, jobs)
+
+
+@pytest.mark.parametrize("path", [False, True], ids=["port", "path"])
+def test_the_next_one_waits_until_an_orphan_lets_go_of_its_address(scene: Scene, path: bool) -> None:
+    there = "unix:http.sock" if path else f"127.0.0.1:{free_port()}"
+    scene.settings(f'{SETTINGS}[server]\nhttp = "{there}"\n')
+    scene.write("app.py", (scene.directory / "app.py").read_text() + WAITS)
+    story = Story(scene, 4)
+    story.master.wait(30)
+    assert "server 1 started" in story.lines[-1]
+    following = scene.start()
+    until(lambda: "http waits up to 10 s for " in scene.log())
+    scene.open("import")
+    story.over()
+    until(lambda: "jobs run in" in scene.log())
+    following.send_signal(signal.SIGINT)
+    assert following.wait(30) == 0

@@ -11,7 +11,9 @@ import os
 import socket
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from errno import EADDRINUSE
 from pathlib import Path
+from time import monotonic, sleep
 
 from tarry import files
 from tarry.errors import MasterError
@@ -41,13 +43,14 @@ class Listeners:
         self._inodes: dict[ListenAddress, int] = {}
         self._given = {listened_at(one): one for one in self._all_given()}
 
-    def open(self, wanted: Addresses, backlog: int) -> None:
-        """Opens what is not open yet. MasterError: one cannot be opened; then nothing has changed."""
+    def open(self, wanted: Addresses, backlog: int, patience: float = 0.0) -> None:
+        """Opens what is not open yet. patience: of `open_socket`, for each. MasterError: one cannot be opened; then
+        nothing has changed."""
         missing = [(door, address) for door, each in wanted.items() for address in each if address not in self._open]
         opened: list[ListenAddress] = []
         try:
             for door, address in missing:
-                self._open_one(door, address, backlog)
+                self._open_one(door, address, backlog, patience)
                 opened.append(address)
         except BaseException:
             self._close(opened)
@@ -106,7 +109,7 @@ class Listeners:
         self._close(list(self._open))
         self._activated.close()
 
-    def _open_one(self, door: str, address: ListenAddress, backlog: int) -> None:
+    def _open_one(self, door: str, address: ListenAddress, backlog: int, patience: float) -> None:
         given = self._given.get(address)
         self._doors[address] = door
         if given is not None and given in self._activated.by_name.get(door, ()):
@@ -117,7 +120,7 @@ class Listeners:
             self._open[address] = inherited
             self._shared.add(address)
             return
-        self._open[address] = open_socket(door, address, backlog)
+        self._open[address] = open_socket(door, address, backlog, patience)
         self._note_inode(address)
 
     def _note_inode(self, address: ListenAddress) -> None:
@@ -166,20 +169,29 @@ def listened_at(listener: socket.socket) -> ListenAddress:
 _SOCKET_UMASK = 0o117
 """A unix socket is for its owner and the group."""
 _ANY_V4, _ANY_V6 = "0.0.0.0", "::"
+_LOOK_AGAIN = 0.05  # Seconds.
 _CONNECT_TIMEOUT = 1.0  # Seconds for which another program's full backlog is waited for.
 
 
-def open_socket(door: str, address: ListenAddress, backlog: int) -> socket.socket:
-    """A socket that listens there, does not block, and does not outlive an exec. MasterError names the setting of that
-    door if nobody can listen there."""
+def open_socket(door: str, address: ListenAddress, backlog: int, patience: float = 0.0) -> socket.socket:
+    """A socket that listens there, does not block, and does not outlive an exec. patience: seconds for which it waits
+    until those that listen there end. MasterError names the setting of that door if nobody can listen there."""
     listening = _open_unix if address.path else _open_tcp
-    try:
-        return listening(address, backlog)
-    except OSError as error:
-        raise MasterError(
-            f"{door} cannot listen at {address} ({error.strerror or error}): set {setting_of(door)} to another address,"
-            " or end what is there"
-        ) from None
+    end, is_told = monotonic() + patience, False
+    while True:
+        try:
+            return listening(address, backlog)
+        except OSError as error:
+            if error.errno == EADDRINUSE and monotonic() < end:
+                if not is_told:
+                    _log.info("%s waits up to %g s for %s: somebody still listens there", door, patience, address)
+                is_told = True
+                sleep(_LOOK_AGAIN)
+                continue
+            raise MasterError(
+                f"{door} cannot listen at {address} ({error.strerror or error}): set {setting_of(door)} to another"
+                " address, or end what is there"
+            ) from None
 
 
 def setting_of(door: str) -> str:
@@ -241,4 +253,4 @@ def _remove_stale(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
             return
-    raise OSError("another program listens there")
+    raise OSError(EADDRINUSE, "another program listens there")
