@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tarry.keeper import cron
 from tarry.store.rules.history import sums
 from tarry.store.sql import sql_store
 from tarry.store.sqlite.store import SqliteStore
@@ -17,6 +18,8 @@ app, history = storm.app, storm.history
 # are gone, each of which is known for a day.
 sums.KEPT.update({sums.MINUTES: 300, sums.HOURS: 3600, sums.DAYS: 86400})
 sql_store.DAY = 300_000_000
+# A job of a schedule is kept as long as it holds the key of its tick.
+cron.KEY_KEPT_FOR = "120s"
 
 
 def now() -> int:
