@@ -22,6 +22,7 @@ from tarry.errors import ResultTimeout, StoreError, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.bound import Bound
 from tarry.model.change import Change
+from tarry.model.duration import Duration
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible, Rules
 from tarry.store.rules import ids
@@ -138,23 +139,32 @@ class Client:
         return await self._aenqueue(task, args, kwargs, options)
 
     def enqueue_many(
-        self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NO_OPTIONS
+        self,
+        task: TaskDefinition[Any, Any],
+        calls: Iterable[AnyCall[Any]],
+        options: Options = NO_OPTIONS,
+        over: Duration | None = None,
     ) -> list[Handle[Any]]:
-        """Enqueues many calls, thousands a round trip. All are checked before the first is stored."""
+        """Enqueues many calls, thousands a round trip. All are checked before the first is stored. over: they are due
+        evenly over that time."""
         if task.app_hooks.has_enqueue_hooks:
-            return self._pending_jobs().insert_many(self.insert_jobs, task, calls, options)
-        return self.insert_jobs(self.factory.make_many(task, calls, options), options)
+            return self._pending_jobs().insert_many(self.insert_jobs, task, calls, options, over)
+        return self.insert_jobs(self.factory.make_many(task, calls, options, over), options)
 
     async def aenqueue_many(
-        self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NO_OPTIONS
+        self,
+        task: TaskDefinition[Any, Any],
+        calls: Iterable[AnyCall[Any]],
+        options: Options = NO_OPTIONS,
+        over: Duration | None = None,
     ) -> list[Handle[Any]]:
         """The same, awaited."""
         if task.app_hooks.has_enqueue_hooks:
-            return await self._pending_jobs().ainsert_many(self.ainsert_jobs, task, calls, options)
+            return await self._pending_jobs().ainsert_many(self.ainsert_jobs, task, calls, options, over)
         if options.connection is not None:
-            return await self._transactional.ainsert(self.factory.make_many(task, calls, options), options)
+            return await self._transactional.ainsert(self.factory.make_many(task, calls, options, over), options)
         # Encoding thousands of calls would block the event loop too, so all of it runs in a thread.
-        return await asyncio.to_thread(self.enqueue_many, task, calls, options)
+        return await asyncio.to_thread(self.enqueue_many, task, calls, options, over)
 
     def make_job(self, name: str, body: bytes, options: Options = NO_OPTIONS) -> Job:
         """A new job of the task of that name, with encoded arguments; not stored yet. ArgumentError."""

@@ -5,8 +5,9 @@ from itertools import groupby
 from typing import Any
 
 from tarry.client.handle import Handle, MakeHandle, require_handle
+from tarry.model.duration import Duration
 from tarry.model.job import Job
-from tarry.tasks.arguments.options import Options
+from tarry.tasks.arguments.options import Options, spread
 from tarry.tasks.call import AnyCall, arguments_of
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.new_job import NewJob
@@ -25,22 +26,31 @@ class PendingJobs:
         self._pending: list[tuple[Options, Job, Handle[Any]]] = []
 
     def insert_many(
-        self, insert: InsertJobs, task: TaskDefinition[Any, Any], calls: TaskCalls, options: Options
+        self,
+        insert: InsertJobs,
+        task: TaskDefinition[Any, Any],
+        calls: TaskCalls,
+        options: Options,
+        over: Duration | None = None,
     ) -> list[Handle[Any]]:
-        """Enqueues the calls. insert: inserts jobs with the given options."""
-        send, add = task.app_hooks.enqueue_chain[False], self._add
-        handles = [require_handle(send(NewJob(task, *arguments_of(task, call), options, add, False))) for call in calls]
+        """Enqueues the calls. insert: inserts jobs with the given options. over: they are due evenly over that time."""
+        send = task.app_hooks.enqueue_chain[False]
+        handles = [require_handle(send(new)) for new in _news(task, calls, options, self._add, False, over)]
         for settings, jobs, pending in self._groups():
             _update(pending, insert(jobs, settings))
         return handles
 
     async def ainsert_many(
-        self, insert: AsyncInsertJobs, task: TaskDefinition[Any, Any], calls: TaskCalls, options: Options
+        self,
+        insert: AsyncInsertJobs,
+        task: TaskDefinition[Any, Any],
+        calls: TaskCalls,
+        options: Options,
+        over: Duration | None = None,
     ) -> list[Handle[Any]]:
         """The same, awaited."""
-        send, add = task.app_hooks.enqueue_chain[True], self._aadd
-        news = (NewJob(task, *arguments_of(task, call), options, add, True) for call in calls)
-        handles = [require_handle(await send(new)) for new in news]
+        send = task.app_hooks.enqueue_chain[True]
+        handles = [require_handle(await send(new)) for new in _news(task, calls, options, self._aadd, True, over)]
         for settings, jobs, pending in self._groups():
             _update(pending, await insert(jobs, settings))
         return handles
@@ -62,6 +72,19 @@ class PendingJobs:
         for _, group in groupby(self._pending, key=lambda each: id(each[0])):
             options, jobs, handles = zip(*group, strict=True)
             yield options[0], list(jobs), list(handles)
+
+
+def _news(
+    task: TaskDefinition[Any, Any],
+    calls: TaskCalls,
+    options: Options,
+    add: Callable[[NewJob], Any],
+    is_async: bool,
+    over: Duration | None,
+) -> Iterator[NewJob]:
+    arguments = [arguments_of(task, call) for call in calls]
+    for each, later in zip(arguments, spread(over, len(arguments)), strict=True):
+        yield NewJob(task, *each, options, add, is_async, later)
 
 
 def _update(pending: Iterable[Handle[Any]], stored: Iterable[Handle[Any]]) -> None:

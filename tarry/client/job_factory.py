@@ -11,11 +11,11 @@ from tarry.client.clock import Clock
 from tarry.errors import BodyTooLarge, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.attempts import KEPT_FROM_START
-from tarry.model.duration import SECOND, microseconds
+from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import HELD, UNFINISHED, Job
 from tarry.model.quantity import over_max_body
 from tarry.store.rules.base import Store
-from tarry.tasks.arguments.options import NO_OPTIONS, Options, with_overrides
+from tarry.tasks.arguments.options import NO_OPTIONS, Options, spread, with_overrides
 from tarry.tasks.call import AnyCall, arguments_of
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.new_job import NewJob
@@ -51,9 +51,18 @@ class JobFactory:
         self._has_outbox = has_outbox
 
     def make(
-        self, task: TaskDefinition[Any, Any], body: bytes, lane: str | None, options: Options, headers: bytes = b""
+        self,
+        task: TaskDefinition[Any, Any],
+        body: bytes,
+        lane: str | None,
+        options: Options,
+        headers: bytes = b"",
+        later: float | None = None,
     ) -> Job:
-        """The job of one call with encoded arguments; BodyTooLarge, StoreUnavailable. Call it inside `shielded`."""
+        """The job of one call with encoded arguments; BodyTooLarge, StoreUnavailable. Call it inside `shielded`.
+        later: of `Options.later`."""
+        if later is not None:
+            options = options.later(later)
         # A time that the caller gave counts more than the task's own.
         if task.due_after and options.delay is None and options.at is None:
             options = replace(options, delay=task.due_after / SECOND)
@@ -69,14 +78,24 @@ class JobFactory:
         task, body, lane = new.definition, *encode_call(new.definition, new.args, new.kwargs)
         headers = new.encode_headers()
         with shielded:
-            return self.make(task, body, lane, new.options, headers)
+            return self.make(task, body, lane, new.options, headers, new.later)
 
-    def make_many(self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options) -> list[Job]:
-        """The jobs of many calls with the same options."""
+    def make_many(
+        self,
+        task: TaskDefinition[Any, Any],
+        calls: Iterable[AnyCall[Any]],
+        options: Options,
+        over: Duration | None = None,
+    ) -> list[Job]:
+        """The jobs of many calls with the same options. over: they are due evenly over that time."""
         encode, lane_of = task.codec.encode, task.lane
         arguments = [arguments_of(task, call) for call in calls]
         encoded = [(encode(*each), lane_of and lane_of(*each)) for each in arguments]
+        spread_over = spread(over, len(encoded))
         with shielded:
+            if over is not None:
+                each_later = zip(encoded, spread_over, strict=True)
+                return [self.make(task, *one, options, later=later) for one, later in each_later]
             # Options and time are worked out once; the other jobs differ only in body, lane and id.
             first = [self.make(task, body, lane, options) for body, lane in encoded[:1]]
             return first + [self._make_alike(first[0], body, lane) for body, lane in encoded[1:]]

@@ -14,13 +14,13 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from tarry.errors import ArgumentError, StoreError
-from tarry.model.duration import SECOND
+from tarry.model.duration import SECOND, Duration
 from tarry.model.retry import Retry
 from tarry.remote.problems import ServerProblem, error_of, error_of_answer
 from tarry.remote.remote_job import RemoteJob
 from tarry.tasks.arguments import json_values
 from tarry.tasks.arguments.argument_errors import CAUSES
-from tarry.tasks.arguments.options import Options
+from tarry.tasks.arguments.options import Options, spread
 from tarry.tasks.lazy_asyncio import asyncio
 
 if TYPE_CHECKING:
@@ -214,18 +214,24 @@ class RemoteTask:
         """The same, awaited."""
         return await asyncio.to_thread(self.enqueue, *args, **kwargs)
 
-    def enqueue_many(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> list[RemoteJob]:
-        """Enqueues many calls, thousands in one request; each is a tuple of arguments, or a mapping by name.
+    def enqueue_many(
+        self, calls: Iterable[Sequence[Any] | Mapping[str, Any]], *, over: Duration | None = None
+    ) -> list[RemoteJob]:
+        """Enqueues many calls, thousands in one request; each is a tuple of arguments, or a mapping by name. over: they
+        are due evenly over that time, the first at once, or when `using` says.
 
         If some are not stored, the error of the first: others may be stored, and `error.send_again()` sends all again,
         each of which is one job.
         """
-        bodies = [self._body((), call) if isinstance(call, Mapping) else self._body(call, {}) for call in calls]
+        each = list(calls)
+        bodies = [self._body_of(call, later) for call, later in zip(each, spread(over, len(each)), strict=True)]
         return self._enqueue(bodies, single=False)
 
-    async def aenqueue_many(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> list[RemoteJob]:
+    async def aenqueue_many(
+        self, calls: Iterable[Sequence[Any] | Mapping[str, Any]], *, over: Duration | None = None
+    ) -> list[RemoteJob]:
         """The same, awaited."""
-        return await asyncio.to_thread(self.enqueue_many, calls)
+        return await asyncio.to_thread(self.enqueue_many, calls, over=over)
 
     def _enqueue(self, bodies: list[dict[str, Any]], single: bool) -> list[RemoteJob]:
         # A key says already what is the same job, and a request has no other name beside it.
@@ -254,6 +260,10 @@ class RemoteTask:
                     error.stored = None
                 raise error
         return [RemoteJob(self._client, result.id, result.is_new) for result in results]
+
+    def _body_of(self, call: Sequence[Any] | Mapping[str, Any], later: float | None) -> dict[str, Any]:
+        task = self if later is None else RemoteTask(self._client, self.name, self._options.later(later))
+        return task._body((), call) if isinstance(call, Mapping) else task._body(call, {})
 
     def _body(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if args and kwargs:

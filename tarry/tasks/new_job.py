@@ -19,7 +19,7 @@ class NewJob:
     `task.using(...)`; `job.using(...)` changes some of them. is_async: `call_next(job)` must be awaited.
     """
 
-    __slots__ = ("_send", "args", "definition", "headers", "is_async", "kwargs", "options")
+    __slots__ = ("_send", "args", "definition", "headers", "is_async", "kwargs", "later", "options")
 
     def __init__(
         self,
@@ -29,7 +29,9 @@ class NewJob:
         options: "Options",
         send: "Callable[[NewJob], Any]",
         is_async: bool,
+        later: float | None = None,
     ) -> None:
+        """later: of `Options.later`, once middleware has seen them."""
         self.definition = task
         self._send = send
         self.args = args
@@ -37,6 +39,7 @@ class NewJob:
         self.options = options
         self.headers: dict[str, str] = {}
         self.is_async = is_async
+        self.later = later
 
     @property
     def task(self) -> str:

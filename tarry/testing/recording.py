@@ -18,6 +18,7 @@ from tarry.client.live_workers import BroadcastTarget, Per
 from tarry.errors import QueueFull, ResultTimeout
 from tarry.model.bound import Bound
 from tarry.model.change import Change
+from tarry.model.duration import Duration
 from tarry.model.flow import wiring
 from tarry.model.flow.node_ids import flow_id
 from tarry.model.flow.own_queues import own_queue
@@ -213,11 +214,15 @@ class DirectClient(Client):
         return [BroadcastTarget("test", "test", TEST_QUEUE)]
 
     async def aenqueue_many(
-        self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NO_OPTIONS
+        self,
+        task: TaskDefinition[Any, Any],
+        calls: Iterable[AnyCall[Any]],
+        options: Options = NO_OPTIONS,
+        over: Duration | None = None,
     ) -> list[Handle[Any]]:
         if task.app_hooks.has_enqueue_hooks or options.connection is not None:
-            return await super().aenqueue_many(task, calls, options)
-        return await self.ainsert_jobs(self.factory.make_many(task, calls, options), options)
+            return await super().aenqueue_many(task, calls, options, over)
+        return await self.ainsert_jobs(self.factory.make_many(task, calls, options, over), options)
 
     def wait(self, id: bytes, timeout: float | None) -> Job | None:
         # The job can only finish if somebody runs it; a test must not hang.

@@ -95,6 +95,9 @@ def test_the_task_s_settings_place_its_jobs(delivery: DeliveryFixture) -> None:
     at_once, many = task.using(delay=0).enqueue({}), task.enqueue_many([({},), ({"a": 1},)])
     assert delivery.job(at_once).due < waiting.due
     assert {delivery.job(job).state for job in many} == {State.SCHEDULED}
+    spread = [delivery.job(job) for job in task.enqueue_many([({},), ({},)], over="1h")]
+    assert [abs(job.due - now - n * 30 * MINUTE) < 5 * SECOND for n, job in enumerate(spread)] == [True, True]
+    assert [json.loads(job.headers) for job in spread] == [{DUE: str(job.due)} for job in spread]
 
 
 def test_each_attempt_is_on_record(any_delivery: DeliveryFixture) -> None:

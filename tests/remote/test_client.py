@@ -121,6 +121,18 @@ def test_many_at_once(app: App, client: Client, monkeypatch: pytest.MonkeyPatch)
     assert [job.result(5) for job in jobs] == list(range(1, 101))
 
 
+def test_many_over_a_time(app: App, client: Client) -> None:
+    task = client.named("add")
+    at_once, then = (app.get(job.id).record() for job in task.enqueue_many([(1,), {"a": 2}], over="1h"))
+    assert (at_once.state, then.state) == ("ready", "scheduled")
+    assert abs(then.due - at_once.due - 1800e6) < 5e6
+    at = datetime.datetime(2090, 1, 1, tzinfo=datetime.UTC)
+    jobs = task.using(at=at).enqueue_many([(1,), (2,)], over=datetime.timedelta(seconds=10))
+    assert [app.get(job.id).record().due for job in jobs] == [at.timestamp() * 1e6, at.timestamp() * 1e6 + 5e6]
+    with pytest.raises(ValueError, match="over"):
+        task.enqueue_many([(1,)], over=-1)
+
+
 def test_awaited(app: App, client: Client) -> None:
     async def story() -> None:
         async with app.running(), client:

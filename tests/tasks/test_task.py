@@ -330,6 +330,44 @@ def test_many_are_stored_in_order_or_not_at_all(app: App) -> None:
     assert task.enqueue_many([]) == []
 
 
+HOUR = 3600 * SECOND
+SPREADS: dict[str, tuple[dict[str, Any], int]] = {
+    "from now": ({}, NOW),
+    "from a delay": ({"delay": 60}, NOW + 60 * SECOND),
+    "from a time": ({"at": datetime.fromtimestamp(NOW / SECOND + 9, UTC)}, NOW + 9 * SECOND),
+}
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["", "awaited"])
+@pytest.mark.parametrize("through", [False, True], ids=["", "through middleware"])
+@pytest.mark.parametrize("spread", SPREADS)
+def test_many_are_spread_evenly_over_a_time(still: App, spread: str, through: bool, waits: bool) -> None:
+    task = still.task(name="t", expires="1m")(module_task)
+    if through:
+        still.middleware("enqueue")(lambda job, call_next: call_next(job))
+    options, first = SPREADS[spread]
+    using, calls = task.using(**options), [(number,) for number in range(4)]
+    jobs = asyncio.run(_later(using.aenqueue_many(calls, over="1h"))) if waits else using.enqueue_many(calls, over="1h")
+    records = [still.get(job.id).record() for job in jobs]
+    assert [record.due for record in records] == [first + quarter * HOUR // 4 for quarter in range(4)]
+    assert [record.state for record in records] == ["ready" if first == NOW else "scheduled", *["scheduled"] * 3]
+    assert {record.expires - record.due for record in records} == {60 * SECOND}
+    assert len({job.id for job in jobs}) == 4
+
+
+def test_a_spread_that_is_none(still: App) -> None:
+    task = still.task(name="t")(module_task)
+    assert task.enqueue_many([], over="1h") == []
+    jobs = task.enqueue_many([(1,), (2,)], over=0)
+    assert {still.get(job.id).record().due for job in jobs} == {NOW}
+    for wrong in (-1, "soon", True):
+        with pytest.raises(ValueError, match="over"):
+            task.enqueue_many([(1,)], over=wrong)
+    with pytest.raises(ValueError, match="until 9999"):
+        task.using(at=datetime(9999, 12, 31, 23, tzinfo=UTC)).enqueue_many([(1,), (2,)], over="1d")
+    assert sum(tally.count for tally in still.client.store.counts()) == 2
+
+
 def test_arguments_are_checked_before_anything_is_stored(app: App) -> None:
     task = app.task(name="t")(module_task)
     with pytest.raises(ArgumentError, match="t: missing a required argument: 'a'"):

@@ -66,7 +66,7 @@ def many() -> None:
     assert_type(send.enqueue_many(send.call(to, name="x") for to in ("a", "b")), list[Job[str]])
     assert_type(send.enqueue_many([send.call("a"), send.call("b", "Ben")]), list[Job[str]])
     assert_type(send.enqueue_many([("a@b",), ("c@d", "Cid")]), list[Job[str]])
-    assert_type(send.enqueue_many([{"to": "a@b"}]), list[Job[str]])
+    assert_type(send.enqueue_many([{"to": "a@b"}], over="1h"), list[Job[str]])
     assert_type(send.using(delay=5).enqueue_many([send.call("a")]), list[Job[str]])
     assert_type(charge.enqueue_many(charge.call(Order(n), amount=n) for n in range(3)), list[Job[bool]])
     assert_type(crawl.enqueue_many([crawl.call(), crawl.call("a", "b", depth=3)]), list[Job[list[str]]])

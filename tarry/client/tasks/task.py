@@ -79,14 +79,15 @@ class Task(TaskDefinition[P, R]):
         """The same, awaited."""
         return await self._client().aenqueue(self, args, kwargs, NO_OPTIONS)
 
-    def enqueue_many(self, calls: Iterable[AnyCall[R]]) -> list[Handle[R]]:
+    def enqueue_many(self, calls: Iterable[AnyCall[R]], *, over: Duration | None = None) -> list[Handle[R]]:
         """Enqueues many calls in one round trip. Each is made by `call`, or is a tuple of positional arguments, or a
-        mapping by name. ArgumentError if the arguments of one do not fit; then none is stored."""
-        return self._client().enqueue_many(self, calls, NO_OPTIONS)
+        mapping by name. over: they are due evenly over that time, the first at once, or when `using` says.
+        ArgumentError if the arguments of one do not fit, ValueError; then none is stored."""
+        return self._client().enqueue_many(self, calls, NO_OPTIONS, over)
 
-    async def aenqueue_many(self, calls: Iterable[AnyCall[R]]) -> list[Handle[R]]:
+    async def aenqueue_many(self, calls: Iterable[AnyCall[R]], *, over: Duration | None = None) -> list[Handle[R]]:
         """The same, awaited."""
-        return await self._client().aenqueue_many(self, calls, NO_OPTIONS)
+        return await self._client().aenqueue_many(self, calls, NO_OPTIONS, over)
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call as a value, for `enqueue_many` and for flows: `send.enqueue_many(send.call(to) for to in all)`. In a
@@ -252,13 +253,13 @@ class Using(Generic[P, R]):
         """The same, awaited."""
         return await self._client().aenqueue(self._task, args, kwargs, self._options)
 
-    def enqueue_many(self, calls: Iterable[AnyCall[R]]) -> list[Handle[R]]:
+    def enqueue_many(self, calls: Iterable[AnyCall[R]], *, over: Duration | None = None) -> list[Handle[R]]:
         """Enqueues many calls in one round trip."""
-        return self._client().enqueue_many(self._task, calls, self._options)
+        return self._client().enqueue_many(self._task, calls, self._options, over)
 
-    async def aenqueue_many(self, calls: Iterable[AnyCall[R]]) -> list[Handle[R]]:
+    async def aenqueue_many(self, calls: Iterable[AnyCall[R]], *, over: Duration | None = None) -> list[Handle[R]]:
         """The same, awaited."""
-        return await self._client().aenqueue_many(self._task, calls, self._options)
+        return await self._client().aenqueue_many(self._task, calls, self._options, over)
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
         """Enqueues the call once for each host, or for each worker: `using(per="worker")`; see `Task.broadcast`."""

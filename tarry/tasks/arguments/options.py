@@ -1,10 +1,12 @@
 """The options of a call: `task.using(...)`."""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from tarry.model import overrides
 from tarry.model.duration import SECOND, Duration, microseconds
@@ -109,6 +111,12 @@ class Options(Struct, frozen=True):
             return max(0, round(self.at.timestamp() * SECOND))
         return now if self.at is None else round(self.at * SECOND)
 
+    def later(self, seconds: float) -> "Options":
+        """The same for a job that is due so much later; from now, if they do not say when. ValueError: too late."""
+        if self.at is not None:
+            return replace(self, at=self.due(0) / SECOND + seconds).check()
+        return replace(self, delay=microseconds(self.delay or 0) / SECOND + seconds).check()
+
     @property
     def has_overrides(self) -> bool:
         """Whether the job has a timeout or a retry rule of its own."""
@@ -134,6 +142,15 @@ class Options(Struct, frozen=True):
 NO_OPTIONS = Options()
 CALL_OPTIONS = tuple(name for name in Options.__struct_fields__ if name != "keeps_attempts")
 """The names that `task.using(...)` takes."""
+
+
+def spread(over: Duration | None, count: int) -> Sequence[float | None]:
+    """Seconds by which each of so many calls is later than their options say, so that they are due evenly over that
+    time; None for each: as the options say. ValueError."""
+    if over is None:
+        return [None] * count
+    seconds = microseconds(over, "over") / SECOND
+    return [seconds * number / count for number in range(count)]
 
 
 def with_overrides(task: str, headers: bytes, options: Options) -> bytes:
