@@ -98,7 +98,7 @@ def started(launcher: str, settings: Path, count: int) -> Iterator[Crew]:
 
 def _commands(launcher: str, settings: Path, count: int) -> list[list[str]]:
     if launcher == "master":
-        return [["-m", "tarry", "-c", str(settings), "-a", "bench.app:app", "start"]]
+        return [["-m", "tarry", "-c", str(settings), "start"]]
     return [["-m", "bench.lone", str(settings), role] for role in ["keeper"] + ["worker"] * count]
 
 

@@ -1,11 +1,13 @@
 """One worker, or one keeper, with no master above it: `python -m bench.lone SETTINGS worker|keeper`."""
 
+import importlib
 import signal
 import sys
 import time
 from pathlib import Path
 
 from bench.app import app
+from bench.place import APP
 from tarry.config.config import load
 from tarry.keeper.chores import Keeper
 from tarry.worker.worker import Worker, WorkerSettings
@@ -13,7 +15,10 @@ from tarry.worker.worker import Worker, WorkerSettings
 
 def main(settings: str, role: str) -> None:
     """Works until killed."""
-    app.configure(load(Path(settings), {}))
+    config = load(Path(settings), {})
+    # One that adds to the tasks of ours.
+    importlib.import_module((config.app or APP).partition(":")[0])
+    app.configure(config)
     # What is measured ends as a crash would end it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     store = app.open_store(durable=False)

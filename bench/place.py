@@ -24,9 +24,10 @@ from tarry.store.rules.base import Query, Store
 from tarry.store.rules.flow_operating import ACTIVE, cancel_nodes
 from tarry.store.rules.flows import FlowQuery
 
+APP = "bench.app:app"
 _SQLITE = "sqlite:///"
 _TABLE = """\
-app = "bench.app:app"
+app = "{app}"
 store = "{store}"
 [master]
 pid_file = "bench.pid"
@@ -59,11 +60,12 @@ class Bench(Struct, frozen=True):
         return max(1, count // 10) if self.quick else count
 
     @contextlib.contextmanager
-    def place(self, more: str = "") -> "Iterator[Place]":
-        """An empty store, an empty board, and the app connected; all gone afterwards. more: for tarry.toml."""
+    def place(self, more: str = "", app: str = APP) -> "Iterator[Place]":
+        """An empty store, an empty board, and the app connected; all gone afterwards. more: for tarry.toml. app: where
+        workers find it."""
         BOARD.clear()
         with tempfile.TemporaryDirectory(dir=self.directory) as home:
-            place = Place(Path(home), self.url or f"{_SQLITE}{home}/bench.db", self.launcher, more)
+            place = Place(Path(home), self.url or f"{_SQLITE}{home}/bench.db", self.launcher, more, app)
             # What is refused is not ours to empty.
             place.open()
             try:
@@ -85,8 +87,8 @@ class Bench(Struct, frozen=True):
 class Place:
     """See `Bench.place`."""
 
-    def __init__(self, home: Path, url: str, launcher: str, more: str = "") -> None:
-        self._home, self._launcher, self._more = home, launcher, more
+    def __init__(self, home: Path, url: str, launcher: str, more: str = "", app: str = APP) -> None:
+        self._home, self._launcher, self._more, self._app = home, launcher, more, app
         self.url = url
 
     def open(self) -> None:
@@ -150,7 +152,9 @@ class Place:
 
     def _settings(self, workers: int, coroutines: int) -> Path:
         path = self._home / "tarry.toml"
-        path.write_text(_TABLE.format(store=self.url, workers=workers, coroutines=coroutines) + self._more)
+        path.write_text(
+            _TABLE.format(app=self._app, store=self.url, workers=workers, coroutines=coroutines) + self._more
+        )
         return path
 
 

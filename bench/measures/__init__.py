@@ -6,6 +6,7 @@ from bench.measures import (  # noqa: F401, I001
     costing,
     enqueueing,
     draining,
+    limits,
     mixing,
     latency,
     backlog,

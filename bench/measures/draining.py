@@ -7,7 +7,7 @@ from bench.app import BODY, anoop, noop, sleep10
 from bench.board import BOARD
 from bench.measure import NONE, Figure, Target, at_least, goal, measure, share
 from bench.measures import raw
-from bench.place import Bench
+from bench.place import APP, Bench
 from bench.waiting import until
 from tarry import Task
 
@@ -56,10 +56,11 @@ def drained(
     target: Target | None,
     jobs: int = _JOBS,
     coroutines: int = 100,
+    app: str = APP,
 ) -> Iterator[Figure]:
     """The rate from the first end to the last, the jobs lost and run twice, and the workers' memory after it."""
     numbers = range(bench.scaled(jobs))
-    with bench.place() as place:
+    with bench.place(app=app) as place:
         place.hold_back()
         for start in range(0, len(numbers), 1000):
             task.enqueue_many([(number, BODY) for number in numbers[start : start + 1000]])
