@@ -56,8 +56,7 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
 
     def look(self, lines: Sequence[Line]) -> LaneState:
         """What a claim of these lines begins with, without paused queues. Locks the levels of queues and tasks."""
-        paused = {queue for (queue,) in self.rows(sql.PAUSED)}
-        tasks = {line: self._find_tasks(line) for line in lines if line[0] not in paused}
+        tasks = self._find_tasks(lines)
         all_tasks = sorted({task for names in tasks.values() for task in names})
         queues = {QUEUE + queue for queue, _ in tasks}
         # Only these: there may be thousands of other limits.
@@ -68,9 +67,13 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         self._tasks = tasks
         return lane_state(self._limits, rows)
 
-    def _find_tasks(self, line: Line) -> list[str]:
-        queue, band = line
-        return [task for (task,) in self.rows(sql.TASKS, (queue, -band))]
+    def _find_tasks(self, lines: Sequence[Line]) -> dict[Line, list[str]]:
+        """Of each line that is not paused."""
+        queues, bands = pack.texts(queue for queue, _ in lines), pack.big_ints(band for _, band in lines)
+        found: dict[Line, list[str]] = {}
+        for queue, band, task in self.rows(sql.TASKS, (queues, bands)):
+            found.setdefault((queue, band), []).extend([] if task is None else [task])
+        return found
 
     def _lock_levels(self, names: set[str]) -> Sequence[Row]:
         packed = pack.texts(sorted(names))

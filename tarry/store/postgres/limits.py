@@ -34,15 +34,15 @@ from tarry.store.sql.transaction import SqlTransaction
 _OPEN = "again IS NULL AND queue = $1 AND band = $2::int AND task = $3"
 # A level that another transaction has locked may change: its lane stays open, and a later claim closes it.
 _LOCKED = "SELECT name, running, next FROM {s}.level WHERE name = ANY ($1) FOR UPDATE SKIP LOCKED"
+# LIMIT keeps the planner from joining: it would read all lanes, or all jobs that wait, for each lane.
 # Only while the task still has the limit by which the lanes are full: a change has opened its lanes already.
 _CLOSE = f"""WITH full_ AS (SELECT * FROM unnest($4, $5) AS f (lane, again)
         WHERE EXISTS (SELECT FROM {{s}}.limits WHERE name = 'each:' || $3 AND value = $6)),
     gone AS (DELETE FROM {{s}}.lane WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM {{s}}.lane o
         WHERE {_OPEN} AND lane IN (SELECT lane FROM full_) LIMIT 2000)))
     INSERT INTO {{s}}.lane (queue, band, task, lane, again) SELECT $1, $2::int, $3, f.lane, f.again FROM full_ f
-    WHERE NOT EXISTS (SELECT FROM {{s}}.lane c WHERE c.again IS NOT NULL AND c.task = $3 AND c.lane = f.lane
-        AND c.queue = $1 AND c.band = $2::int)"""
-# LIMIT keeps the planner from joining: it would read all open lanes, or all jobs that wait, for each lane.
+    WHERE (SELECT true FROM {{s}}.lane c WHERE c.again IS NOT NULL AND c.task = $3 AND c.lane = f.lane
+        AND c.queue = $1 AND c.band = $2::int LIMIT 1) IS NULL"""
 _REMOVE = f"""DELETE FROM {{s}}.lane WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM unnest($4) AS n (name)
     CROSS JOIN LATERAL (SELECT ctid, lane FROM {{s}}.lane WHERE {_OPEN} AND lane = n.name LIMIT 2000) AS o
     WHERE (SELECT true FROM {{s}}.job j WHERE j.state = 1 AND j.lane IS NOT NULL AND j.queue = $1

@@ -152,7 +152,11 @@ def _open_line(late: bool) -> str:
 
 OPEN_LINES = f"{_open_line(True)} UNION ALL {_open_line(False)}"
 """The first late jobs, then the first jobs on time; each with jobs in order and jobs out of order."""
-TASKS = f"{distinct_scan('task', _LANED)} SELECT value FROM found WHERE value IS NOT NULL"
+_OF_LINE = f"FROM {{s}}.job WHERE state = 1 AND lane IS NOT NULL AND queue = w.queue AND {_BAND} = -w.band::int"
+TASKS = f"""SELECT w.queue, w.band, f.value FROM unnest($1, $2) AS w (queue, band)
+    LEFT JOIN LATERAL ({distinct_scan("task", _OF_LINE)} SELECT value FROM found WHERE value IS NOT NULL) AS f ON true
+    WHERE (SELECT true FROM {{s}}.paused p WHERE p.queue = w.queue) IS NULL ORDER BY w.queue, w.band, f.value"""
+"""For each line that is not paused: the tasks with jobs in its lanes; NULL if there are none."""
 _OPEN = "FROM {s}.lane WHERE again IS NULL AND queue = $1 AND band = -$2::int"
 
 
@@ -164,7 +168,8 @@ def _lanes(source: str, has_jobs: str, start: str) -> str:
 
 
 _FROM, _AFTER = "AND lane >= $4", "AND lane > $4"
-_HAS_JOBS = f"EXISTS (SELECT {_LANED} AND task = $3 AND lane = f.value)"
+# No EXISTS: the planner may read all jobs of the task and hash their lanes.
+_HAS_JOBS = f"(SELECT true {_LANED} AND task = $3 AND lane = f.value LIMIT 1) IS NOT NULL"
 OPEN_FROM, OPEN_AFTER = _lanes(_OPEN, _HAS_JOBS, _FROM), _lanes(_OPEN, _HAS_JOBS, _AFTER)
 LANES_FROM, LANES_AFTER = _lanes(_LANED, "true", _FROM), _lanes(_LANED, "true", _AFTER)
 LINES = f"""SELECT found.* FROM unnest($4, $5) WITH ORDINALITY AS w (name, most, n)
@@ -186,7 +191,6 @@ TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = least(j.epoch, 214
     RETURNING """ + of_row("j.", CLAIMED, as_jobs=True)
 LOCK_LEVELS = "SELECT FROM {s}.level WHERE name = ANY ($1) ORDER BY starts_with(name, 'each:'), name FOR UPDATE"
 LIMITS_OF = "SELECT name, value FROM {s}.limits WHERE name = ANY ($1)"
-PAUSED = "SELECT queue FROM {s}.paused"
 # Each claim, change and insert reads the limits. So with this lock none runs and none begins, and the running jobs can
 # be counted. While this waits for those that run, no other begins: so the time limit is short.
 NOBODY_ELSE = """SET LOCAL lock_timeout = '50ms'; LOCK TABLE {s}.limits IN ACCESS EXCLUSIVE MODE;
