@@ -15,7 +15,7 @@ from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import HELD, UNFINISHED, Job
 from tarry.model.quantity import over_max_body
 from tarry.store.rules.base import Store
-from tarry.tasks.arguments.options import NO_OPTIONS, Options, spread, with_overrides
+from tarry.tasks.arguments.options import NO_OPTIONS, Options, spread, with_latest, with_overrides
 from tarry.tasks.call import AnyCall, arguments_of
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.new_job import NewJob
@@ -125,6 +125,8 @@ class JobFactory:
             raise self._body_too_large(task.name, body)
         now = self._now()
         due = max(options.due(now, self._clock.unsure), 0)
+        if options.max_delay is not None:
+            headers = with_latest(task.name, headers, now + microseconds(options.max_delay))
         expires = task.expires if options.expires is None else options.expires
         key = options.held_key
         return Job(

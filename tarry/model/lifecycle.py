@@ -49,7 +49,7 @@ from tarry.model.outcome import (
     outcome_note,
     record_note,
 )
-from tarry.model.overrides import retry_of
+from tarry.model.overrides import latest_of, retry_of
 from tarry.model.retry import NEVER, Retry, bounded_count, one_more
 from tarry.model.slept import SOON, after_pause, age, pause_after
 
@@ -236,6 +236,7 @@ def move(
 def replace_call(job: Job, by: Job, now: int) -> Change:
     """Gives a waiting job the call of a later enqueue with the same key."""
     refusals.refuse_unless_waiting(job)
+    by = _no_later(job, by)
     return _change(
         job, initial_state(by.due, now), now, due=by.due, note=job.note, queue=by.queue, priority=by.priority,
         expires=by.expires, body=by.body,
@@ -245,11 +246,19 @@ def replace_call(job: Job, by: Job, now: int) -> Change:
 def postpone(job: Job, by: Job, now: int) -> Change:
     """Makes a waiting job due when a later enqueue with the same key is, if that is later. Its call stays the same."""
     refusals.refuse_unless_waiting(job)
+    by = _no_later(job, by)
     # A postponement only delays. If others have changed these times since, it is computed anew from theirs.
     was = moving.before_parking(job)
     seen, due = (job.due, job.expires), max(was.due, by.due)
     expires = by.expires if 0 < job.expires < by.expires else None  # one that never expires must not begin to
     return _change(job, initial_state(due, now), now, due=due, note=was.note, expires=expires, seen_times=seen)
+
+
+def _no_later(job: Job, by: Job) -> Job:
+    """A later enqueue with the same key, due no later than the first one allows (`max_delay=`)."""
+    latest = latest_of(job.headers)
+    late = 0 if latest is None else by.due - latest
+    return by if late <= 0 else replace(by, due=by.due - late, expires=by.expires and by.expires - late)
 
 
 def give_back(job: Job, now: int, *, delay: int = 0, priority: int | None = None) -> Change:

@@ -1,4 +1,5 @@
-"""The timeout and the retry rule of one job, where they differ from its task's. They are kept in its headers."""
+"""What one job alone has, kept in its headers: a timeout and a retry rule that differ from its task's, and until when
+other calls may put it off."""
 
 # In the headers: so they need no column in any store, and a job without them costs its worker nothing.
 
@@ -9,11 +10,12 @@ from typing import Any
 import msgspec
 
 from tarry.model.checks.unreadable import UNREADABLE
-from tarry.model.duration import SECOND, Duration, microseconds
+from tarry.model.duration import LONGEST, SECOND, Duration, microseconds
 from tarry.model.retry import Retry, RetryRule, retry_rule
 
-TIMEOUT, RETRY = "tarry-timeout", "tarry-retry"
-"""Names of headers: microseconds, and a rule as JSON."""
+TIMEOUT, RETRY, LATEST = "tarry-timeout", "tarry-retry", "tarry-latest"
+"""Names of headers: microseconds; a rule as JSON; until when other calls may put off the job, microseconds since the
+epoch."""
 
 _decoder = msgspec.json.Decoder(dict[str, str])
 
@@ -48,6 +50,15 @@ def retry_of(headers: bytes, otherwise: Retry) -> Retry:
     except (*UNREADABLE, TypeError, AttributeError, KeyError):
         # Written by a newer release or another client. The task's rule is the nearest to what was meant.
         return otherwise
+
+
+def latest_of(headers: bytes) -> int | None:
+    """Until when other calls of its key may put off the job; None if its headers do not say."""
+    text = _read(headers, LATEST)
+    try:
+        return None if text is None else min(max(int(text), 0), LONGEST)
+    except ValueError:
+        return None
 
 
 def _some(timeout: Duration) -> int:

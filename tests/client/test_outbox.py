@@ -19,6 +19,7 @@ from tarry.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store.memory.store import MemoryStore
 from tarry.store.outbox import Outbox
@@ -129,7 +130,8 @@ def test_keys_are_honoured_on_arrival(app: App, inner: Switched) -> None:
     @app.task
     def pay(number: int) -> None: ...
 
-    first = pay.using(key="a", delay=60).enqueue(1)
+    first = pay.using(key="a", delay=60, on_duplicate="replace", max_delay="1m").enqueue(1)
+    latest = first.record().state_since + 60 * SECOND
     inner.down()
     second = pay.using(key="a").enqueue(2)
     third = pay.using(key="a", delay=60, on_duplicate="replace").enqueue(3)
@@ -137,6 +139,7 @@ def test_keys_are_honoured_on_arrival(app: App, inner: Switched) -> None:
     until(lambda: third.is_new is not None)
     assert (second.id, second.is_new, third.id, third.is_new) == (first.id, False, first.id, False)
     assert kept(inner.inner) == [b"[3]"]
+    assert first.record().due <= latest
 
 
 def test_a_request_that_was_used_for_others_is_told_in_the_log(

@@ -2,8 +2,10 @@
 
 import threading
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from tarry import App, IdempotencyError, State
 from tarry.client import duplicates
@@ -150,6 +152,42 @@ def test_a_second_enqueue_may_push_the_first_back(shop: Shop) -> None:
     assert first.record().due == record.due, "never forward"
 
 
+@pytest.mark.parametrize("rule", ["replace", "postpone"])
+def test_a_job_is_put_off_for_so_long_at_most(shop: Shop, rule: Literal["replace", "postpone"]) -> None:
+    put_off = shop.index.using(key="p", delay=10, expires=60, on_duplicate=rule, max_delay="25s")
+    first, began = put_off.enqueue("0"), shop.clock.now()
+    dues = []
+    for number in range(1, 6):
+        shop.clock.advance(5)
+        assert put_off.enqueue(str(number)).id == first.id
+        record = first.record()
+        dues.append((record.due - began) // SECOND)
+        assert record.expires - record.due == 60 * SECOND
+    assert dues == [15, 20, 25, 25, 25]
+    assert first.record().body == (b'["5"]' if rule == "replace" else b'["0"]')
+    assert shop.take().body == first.record().body
+
+
+def test_the_bound_is_that_of_the_first(shop: Shop) -> None:
+    put_off = shop.index.using(key="p", on_duplicate="replace", delay=5, max_delay=30)
+    first, latest = put_off.enqueue("one"), shop.clock.now() + 30 * SECOND
+    shop.index.using(key="p", on_duplicate="postpone", delay=600).enqueue("two")
+    assert first.record().due == latest
+    shop.index.using(key="p", on_duplicate="replace", delay=6, max_delay=900).enqueue("three")
+    assert first.record().due == shop.clock.now() + 6 * SECOND, "a bound is no delay"
+    unbounded = shop.index.using(key="q", on_duplicate="replace", delay=5).enqueue("one")
+    shop.index.using(key="q", on_duplicate="replace", delay=40, max_delay=60).enqueue("two")
+    assert unbounded.record().due == shop.clock.now() + 40 * SECOND
+
+
+@pytest.mark.parametrize("said", ['"soon"', '"-9"', '"' + "9" * 5000 + '"', "9", "[]", '"1e9"'])
+def test_a_bound_that_is_none_puts_nothing_wrong(shop: Shop, said: str) -> None:
+    job = replace(shop.app.client.make_job(shop.index.name, b'["one"]', Options(key="p", delay=5)), headers=b"{}")
+    shop.app.client.insert_jobs([replace(job, headers=b'{"tarry-latest":' + said.encode() + b"}")])
+    again = shop.index.using(key="p", on_duplicate="postpone", delay=60).enqueue("two")
+    assert again.record().due in (shop.clock.now() + 60 * SECOND, shop.clock.now() + 5 * SECOND)
+
+
 def test_a_call_whose_time_another_has_overtaken_writes_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.index.using(key="p", delay=60, on_duplicate="postpone").enqueue("one")
     monkeypatch.setattr(shop.store, "apply", lambda changes, now: pytest.fail("changed"))
@@ -256,6 +294,9 @@ def test_a_finished_holder_whose_time_is_over_is_in_nobody_s_way(shop: Shop) -> 
         ({"on_duplicate": "replace"}, "give key= too"),
         ({"key": "a", "on_duplicate": "ignore"}, '"return", "replace" or "postpone"'),
         ({"key": "a", "unique_for": "long"}, "'long' is no duration"),
+        ({"key": "a", "max_delay": 5}, 'on_duplicate="replace" and "postpone"'),
+        ({"key": "a", "on_duplicate": "replace", "delay": 6, "max_delay": 5}, "max_delay=5 is less than delay=6"),
+        ({"key": "a", "on_duplicate": "replace", "max_delay": -1}, "max_delay=-1 is negative"),
         ({"idempotency": ""}, "idempotency=''"),
         ({"idempotency": "a", "window": -1}, "negative"),
     ],

@@ -165,26 +165,26 @@ class Task(TaskDefinition[P, R]):
         timeout: Duration | None = None,
         retry: RetryRule = "default",
         per: Literal["host", "worker"] | None = None,
+        max_delay: Duration | None = None,
     ) -> "Using[P, R]":
         """The task with options for the calls that follow.
 
         delay: seconds, timedelta or text ("5m"). at: a datetime with a zone, or seconds since the epoch. priority:
         within +-2^40, higher first. expires: a job that has not started this long after it was due is cancelled.
-        timeout, retry: as the task's, for these jobs only; not for HTTP tasks, and no timeout for batch tasks. per: for
-        `broadcast` only: a job for each "host" or for each "worker".
-
+        timeout, retry: as the task's, for these jobs only; not for HTTP tasks, and no timeout for batch tasks.
+        per: for `broadcast`: a job for each "host" or for each "worker".
         key: at most one job of this task holds it. unique_for: how long: "waiting", until a worker takes the job;
         "unfinished", until it has ended; a duration: this long after its end. on_duplicate: what an enqueue does while
         another job holds the key: "return" that job; "replace" its call with this one (debounce); "postpone" it to
-        when this one would be due (throttle). For the latter two, unique_for is "waiting" by default.
+        when this one would be due (throttle). For these two, unique_for is "waiting" by default. max_delay: they put
+        off the job for so long after the first enqueue at most, however many follow; that of the first counts.
         idempotency: a name for this request. A second enqueue with this name, up to `window` after the end of the
         first job, returns the first job; IdempotencyError if the arguments differ.
-        connection: your own connection to the store's database: the job exists if, and only if, you commit. durable:
-        "replica": waits until a replica of the store has the job too (Redis); StoreUnavailable if none has it in 5 s.
-        """
+        connection: your own connection to the store's database: the job exists if, and only if, you commit.
+        durable: "replica": waits until a replica has the job too (Redis); StoreUnavailable if none has it in 5 s."""
         options = Options(
             delay, at, key, priority, queue, expires, unique_for, on_duplicate, idempotency, window, connection,
-            durable, timeout, retry, per,
+            durable, timeout, retry, per, max_delay,
         )  # fmt: skip
         return Using(self, self._client, options.check())
 

@@ -58,6 +58,7 @@ class Options(Struct, frozen=True):
     timeout: Duration | None = None
     retry: RetryRule = "default"
     per: Literal["host", "worker"] | None = None
+    max_delay: Duration | None = None
     keeps_attempts: bool = False
     """For tarry's own use: the job tells its start and its worker also if it is done at the first attempt."""
 
@@ -92,6 +93,8 @@ class Options(Struct, frozen=True):
             raise ValueError("unique_for= and on_duplicate= are about a key: give key= too")
         if self.on_duplicate not in ("return", "replace", "postpone"):
             raise ValueError(f'on_duplicate={self.on_duplicate!r}: "return", "replace" or "postpone"')
+        if self.max_delay is not None:
+            self._check_max_delay(microseconds(self.max_delay, "max_delay"))
         if self.durable not in (None, "replica"):
             raise ValueError(f'durable={self.durable!r}: "replica", or leave it out')
         if self.durable is not None and self.connection is not None:
@@ -101,6 +104,12 @@ class Options(Struct, frozen=True):
         # Only for its errors.
         self.key_ttl  # noqa: B018
         return self
+
+    def _check_max_delay(self, most: int) -> None:
+        if self.on_duplicate == "return":
+            raise ValueError('max_delay= bounds on_duplicate="replace" and "postpone": give one of them too')
+        if self.delay is not None and microseconds(self.delay) > most:
+            raise ValueError(f"max_delay={self.max_delay!r} is less than delay={self.delay!r}")
 
     def due(self, now: int, unsure: int = 0) -> int:
         """When the job is due, microseconds since the epoch. unsure: how far `now` may be behind the store's time."""
@@ -157,6 +166,11 @@ def with_overrides(task: str, headers: bytes, options: Options) -> bytes:
     """The headers, with the timeout and the retry rule of these options."""
     more = overrides.as_headers(options.timeout, options.retry)
     return job_headers.encode_headers(task, job_headers.decode_headers(headers) | more)
+
+
+def with_latest(task: str, headers: bytes, latest: int) -> bytes:
+    """The headers, with the time until which other calls may put off the job, microseconds since the epoch."""
+    return job_headers.encode_headers(task, job_headers.decode_headers(headers) | {overrides.LATEST: str(latest)})
 
 
 def _is_number(value: object) -> bool:

@@ -13,6 +13,7 @@ import pytest
 
 from tarry import App, StoreUnavailable
 from tarry.errors import NotAllowed
+from tarry.model.duration import HOUR
 from tarry.model.job import Job
 from tarry.operate.access import Scope
 from tarry.server.http.methods import puts
@@ -136,6 +137,16 @@ def test_a_key_that_is_held_gives_the_job_that_holds_it() -> None:
     assert replaced.json() == {"id": first.json()["id"], "state": "ready", "is_new": False}
 
 
+def test_a_job_is_put_off_for_so_long_at_most() -> None:
+    app = App(MemoryStore())
+    bounded = {"task": "t", "key": "k", "delay": "1m", "on_duplicate": "postpone", "max_delay": "1h"}
+    first = app.get(put(app, bounded).json()["id"])
+    latest = first.record().state_since + HOUR
+    later = {"task": "t", "key": "k", "at": "2090-01-01T00:00:00Z", "on_duplicate": "postpone"}
+    assert put(app, later).json() == {"id": first.id, "state": "scheduled", "is_new": False}
+    assert first.record().due == latest
+
+
 def test_a_request_that_is_sent_again_is_stored_once() -> None:
     app = App(MemoryStore())
     name = {"Idempotency-Key": '"a-7"'}
@@ -171,6 +182,7 @@ def test_a_request_that_is_sent_again_is_stored_once() -> None:
         ({"at": "9999-12-31T23:59:59-14:00"}, "at"),
         ({"unique_for": "1h"}, "unique_for"),
         ({"on_duplicate": "drop"}, "on_duplicate"),
+        ({"key": "k", "max_delay": 5}, "max_delay"),
         ({"delays": 1}, "delays"),
         ({"key": "k", "idempotency": "i"}, "key"),
         ({"durable": "replica"}, None),

@@ -68,6 +68,8 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """How long the job holds its key."""
     on_duplicate: Literal["return", "replace", "postpone"] = "return"
     """What to do if a job with this key is there: nothing, give it this call, or delay it."""
+    max_delay: Span | None = None
+    """However often it is replaced or delayed: due at most so long after it was first put."""
     priority: int | None = None
     """Higher first; 0 is normal."""
     queue: ShortName | None = None
@@ -100,6 +102,7 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
             expires=self.expires,
             unique_for=self.unique_for,
             on_duplicate=self.on_duplicate,
+            max_delay=self.max_delay,
             idempotency=asked and namespace + asked,
             window=self.window,
             durable=self.durable,
