@@ -61,6 +61,8 @@ long kill_points_count_for(int other)
 
 static void die(void)
 {
+    // For those who see only its log (masters.py).
+    syscall(SYS_write, 2, "struck\n", 7);
     syscall(SYS_kill, getpid(), SIGKILL);
     for (;;) pause();
 }

@@ -23,7 +23,7 @@ from tests.cli.project import Project, alive, until
 from tests.every_store.test_leftovers import forget_all
 from tests.kill_points.doors import DoorClient, Gone
 from tests.kill_points.points import BREAKPOINT, Point
-from tests.kill_points.struck import CALLS, ORDER, Order
+from tests.kill_points.struck import CALLS, ORDER, STRUCK, Order
 from tests.kill_points.taking_over import wrong_files
 
 ACTIVE = (State.SCHEDULED, State.READY, State.RUNNING)
@@ -96,8 +96,8 @@ class Host(Project):
 
     @property
     def was_struck(self) -> bool:
-        """Whether the process was, and did not come to its end."""
-        return not (self.directory / ORDER).exists() and not (self.directory / CALLS).exists()
+        """Whether the process was killed at its point."""
+        return STRUCK.decode() in self.log()
 
     def is_serving(self) -> bool:
         """Whether a master is there, and has nothing else to do."""

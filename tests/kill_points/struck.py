@@ -31,6 +31,8 @@ from tarry.store.shared.wakeup import board
 
 ORDER, CALLS = Path("order"), Path("calls")
 """In the directory where the master is started."""
+STRUCK = b"struck\n"
+"""What a process that is killed at its point writes into the log before, as the library does."""
 _WRITES = re.compile(r"(?:memory|flags)\[[^\]]*\] = |_pack_\w+\(")
 WRITING = {
     str(module.__file__): frozenset(
@@ -86,6 +88,7 @@ def _break_at(at: int) -> Callable[[], int]:
         nonlocal count
         count += 1
         if count == at:
+            os.write(2, STRUCK)
             os.kill(os.getpid(), signal.SIGKILL)
 
     def on_call(frame: FrameType, event: str, arg: Any) -> Any:
