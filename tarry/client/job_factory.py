@@ -71,7 +71,7 @@ class JobFactory:
                 raise ValueError(f"{task.name}: per= says whom a broadcast is for: .using(per=...).broadcast(...)")
             headers = task.add_overrides(headers, options) if options.has_overrides else headers
         job = self._fill_in(task, body, lane, options, headers)
-        return job if task.runner is None else replace(job, headers=task.runner.add_headers(headers, job.due))
+        return job if task.runner is None else replace(job, headers=task.runner.add_headers(job.headers, job.due))
 
     def make_from(self, new: NewJob) -> Job:
         """The job of a call that has passed the middleware; ArgumentError."""

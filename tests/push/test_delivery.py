@@ -100,6 +100,16 @@ def test_the_task_s_settings_place_its_jobs(delivery: DeliveryFixture) -> None:
     assert [json.loads(job.headers) for job in spread] == [{DUE: str(job.due)} for job in spread]
 
 
+def test_a_delivery_is_put_off_for_so_long_at_most(delivery: DeliveryFixture) -> None:
+    delivery.configure(hook={"queue": "hooks"})
+    put_off = delivery.app.named("hook").using(key="k", delay="10m", on_duplicate="replace", max_delay="1h")
+    first = put_off.enqueue({"n": 1})
+    latest = delivery.job(first).state_since + 60 * MINUTE
+    later = delivery.app.named("hook").using(key="k", delay="2d", on_duplicate="replace").enqueue({"n": 2})
+    assert (later.id, later.is_new) == (first.id, False)
+    assert (delivery.job(first).due, delivery.job(first).body) == (latest, b'{"n":2}')
+
+
 def test_each_attempt_is_on_record(any_delivery: DeliveryFixture) -> None:
     any_delivery.configure(hook={"schedule": [0.001, 0.001]})
     any_delivery.server.says("/", answer(503, b'{"busy":true}', [("X-Request-Id", "7")]))
