@@ -3,6 +3,8 @@
 from array import array
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.rules.lanes import JobKey
 from tarry.store.sql.columns import Row
@@ -16,6 +18,12 @@ from tarry.store.sqlite.open_line import OpenLine, position
 
 TASK_OF, QUEUE_OF, LANE = (sql.PLACE[field] for field in ("task", "queue", "lane"))
 """The places of these columns in a row of `sqlite.sql.CLAIMED`."""
+
+
+def _in_lane(candidate: Candidate[Row]) -> tuple[int, int, bytes]:
+    """Where it stands in its lane, whether it is late or not."""
+    priority, due, _, id = candidate[0]
+    return priority, due, id
 
 
 class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
@@ -75,12 +83,18 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
         return self._levels.levels(names)
 
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[Row]]]:
-        return {lane: self._lane_front(line, lane, most) for lane, most in counts.items()}
-
-    def _lane_front(self, line: Line, lane: Lane, most: int) -> list[Candidate[Row]]:
-        queue, band = line
-        rows = self.rows(sql.LANE, (queue, -band, *lane, most))
-        return [(position(row, bool(row[-1])), row[:-1]) for row in rows]
+        fronts: dict[Lane, list[Candidate[Row]]] = {lane: [] for lane in counts}
+        alike: dict[tuple[str, int], list[str]] = {}
+        for (task, lane), most in counts.items():
+            alike.setdefault((task, most), []).append(lane)
+        # One statement for all that differ only in their lanes: of many, few jobs each are read.
+        for (task, most), lanes in alike.items():
+            names = msgspec.json.encode(lanes).decode()
+            for row in self.rows(sql.LANE_FRONTS, (line[0], -line[1], task, names, most)):
+                fronts[task, row[LANE]].append((position(row, bool(row[-1])), row[:-1]))
+        for front in fronts.values():
+            front.sort(key=_in_lane)
+        return {**fronts}
 
     def start(self, items: Sequence[Row]) -> list[JobKey]:
         self._db.execute(sql.CLAIM, (self._owner, self._now, self._db.array(array("q", [row[0] for row in items]))))

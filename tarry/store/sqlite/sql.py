@@ -53,8 +53,11 @@ TASKS = f"{distinct_scan('task', _IN_BAND)} {_FOUND}"
 _LANES = f"{_IN_BAND} AND task = ?3 AND lane <= ifnull(?6, x'')"
 LANES_FROM = f"{distinct_scan('lane', _LANES, 'AND lane >= ?4', '?5')} {_FOUND}"
 LANES_AFTER = f"{distinct_scan('lane', _LANES, 'AND lane > ?4', '?5')} {_FOUND}"
-LANE = f"""SELECT {CLAIM_COLUMNS}, state_since > due {_IN_BAND} AND task = ?3 AND lane = ?4
-    ORDER BY claim_order, due, id LIMIT ?5"""
+# A subquery, since json_each has columns named as those of a job.
+LANE_FRONTS = f"""SELECT {CLAIM_COLUMNS}, state_since > due FROM (SELECT value AS name FROM json_each(?4)) AS l
+    CROSS JOIN tarry_job WHERE n IN (SELECT n {_IN_BAND} AND task = ?3 AND lane = l.name
+        ORDER BY claim_order, due, id LIMIT ?5)"""
+"""The first jobs of each of these lanes, at most so many, in no order."""
 INTO_LANES = """UPDATE tarry_job SET lane = '' WHERE id IN (SELECT value FROM carray(?)) AND lane IS NULL AND state < 2
     AND EXISTS (SELECT 1 FROM tarry_limit WHERE name IN ('task:' || task, 'each:' || task))"""
 # One for each state, by its index: whoever sets a limit reads no finished jobs, of which there may be a million.
