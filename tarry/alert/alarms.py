@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.alert.condition import MOST_DETAILS, Condition, clean_line
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY, HOUR, MINUTE, format_duration
 
@@ -112,7 +113,7 @@ class Alarms:
         self.state = AlarmState()
         if self._last_written:
             try:
-                self.state = msgspec.json.decode(self._last_written, type=AlarmState)
+                self.state = decode_json(self._last_written, AlarmState)
             # Something else may have been written there.
             except UNREADABLE as error:
                 log.warning("the stored state of alerts cannot be read and is dropped: %s", error)

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from tarry.alert.condition import clean_line
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job, State
@@ -82,7 +82,7 @@ class Deaths:
 
 def _reason(job: Job) -> str:
     try:
-        facts = msgspec.json.decode(job.note, type=dict[str, str])
+        facts = decode_json(job.note, dict[str, str])
     except UNREADABLE:
         return "no reason is known"
     return clean_line(f"{facts.get('type', '')}: {facts.get('message', '')}", 200)

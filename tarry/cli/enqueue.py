@@ -15,6 +15,7 @@ import msgspec
 from tarry.cli.shared.printing import print_json, progress_bar
 from tarry.client.client import Client
 from tarry.errors import TarryError, UnknownTask, UsageError
+from tarry.model.checks.decoders import decode_json
 from tarry.model.job import Job
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import quantity
@@ -194,8 +195,8 @@ def _jobs(client: Client, lines: IO[bytes], args: argparse.Namespace) -> Iterato
 
 def _parse_line(client: Client, line: bytes, task: str | None, options: Options) -> Job:
     if task:
-        return client.make_job(task, msgspec.json.encode(msgspec.json.decode(line, type=list | dict)), options)
-    parsed = msgspec.json.decode(line, type=BatchLine)
+        return client.make_job(task, msgspec.json.encode(decode_json(line, list | dict)), options)
+    parsed = decode_json(line, BatchLine)
     own = Options(parsed.delay, parsed.at, parsed.key, parsed.priority, parsed.queue, parsed.expires).check()
     return client.make_job(parsed.task, msgspec.json.encode(parsed.args), own)
 

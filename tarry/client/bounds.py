@@ -19,6 +19,7 @@ from tarry.client.enqueue_listener import EnqueueListener
 from tarry.errors import PartlyUnavailable, QueueFull, StoreError
 from tarry.model import lifecycle
 from tarry.model.bound import BOUNDS, BOUNDS_BY_HAND, DROPPED, Bound
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE, stored_number
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
@@ -33,7 +34,7 @@ WARN_EVERY = 10.0
 """Seconds between two warnings of jobs that were dropped, of all queues together."""
 _MOST_ROUNDS = 100
 _StoredIds = list[bytes | QueueFull]
-_decode = msgspec.json.Decoder(dict[str, Bound]).decode
+_decode = json_decoder(dict[str, Bound]).decode
 
 
 def declare_bounds(store: Store, bounds: Mapping[str, Bound]) -> None:

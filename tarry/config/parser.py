@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.errors import ConfigError
+from tarry.model.checks.decoders import convert_to
 from tarry.model.nearest import nearest
 
 log = logging.getLogger("tarry.config")
@@ -53,7 +54,7 @@ class Kind(Struct, frozen=True):
 
     def read(self, written: object) -> Any:
         """The value of a setting; ValueError or msgspec.ValidationError if the text is not as expected."""
-        return self.parse(msgspec.convert(written, self.shape))
+        return self.parse(convert_to(self.shape, written))
 
 
 class SettingsSource(Struct):

@@ -19,6 +19,7 @@ from tarry.django.django_task import DjangoTask
 from tarry.django.moments import moment
 from tarry.errors import ArgumentError
 from tarry.model.attempts import Attempt, attempts_of
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
@@ -168,7 +169,7 @@ def _note(job: Job) -> _Note:
     if job.state == "done" or not job.note:
         return _Note()
     try:
-        return msgspec.json.decode(job.note, type=_Note)
+        return decode_json(job.note, _Note)
     except UNREADABLE:
         return _Note()
 

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.errors import StoreAway, TooManyRequests
+from tarry.model.checks.decoders import decode_json
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, StoredCount, StoredTime
 from tarry.store.queries.hosts import Host
@@ -219,9 +220,9 @@ def _valid(cell: Value) -> Iterator[HostRequest]:
     if cell is None or len(cell) > _MAX_CELL:
         return
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        for each in msgspec.json.decode(cell, type=list[msgspec.Raw]):
+        for each in decode_json(cell, list[msgspec.Raw]):
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                request = msgspec.json.decode(each, type=HostRequest)
+                request = decode_json(each, HostRequest)
                 if _is_id(request.job) if request.job else request.act is not HostAct.KILL:
                     yield request
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.rules.base import Store
@@ -47,7 +48,7 @@ def _readable_overrides(cells: Mapping[str, bytes]) -> Iterator[tuple[str, Limit
     for name, cell in cells.items():
         # A worker could not start because of one that is no limit; the declared one holds then.
         with contextlib.suppress(*UNREADABLE):
-            yield name.removeprefix(BY_HAND), msgspec.json.decode(cell, type=Limit | None)
+            yield name.removeprefix(BY_HAND), decode_json(cell, Limit | None)
 
 
 def effective_limits(store: Store) -> list[EffectiveLimit]:

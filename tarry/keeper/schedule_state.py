@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tarry.errors import StoreBusy
 from tarry.keeper.schedule_runs import StoredRuns, newest
+from tarry.model.checks.decoders import convert_to, decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import StoredTime
 from tarry.model.schedules.schedule import Schedule
@@ -52,12 +53,12 @@ def read(store: Store) -> dict[str, StoredState]:
 
 def _decode(cell: bytes) -> ScheduleState:
     try:
-        written = msgspec.json.decode(cell, type=dict[str, Any])
+        written = decode_json(cell, dict[str, Any])
         try:
-            state = msgspec.convert(written, ScheduleState)
+            state = convert_to(ScheduleState, written)
         except UNREADABLE:
             # Whatever stands there for runs: the schedule must tick all the same.
-            state = msgspec.convert(written | {"runs": []}, ScheduleState)
+            state = convert_to(ScheduleState, written | {"runs": []})
     except UNREADABLE:
         return _UNREADABLE
     return replace(state, runs=newest(state.runs))

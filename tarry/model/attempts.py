@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.model import outcome as ways
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.texts import cut
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job, State, StoredCount, StoredTime
@@ -111,7 +112,7 @@ class ErrorNote(Struct):
         return text if len(text) <= MOST_TRACEBACK else "…" + text[1 - MOST_TRACEBACK :]
 
 
-_notes = msgspec.json.Decoder(ErrorNote)
+_notes = json_decoder(ErrorNote)
 
 
 class _Record(Struct, array_like=True):
@@ -122,7 +123,7 @@ class _Record(Struct, array_like=True):
     acts: Annotated[list[JobAct], Meta(max_length=1000)] = []
 
 
-_records = msgspec.json.Decoder(_Record)
+_records = json_decoder(_Record)
 
 
 def outcome_name(outcome: ways.Outcome) -> str:

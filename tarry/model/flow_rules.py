@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.model.change import Change
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.effect import NodeEffect
 from tarry.model.flow.node_ids import flow_of, index_of, is_root
@@ -35,7 +36,7 @@ class _FlowNote(Struct):
     node: int = 0
 
 
-_notes = msgspec.json.Decoder(_FlowNote)
+_notes = json_decoder(_FlowNote)
 
 
 def refusal(job: Job) -> str:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tarry.model.change import Change
+from tarry.model.checks.decoders import msgpack_decoder
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 
@@ -42,7 +43,7 @@ def before_parking(job: Job) -> Job:
     """What a parked job was, but for its body and attempts; the job itself, if it is not parked."""
     if not is_parked(job):
         return job
-    return msgspec.msgpack.decode(base64.b64decode(job.note[len(_MARK) : -2]), type=Job)
+    return msgpack_decoder(Job).decode(base64.b64decode(job.note[len(_MARK) : -2]))
 
 
 def forget(job: Job) -> Change:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import LONGEST, SECOND, Duration, microseconds
 from tarry.model.retry import Retry, RetryRule, retry_rule
@@ -17,7 +18,7 @@ TIMEOUT, RETRY, LATEST = "tarry-timeout", "tarry-retry", "tarry-latest"
 """Names of headers: microseconds; a rule as JSON; until when other calls may put off the job, microseconds since the
 epoch."""
 
-_decoder = msgspec.json.Decoder(dict[str, str])
+_decoder = json_decoder(dict[str, str])
 
 
 def as_headers(timeout: Duration | None, retry: RetryRule) -> dict[str, str]:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tarry.model import attempts
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, StoredCount, StoredTime
@@ -45,7 +46,7 @@ class _SleepProgress(Struct, array_like=True):
     slept: Slept = Slept()
 
 
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_SleepProgress)
+_decoder: msgspec.json.Decoder[Any] = json_decoder(_SleepProgress)
 
 
 def kept_slept(progress: bytes) -> Slept:

@@ -25,6 +25,7 @@ from typing import Annotated, Any, TypedDict, Unpack, get_args, get_origin, get_
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.decoders import convert_to, decode_json
 from tarry.operate.access import Scope
 from tarry.operate.problem import NOT_JSON, RequestError, wrong_value
 
@@ -111,7 +112,7 @@ class Method(Struct, frozen=True):
             said = f"send Content-Type: {self.body_types[0]}, not {media_type or 'none'}"
             raise RequestError(said, "Content-Type", 415)
         try:
-            return msgspec.json.decode(body, type=self.parts["body"])
+            return decode_json(body, self.parts["body"])
         except NOT_JSON as error:
             raise wrong_value(error, "body") from None
 
@@ -166,7 +167,7 @@ def convert_values(values: dict[str, Any], kind: Any, where: str) -> Any:
     found = {name: _as_number(value) if name in _in_seconds(kind) else value for name, value in values.items()}
     try:
         # Not strict: all values of a path, a query or a command are text.
-        return msgspec.convert(found, kind, strict=False)
+        return convert_to(kind, found, strict=False)
     except msgspec.ValidationError as error:
         raise wrong_value(error, where) from None
 

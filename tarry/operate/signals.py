@@ -14,6 +14,7 @@ from tarry.client.flows.approvals import (
     find_approvals,
     read_approvals,
 )
+from tarry.model.checks.decoders import decode_json
 from tarry.model.flow.signal import MOST_ADDRESS, SignalWait
 from tarry.model.lifecycle import NotPossible
 from tarry.model.quantity import Short
@@ -136,7 +137,7 @@ def _read_cursor(cursor: str) -> SignalWait | None:
         return None
     try:
         written = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        name, key, job = msgspec.json.decode(written, type=tuple[str, str, bytes])
+        name, key, job = decode_json(written, tuple[str, str, bytes])
     except (ValueError, msgspec.MsgspecError):
         raise RequestError("cursor: not one that an answer had", "cursor", 422) from None
     if len(job) != _ID or "\0" in name + key:

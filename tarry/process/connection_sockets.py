@@ -18,6 +18,7 @@ from msgspec import Struct
 from tarry import files
 from tarry.client.acting import Actor
 from tarry.errors import Busy, ConnectionNotFound, MasterError
+from tarry.model.checks.decoders import decode_json
 from tarry.operate.connection_records import (
     ConnectionFilter,
     ConnectionRecord,
@@ -102,7 +103,7 @@ class ConnectionSocket:
             writer.close()
 
     async def _answer(self, line: bytes) -> bytes:
-        question = msgspec.json.decode(line, type=ListQuestion | EndQuestion)
+        question = decode_json(line, ListQuestion | EndQuestion)
         connections = self._service.connections
         if isinstance(question, ListQuestion):
             return msgspec.json.encode(await asyncio.to_thread(connections.report, question.wanted))
@@ -174,7 +175,7 @@ class HostConnections:
             except PermissionError:
                 raise MasterError(f"server process {pid} belongs to another user: run this as that user") from None
             asking.sendall(msgspec.json.encode(question) + b"\n")
-            return msgspec.json.decode(_read_line(asking), type=kind)
+            return decode_json(_read_line(asking), kind)
 
 
 def socket_pids(pid_file: Path) -> list[int]:

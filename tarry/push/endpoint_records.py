@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
@@ -205,7 +206,7 @@ def _delivery_of(job: Job) -> Collection[AttemptRecord]:
     if job.state is not State.DONE or not job.note:
         return ()
     try:
-        return (msgspec.json.decode(job.note, type=AttemptRecord),)
+        return (decode_json(job.note, AttemptRecord),)
     except UNREADABLE:
         # A program that took the job has ended it with a result of its own.
         return ()

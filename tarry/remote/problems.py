@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry import errors
+from tarry.model.checks.decoders import json_decoder
 
 
 class ServerAnswer(NamedTuple):
@@ -50,7 +51,7 @@ _BY_NAME: dict[str, Callable[[str], Exception]] = {
     "store-read-only": errors.StoreReadOnly,
     "store-error": errors.StoreError,
 }
-_decode = msgspec.json.Decoder(ServerProblem).decode
+_decode = json_decoder(ServerProblem).decode
 
 
 def error_of(problem: ServerProblem, status: int) -> Exception:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from tarry.errors import ArgumentError, StoreError
+from tarry.model.checks.decoders import decode_json
 from tarry.model.duration import SECOND, Duration
 from tarry.model.retry import Retry
 from tarry.remote.problems import ServerProblem, error_of, error_of_answer
@@ -57,7 +58,7 @@ class RemoteMethods:
         if parts["query"]:
             path += "?" + urlencode(parts["query"], doseq=True)
         answer = self._request(method.verb, path, parts["body"] if "body" in method.parts else None)
-        return msgspec.json.decode(answer, type=method.answer) if answer and method.answer is not None else None
+        return decode_json(answer, method.answer) if answer and method.answer is not None else None
 
 
 def _divide(method: "Method", values: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -136,8 +137,8 @@ class RemoteClient:
         headers = {"Idempotency-Key": name} if name else {}
         answer = self._request("POST", "/v1/jobs", body, headers)
         if isinstance(body, list):
-            return msgspec.json.decode(answer, type=list[PutResult])
-        return [msgspec.json.decode(answer, type=PutResult)]
+            return decode_json(answer, list[PutResult])
+        return [decode_json(answer, PutResult)]
 
     def call(self, method: str, path: str, body: Any = None, longer: float = 0.0) -> bytes:
         """The body of the answer to a request; the errors that an app would raise."""

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.errors import JobCancelled, JobFailed, ResultTimeout
+from tarry.model.checks.decoders import convert_to, decode_json
 from tarry.model.job import State
 from tarry.remote.problems import StateConflict
 from tarry.tasks.lazy_asyncio import asyncio
@@ -59,12 +60,12 @@ class RemoteJob:
     @property
     def progress(self) -> Progress | None:
         """The progress that its task reported last; None if it reported none."""
-        return msgspec.convert(self.record()["progress"], Progress | None)
+        return convert_to(Progress | None, self.record()["progress"])
 
     @property
     def output(self) -> Output | None:
         """The last lines that its task printed and logged; None if there are none."""
-        return msgspec.convert(self.record()["output"], Output | None)
+        return convert_to(Output | None, self.record()["output"])
 
     def result(self, timeout: float | None = None) -> Any:
         """Waits up to `timeout` seconds (None: without end), and returns what the task returned, as JSON has it.
@@ -163,4 +164,4 @@ def _next_wait(end: float | None, most: float) -> float:
 
 
 def _found(answer: bytes) -> ResultFound:
-    return msgspec.json.decode(answer, type=ResultFound)
+    return decode_json(answer, ResultFound)

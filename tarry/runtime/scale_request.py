@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from tarry import files
+from tarry.model.checks.decoders import decode_json
 
 
 def scale_path(pid_file: Path) -> Path:
@@ -25,7 +26,7 @@ def take_request(path: Path) -> tuple[str, int] | None:
     try:
         text = path.read_bytes()
         path.unlink()
-        pool, workers = msgspec.json.decode(text, type=tuple[str, int])
+        pool, workers = decode_json(text, tuple[str, int])
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError):

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from tarry.model.checks.decoders import convert_to
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.runtime.autoscaler import FULL, MAX_WAIT, Autoscaler, PoolLoad, Range
 from tarry.runtime.board.master_status import PoolStatus
@@ -54,7 +55,7 @@ class PoolScaler:
     def follow_backlogs(self, report: object, groups: Iterable[ProcessGroup], now: float) -> None:
         """Applies the keeper's report, `{pool: [waiting, seconds that the oldest has waited]}`; ignores others."""
         try:
-            backlogs = msgspec.convert(report, dict[str, tuple[int, float]])
+            backlogs = convert_to(dict[str, tuple[int, float]], report)
         except msgspec.ValidationError:
             return
         for group in groups:

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from tarry import files
 from tarry.errors import MasterError
+from tarry.model.checks.decoders import decode_json
 from tarry.runtime.board.layout import SERVING
 from tarry.runtime.board.master_status import MasterStatus
 from tarry.runtime.board.reader import read
@@ -262,7 +263,7 @@ class Successor:
     def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
         """Reads the variable, and removes it."""
         text = environ.pop(VARIABLE, "")
-        inherited = msgspec.json.decode(text, type=Inherited) if text else None
+        inherited = decode_json(text, Inherited) if text else None
         self.own_sockets = 0 if inherited is None else inherited.own
         self._socket: socket.socket | None = None
         if inherited is not None:

@@ -15,6 +15,7 @@ import msgspec
 
 from tarry import files
 from tarry.errors import ConfigError, StoreForeign, StoreFull
+from tarry.model.checks.decoders import msgpack_decoder
 from tarry.model.job import Job
 from tarry.store.rules.entry import Content, Entry
 from tarry.store.shared.schema_steps import SchemaStep
@@ -94,7 +95,7 @@ class Outbox:
         with self._connection() as database:
             query = "SELECT n, entry FROM entry WHERE n > ? ORDER BY n LIMIT ?"
             rows: list[Any] = database.execute(query, (after, limit)).fetchall()
-        return [(n, msgspec.msgpack.decode(entry, type=Entry)) for n, entry in rows]
+        return [(n, msgpack_decoder(Entry).decode(entry)) for n, entry in rows]
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Removes entries that have been forwarded."""
@@ -115,7 +116,7 @@ class Outbox:
             for id in ids:
                 entry = database.execute("SELECT entry FROM entry WHERE id = ?", (id,)).get
                 if entry is not None:
-                    found[id] = msgspec.msgpack.decode(entry, type=Entry).job
+                    found[id] = msgpack_decoder(Entry).decode(entry).job
         return found
 
     def content(self) -> Content:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, SupportsFloat
 import msgspec
 from msgspec import Raw, Struct
 
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.texts import cut
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.signal import Signal
@@ -131,7 +132,7 @@ def kept_steps(kept: bytes) -> bytes:
 
 def _read(kept: bytes) -> _Report | None:
     try:
-        return msgspec.json.decode(kept, type=_Report) if kept else None
+        return decode_json(kept, _Report) if kept else None
     except UNREADABLE:
         return None
 

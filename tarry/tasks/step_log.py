@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tarry.errors import StepLimit, StepsChanged
+from tarry.model.checks.decoders import decode_json
 from tarry.model.flow.signal import MOST_VALUE, Awaited
 from tarry.model.outcome import Suspended
 from tarry.model.quantity import quantity
@@ -162,4 +163,4 @@ class StepLog:
 
 
 def _decode(kept: bytes) -> list[Any]:
-    return msgspec.json.decode(kept, type=list[KeptStep | None]) if kept else []
+    return decode_json(kept, list[KeptStep | None]) if kept else []

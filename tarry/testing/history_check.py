@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tarry.errors import TarryError
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.duration import microseconds
 from tarry.store.opening import open_store
 from tarry.terminal import print_line
@@ -118,7 +119,7 @@ def _by_rule(index: HistoryIndex, tolerance: int) -> Iterator[Iterator[Violation
 def read_ledgers(paths: Iterable[Path], skipped: list[str]) -> Iterator[HistoryEvent]:
     """The events of some files, one JSON object a line. What cannot be read, as the last line of a process that was
     killed, is left out; `skipped` gets `FILE:LINE` of it. OSError if a file cannot be read."""
-    decode = msgspec.json.Decoder(HistoryEvent).decode
+    decode = json_decoder(HistoryEvent).decode
     for path in paths:
         with path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), 1):

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from tarry.errors import ConfigError
+from tarry.model.checks.decoders import decode_json
 from tarry.store.redis.opening import server_link
 from tarry.store.redis.url import parse_url
 
@@ -73,7 +74,7 @@ class CeleryBroker:
     def unacked(self) -> Iterator[tuple[BrokerPlace, bytes, str]]:
         """The messages that workers took and did not acknowledge, each with the name of its queue."""
         for field, value in self._pairs(self._prefix + UNACKED):
-            message, _, routing_key = msgspec.json.decode(value, type=tuple[msgspec.Raw, Any, str])
+            message, _, routing_key = decode_json(value, tuple[msgspec.Raw, Any, str])
             yield (UNACKED, field), bytes(message), routing_key
 
     def remove(self, place: BrokerPlace) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.decoders import convert_to, decode_json
 from tarry.model.duration import SECOND
 from tarry.model.job import StoredCount
 from tarry.tasks.arguments.json_depth import MOST_DEPTH, is_too_deep
@@ -61,11 +62,11 @@ class CeleryMessage(Struct, frozen=True):
 def read_message(raw: bytes) -> CeleryMessage:
     """The call in a message; UnreadableMessage."""
     try:
-        envelope = msgspec.json.decode(raw, type=_MessageEnvelope)
+        envelope = decode_json(raw, _MessageEnvelope)
         content = _content(envelope)
         # Protocol 1 has all of it in the body.
         is_first = isinstance(content, dict)
-        facts = msgspec.convert(content if is_first else envelope.headers, _MessageFacts)
+        facts = convert_to(_MessageFacts, content if is_first else envelope.headers)
         args, kwargs, embed = _call(content)
         return _message(facts, args, kwargs, embed, envelope.properties)
     except RecursionError:
@@ -108,11 +109,11 @@ def _unpack_body(body: bytes, how: Any) -> bytes:
 
 def _call(content: Any) -> tuple[list[Any], dict[str, Any], Mapping[str, Any]]:
     if isinstance(content, dict):
-        return msgspec.convert(
-            (content.get("args") or [], content.get("kwargs") or {}, content),
+        return convert_to(
             tuple[list[Any], dict[str, Any], dict[str, Any]],
+            (content.get("args") or [], content.get("kwargs") or {}, content),
         )
-    args, kwargs, embed = msgspec.convert(content, tuple[list[Any], dict[str, Any], dict[str, Any] | None])
+    args, kwargs, embed = convert_to(tuple[list[Any], dict[str, Any], dict[str, Any] | None], content)
     return args, kwargs, embed or {}
 
 
@@ -133,7 +134,7 @@ def _message(
         args,
         kwargs,
         facts.retries or 0,
-        msgspec.convert(properties.get("priority") or 0, int),
+        convert_to(int, properties.get("priority") or 0),
         _moment(facts.eta),
         _moment(facts.expires),
         soft or hard,

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.errors import StoreBusy
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY
 from tarry.model.job import StoredTime
@@ -113,7 +114,7 @@ class ActPage(Struct, frozen=True):
     next: str = ""
 
 
-_page = msgspec.json.Decoder(list[Act])
+_page = json_decoder(list[Act])
 
 
 class ActLog:

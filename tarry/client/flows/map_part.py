@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from tarry.client.flows.node import FanOut
 from tarry.errors import ArgumentError, StepError, StepLimit
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow import wiring
 from tarry.model.verdict import Snooze, Verdict
@@ -28,8 +28,8 @@ BYTES_IN_STEP = 32 * 1024
 """A step ends once its results have so many bytes, though it has fewer items."""
 
 _STEP = "items"
-_body = msgspec.json.Decoder(tuple[list[Raw], int])
-_raws = msgspec.json.Decoder(list[Raw])
+_body = json_decoder(tuple[list[Raw], int])
+_raws = json_decoder(list[Raw])
 
 
 class MapPart(TaskDefinition[Any, list[Any]]):

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.wiring import Ref
 from tarry.model.job import HELD, UNFINISHED, Job, State
@@ -38,7 +39,7 @@ class RootBody(Struct, frozen=True, omit_defaults=True):
         return () if self.returns is None else (self.returns, *self.more)
 
 
-_decoder = msgspec.json.Decoder(RootBody)
+_decoder = json_decoder(RootBody)
 
 
 def make_root(id: bytes, name: str, key: str | None, queue: str, body: RootBody, now: int) -> Job:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tarry.client.operations.operation import Operation
 from tarry.errors import OperationNotFound, TooManyOperations, UsageError
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY
 from tarry.store.rules import ids
@@ -36,7 +37,7 @@ def read_all(store: Store) -> list[StoredOperation]:
     for cell in reachable_part(lambda: store.kv_list(PREFIX)).values():
         # A newer release may have written it.
         with contextlib.suppress(*UNREADABLE):
-            found.append((msgspec.json.decode(cell, type=Operation), cell))
+            found.append((decode_json(cell, Operation), cell))
     return sorted(found, key=lambda one: one[0].id)
 
 
@@ -51,7 +52,7 @@ def _decode(id: str, cell: bytes | None) -> Operation:
     if cell is None:
         raise not_found(id)
     try:
-        return msgspec.json.decode(cell, type=Operation)
+        return decode_json(cell, Operation)
     except UNREADABLE:
         raise not_found(id) from None
 

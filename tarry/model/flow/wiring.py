@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from tarry.model.checks.decoders import json_decoder, msgpack_decoder
 from tarry.model.flow.node_ids import MAX_NODES, is_node
 
 STOP, GO_ON, COMPENSATE = range(3)
@@ -79,8 +80,8 @@ _PLAIN = NodeLinks()
 # No encoder begins with a space, so no task can return this by itself.
 _ADDED = b' {"tarry-nodes":'
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(NodeLinks)
-_numbers = msgspec.json.Decoder(tuple[NodeIndex, NodeIndex, NodeIndex])
+_decoder = msgpack_decoder(NodeLinks)
+_numbers = json_decoder(tuple[NodeIndex, NodeIndex, NodeIndex])
 
 
 def wrap(wiring: NodeLinks, arguments: bytes) -> bytes:

@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from tarry.errors import ArgumentError
+from tarry.model.checks.decoders import json_decoder
 from tarry.tasks.arguments import json_values
 from tarry.tasks.arguments.codec import Arguments, Codec
 
 _ONE = 'one JSON value is sent, as in app.enqueue(name, {"order": 7})'
-_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_ELEMENTS = json_decoder(list[msgspec.Raw])
 
 
 class BodyCodec(Codec):

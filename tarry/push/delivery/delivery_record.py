@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.texts import cut
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job
@@ -170,7 +171,7 @@ def first_due(job: Job, before: Sequence[AttemptRecord], enqueued: int) -> int:
 
 def _parse_line(line: str) -> list[AttemptRecord]:
     try:
-        return [msgspec.json.decode(line, type=AttemptRecord)]
+        return [decode_json(line, AttemptRecord)]
     except UNREADABLE:
         return []
 

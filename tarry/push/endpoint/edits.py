@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tarry.client.acting import current_actor
 from tarry.errors import Outdated, StoreError
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND, format_duration
 from tarry.push.endpoint.endpoint_settings import version_of
@@ -88,7 +89,7 @@ def check_version(store: Store, name: str, settings: Settings, seen: str | None)
 
 def _decode(cell: bytes | None) -> list[TaskEdit]:
     try:
-        return [] if cell is None else msgspec.json.decode(cell, type=list[TaskEdit])
+        return [] if cell is None else decode_json(cell, list[TaskEdit])
     except UNREADABLE:
         # A newer release may have written it.
         return []

@@ -13,6 +13,7 @@ import msgspec
 
 from tarry.errors import ConfigError
 from tarry.keeper.limits import BY_HAND
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.push.endpoint.edits import check_version, forget_edits, note_edit
@@ -45,7 +46,7 @@ def read_cells(store: Store, prefix: str) -> dict[str, bytes]:
 def decode_settings(cell: bytes) -> dict[str, Any]:
     """The settings of a cell; ConfigError if the cell holds something else."""
     try:
-        return msgspec.json.decode(cell, type=dict[str, Any])
+        return decode_json(cell, dict[str, Any])
     except UNREADABLE as error:
         raise ConfigError(f"the store has no settings there: {error}") from None
 
@@ -83,7 +84,7 @@ def _is_off(cell: bytes) -> bool:
 def decode_flow(cell: bytes) -> FlowState:
     """The flow state in a cell; the initial one if the cell cannot be read."""
     try:
-        return msgspec.json.decode(cell, type=FlowState)
+        return decode_json(cell, FlowState)
     except UNREADABLE:
         return FlowState(INITIAL)
 

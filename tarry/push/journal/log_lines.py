@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from tarry.client.enqueue_listener import JobEvent
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.duration import SECOND
 from tarry.model.job import HELD, UNFINISHED, Job
 from tarry.model.lifecycle import initial_state
@@ -20,7 +21,7 @@ LogMoment = str | int
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OPEN, _CLOSED = (b"{", b"["), (b"}", b"]")
-_raw = msgspec.json.Decoder(Raw)
+_raw = json_decoder(Raw)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -113,7 +114,7 @@ def format_attempt(job: Job, record: AttemptRecord, ended: bool) -> bytes:
     return b"%b,%b\n" % (head[:-1], _encode(record)[1:])
 
 
-_requests = msgspec.json.Decoder(RequestLine)
+_requests = json_decoder(RequestLine)
 
 
 def parse_request(line: bytes) -> RequestLine:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct, UnsetType
 
 from tarry.client.clock import Clock
 from tarry.errors import StoreBusy, StoreError, TarryError
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.push.journal.log_files import LineReader, LogFiles, LogPart, Unreadable
@@ -115,7 +115,7 @@ def _outcome(facts: dict[int, tuple[str, bytes]]) -> LoggedOutcome:
     return LoggedOutcome(ended > begun, facts.get(_CHANGED, nothing)[1])
 
 
-_decoder = msgspec.json.Decoder(_OutcomeLine)
+_decoder = json_decoder(_OutcomeLine)
 
 
 def _read_attempt(line: bytes) -> _Fact | None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.errors import MasterError
+from tarry.model.checks.decoders import decode_json
 from tarry.runtime.board import layout
 from tarry.runtime.board.layout import CELL_SIZE, HEADER_SIZE, SLOT_SIZE, JobCell, decode_text, read_cell
 from tarry.runtime.board.master_status import MasterStatus
@@ -128,7 +129,7 @@ def _decode_status(memory: bytes, number: int) -> MasterStatus | None:
     if crc32(text) != checksum:
         return None
     try:
-        return msgspec.json.decode(text, type=MasterStatus)
+        return decode_json(text, MasterStatus)
     except msgspec.DecodeError:
         return None
 

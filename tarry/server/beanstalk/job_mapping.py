@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tarry.errors import NotHeld
 from tarry.model import lifecycle
 from tarry.model.change import Change
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import MAX_PRIORITY, Job, State
@@ -47,7 +48,7 @@ class _BeanstalkNote(Struct, frozen=True):
     beanstalk: History = History()
 
 
-_decoder = msgspec.json.Decoder(_BeanstalkNote)
+_decoder = json_decoder(_BeanstalkNote)
 
 
 def history_of(job: Job) -> History:

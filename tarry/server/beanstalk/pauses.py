@@ -2,6 +2,7 @@
 
 from msgspec import Struct, json
 
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.store.rules.base import Store
@@ -70,6 +71,6 @@ class TubePauses:
 def _decode(value: bytes) -> Pause | None:
     """The pause in a cell; None if nobody can read it."""
     try:
-        return json.decode(value, type=Pause)
+        return decode_json(value, Pause)
     except UNREADABLE:
         return None

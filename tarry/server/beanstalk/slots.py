@@ -9,6 +9,7 @@ from msgspec import MsgspecError, Struct, json
 
 from tarry.client.clock import elapsed
 from tarry.errors import StoreUnavailable
+from tarry.model.checks.decoders import decode_json
 from tarry.model.duration import MINUTE
 from tarry.store.rules.base import Store
 from tarry.store.rules.cell import change_cell
@@ -82,7 +83,7 @@ class NumberSlots:
 def _decode(value: bytes | None) -> _Leases:
     """The slots of a cell; none if nobody can read it."""
     try:
-        leases = json.decode(value, type=_Leases) if value else {}
+        leases = decode_json(value, _Leases) if value else {}
     except MsgspecError:
         return {}
     return {slot: lease for slot, lease in leases.items() if 0 <= slot < SLOTS}

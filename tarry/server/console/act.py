@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.decoders import convert_to
 from tarry.operate.method import Method
 from tarry.operate.problem import RequestError, wrong_value
 from tarry.push.endpoint.written import read_written
@@ -95,7 +96,7 @@ def form_values(fields: Form, kind: Any) -> Any:
             _put(found, whole.split("."), one, name.endswith(LIST_FIELD))
     try:
         # Not strict: all values of a form are text.
-        return msgspec.convert(found, kind, strict=False)
+        return convert_to(kind, found, strict=False)
     except msgspec.ValidationError as error:
         raise wrong_value(error, "body") from None
 

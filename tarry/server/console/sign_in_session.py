@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.errors import StoreBusy
+from tarry.model.checks.decoders import decode_json
 from tarry.operate.access import Caller
 from tarry.server.identity.access import DoorAccess
 from tarry.store.rules.base import Store
@@ -76,7 +77,7 @@ def end_session(store: Store, session: ConsoleSession, now: float) -> None:
 
 def _decode(cell: bytes | None) -> EndedSessions:
     try:
-        return EndedSessions() if cell is None else msgspec.json.decode(cell, type=EndedSessions)
+        return EndedSessions() if cell is None else decode_json(cell, EndedSessions)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return EndedSessions()
 

@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.errors import HostNotFound, UsageError
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import StoredCount, StoredTime
@@ -188,4 +188,4 @@ def entries(store: Store) -> Iterator[tuple[str, bytes, Host]]:
     """All valid entries: the name of the cell, its content, and what that says. StoreError."""
     for name, cell in reachable_part(lambda: store.kv_list(PREFIX)).items():
         with contextlib.suppress(*UNREADABLE):
-            yield name, cell, msgspec.json.decode(cell, type=Host)
+            yield name, cell, decode_json(cell, Host)

@@ -12,9 +12,10 @@ import msgspec
 
 from tarry.errors import QueueFull
 from tarry.model.bound import ROOM, Bound, Room
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.job import Job
 
-_decode = msgspec.json.Decoder(Room).decode
+_decode = json_decoder(Room).decode
 _SECOND = 1_000_000
 
 

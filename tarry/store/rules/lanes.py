@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit, waiting_lane
@@ -60,7 +60,7 @@ def decode_limit(value: bytes) -> Limit:
     """The limit in this JSON; one without bounds, if it is none."""
     # Cached: there may be thousands of limits, but only a few different ones.
     try:
-        return msgspec.json.decode(value, type=Limit)
+        return decode_json(value, Limit)
     except UNREADABLE:
         # It must not stop all jobs. Whoever declares limits sees that it is another one, and stores it anew.
         return Limit()

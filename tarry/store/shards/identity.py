@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tarry import files
 from tarry.errors import StoreError
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import StoredTime
@@ -102,7 +103,7 @@ class StoreMemory:
     def _read(self) -> None:
         # Anew each time: `tarry store accept` writes it too. Without the file, what this process knows counts.
         with contextlib.suppress(OSError, *UNREADABLE):
-            self._known = msgspec.json.decode(self._path.read_bytes(), type=dict[str, RememberedStore])
+            self._known = decode_json(self._path.read_bytes(), dict[str, RememberedStore])
 
     def _write(self) -> None:
         with contextlib.suppress(OSError):
@@ -139,5 +140,5 @@ def _decode(cell: bytes | None) -> StoreIdentity | None:
     """None: the store says nothing, or nothing that can be read."""
     if cell is not None:
         with contextlib.suppress(*UNREADABLE):
-            return msgspec.json.decode(cell, type=StoreIdentity)
+            return decode_json(cell, StoreIdentity)
     return None

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import asdict, astuple
 
 from tarry.errors import ArgumentError
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.tasks.arguments import argument_errors, json_values
 from tarry.tasks.arguments.signature import EXTRA, REST, TaskSignature, bind
@@ -138,7 +139,7 @@ class Codec:
 
     def _decode_array(self, body: bytes) -> tuple[Any, ...]:
         if self._signature.rest_name:
-            return self._decode_with_rest(msgspec.json.decode(body, type=list[msgspec.Raw]))
+            return self._decode_with_rest(decode_json(body, list[msgspec.Raw]))
         values = astuple(self._array.decode(body))
         return tuple(v for v in values if v is not msgspec.UNSET) if self._signature.has_defaults else values
 
@@ -173,10 +174,10 @@ class Codec:
         extra = self._signature.of_kind(Parameter.VAR_KEYWORD)
         if not extra:
             return {}
-        raw = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        raw = decode_json(body, dict[str, msgspec.Raw])
         plain = {name: value for name, value in raw.items() if name not in self._signature.object_names}
         if bytes(plain.get(EXTRA, b""))[:1] == b"{":
-            plain |= msgspec.json.decode(plain.pop(EXTRA), type=dict[str, msgspec.Raw])
+            plain |= decode_json(plain.pop(EXTRA), dict[str, msgspec.Raw])
         kind = self._signature.type_of(extra[0])
         return {name: self._decode_one(value, kind, name) for name, value in plain.items()}
 

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 
 from tarry.errors import ArgumentError, BodyTooLarge
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 
 MAX_BYTES = 16_384
 """Bytes that a job's headers may take."""
 
 # A decoder is made once: every job with headers needs one.
-_decoder = msgspec.json.Decoder(dict[str, str])
+_decoder = json_decoder(dict[str, str])
 _UNSET: Any = object()
 
 

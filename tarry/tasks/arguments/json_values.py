@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tarry.model.checks.decoders import new_json_decoder
 from tarry.tasks.arguments import pydantic_values
 from tarry.tasks.arguments.pydantic_values import to_msgspec_type
 
@@ -50,7 +51,7 @@ def encode(value: Any) -> bytes:
 
 def decoder(hint: Any) -> msgspec.json.Decoder[Any]:
     """A decoder for an annotation that `to_msgspec_type` returned; TypeError if it cannot be read from JSON."""
-    return msgspec.json.Decoder(hint, dec_hook=pydantic_values.from_json)
+    return new_json_decoder(hint, dec_hook=pydantic_values.from_json)
 
 
 def is_one_of(value: Any, kinds: frozenset[type]) -> bool:

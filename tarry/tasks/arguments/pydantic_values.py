@@ -12,6 +12,8 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
+from tarry.model.checks.decoders import new_json_decoder
+
 _UNIONS = (Union, types.UnionType)
 _OLDEST = (2, 11)
 
@@ -95,7 +97,7 @@ def _union_type(args: tuple[Any, ...]) -> Any:
 def _union_reader(models: list[Any], others: list[Any]) -> Callable[[Any], Any]:
     """A function that reads an object as the model that fits best, and anything else with msgspec."""
     adapter = sys.modules["pydantic"].TypeAdapter(reduce(or_, models))
-    rest = msgspec.json.Decoder(reduce(or_, others), dec_hook=from_json) if others else None
+    rest = new_json_decoder(reduce(or_, others), dec_hook=from_json) if others else None
     names = _names()
 
     def validate(body: Any) -> Any:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.flow.signal import MOST_ADDRESS, Awaited, Signal
@@ -111,7 +112,7 @@ def check_address(name: str, key: str) -> None:
 
 async def _sleep(steps: AttemptSteps, long: int) -> None:
     kept, now = steps.kept, steps.port.now()
-    due = now + long if kept is None else msgspec.json.decode(kept.value, type=int)
+    due = now + long if kept is None else decode_json(kept.value, int)
     if due - now < IN_PLACE:
         if due > now:
             await steps.mode.pause((due - now) / SECOND)
@@ -125,11 +126,11 @@ async def _sleep(steps: AttemptSteps, long: int) -> None:
 async def _wait_for(steps: AttemptSteps, name: str, key: str, long: int | None, kind: Any) -> Any:
     kept = steps.kept
     if kept is not None and not kept.waits:
-        return _value(msgspec.json.decode(kept.value, type=Wait), name, kind)
+        return _value(decode_json(kept.value, Wait), name, kind)
     now = steps.port.now()
     waited = Wait(key, NEVER if long is None else now + long)
     if kept is not None:
-        waited = replace(msgspec.json.decode(kept.value, type=Wait), key=key)
+        waited = replace(decode_json(kept.value, Wait), key=key)
     after = _last_taken(steps, key)
     there = await steps.mode.signals(steps.port, steps.running.job.id, name, key, after)
     found = [one for one in there if _is_for(one, steps.running.job.id)]
@@ -151,7 +152,7 @@ def _is_for(signal: Signal, job: bytes) -> bool:
     if not signal.name.startswith(APPROVE):
         return True
     try:
-        jobs = msgspec.json.decode(signal.value, type=Decision).jobs
+        jobs = decode_json(signal.value, Decision).jobs
     except UNREADABLE:
         # One that a program sent, whose value may be anything.
         return True
@@ -167,7 +168,7 @@ async def _suspend(steps: AttemptSteps, until: int, awaits: Awaited | None = Non
 
 def _last_taken(steps: AttemptSteps, key: str) -> int:
     """The number of the last signal of the address that the job took; 0: none."""
-    waits = (msgspec.json.decode(value, type=Wait) for value in steps.log.done(steps.name))
+    waits = (decode_json(value, Wait) for value in steps.log.done(steps.name))
     return max((wait.n for wait in waits if wait.key == key), default=0)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
@@ -38,7 +39,7 @@ class JobStepRecord(Struct, frozen=True):
 def step_records(job: Job) -> list[JobStepRecord]:
     """The steps of a job, in order; none if they cannot be read."""
     try:
-        kept = msgspec.json.decode(kept_steps(job.progress) or b"[]", type=list[KeptStep | None])
+        kept = decode_json(kept_steps(job.progress) or b"[]", list[KeptStep | None])
         return [_record(job, number, one) for number, one in enumerate(kept, 1) if one is not None]
     except UNREADABLE:
         # Written by another version: what else is known of the job is shown all the same.
@@ -61,13 +62,13 @@ def _record(job: Job, number: int, step: KeptStep) -> JobStepRecord:
 
 def _due_of(step: KeptStep) -> int | None:
     try:
-        return msgspec.json.decode(step.value, type=int)
+        return decode_json(step.value, int)
     except UNREADABLE:
         return None
 
 
 def _wait_of(step: KeptStep) -> Wait | None:
     try:
-        return msgspec.json.decode(step.value, type=Wait)
+        return decode_json(step.value, Wait)
     except UNREADABLE:
         return None

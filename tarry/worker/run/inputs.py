@@ -13,6 +13,7 @@ import msgspec
 
 from tarry.client.flows import map_part
 from tarry.errors import ArgumentError, StoreError
+from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
@@ -139,7 +140,7 @@ class _Budget:
     def elements(self, result: bytes, index: int) -> Sequence[bytes]:
         """The elements of a result that is a list, of a part of a map."""
         try:
-            return [bytes(each) for each in msgspec.json.decode(result, type=list[msgspec.Raw])]
+            return [bytes(each) for each in decode_json(result, list[msgspec.Raw])]
         except UNREADABLE:
             raise ArgumentError(f"{self.task}: the result of node {index} is no list") from None
 
@@ -173,9 +174,7 @@ def _as_list(results: Sequence[bytes]) -> bytes:
 
 def _splice(arguments: bytes, values: dict[int | str, bytes]) -> bytes:
     """The arguments with these values in their places."""
-    raw: Any = msgspec.json.decode(
-        arguments, type=dict[str, msgspec.Raw] if arguments[:1] == b"{" else list[msgspec.Raw]
-    )
+    raw: Any = decode_json(arguments, dict[str, msgspec.Raw] if arguments[:1] == b"{" else list[msgspec.Raw])
     for place, value in values.items():
         raw[place] = msgspec.Raw(value)
     return msgspec.json.encode(raw)

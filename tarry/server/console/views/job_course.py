@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-import msgspec
 from msgspec import Struct
 
 from tarry.client.job_records import JobAttempt
+from tarry.model.checks.decoders import convert_to
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import FINISHED, State
@@ -113,7 +113,7 @@ def deliveries(job: JobAnswer) -> list[AttemptRecord]:
     if job.state is not State.DONE:
         return job.deliveries
     try:
-        return [*job.deliveries, msgspec.convert(job.note, AttemptRecord)]
+        return [*job.deliveries, convert_to(AttemptRecord, job.note)]
     except UNREADABLE:
         # A program that took the job has ended it with a result of its own.
         return job.deliveries

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from tarry import errors
+from tarry.model.checks.decoders import decode_json
 from tarry.operate.method import Method, describe_fields
 from tarry.server.http.problem import MEDIA_TYPE, REQUEST_STATUS, Problem, kind_of
 
@@ -129,7 +130,7 @@ def _schema(kind: Any) -> dict[str, Any]:
 
 def _needs_body(kind: Any) -> bool:
     try:
-        msgspec.json.decode(b"{}", type=kind)
+        decode_json(b"{}", kind)
     except msgspec.ValidationError:
         return True
     return False

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from tarry import errors
 from tarry.model.change import Change
+from tarry.model.checks.decoders import decode_json
 from tarry.model.duration import DAY, SECOND, Span, microseconds
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job, State
@@ -352,7 +353,7 @@ def _json(text: bytes) -> Raw | None:
     try:
         # What is inside of strings is not looked at by the decoder.
         text.decode()
-        msgspec.json.decode(text, type=Raw)
+        decode_json(text, Raw)
     except NOT_JSON:
         return None
     return Raw(text)

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from tarry import errors
 from tarry.client.handle import Handle
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.job import Job, State
 from tarry.operate.access import Scope
 from tarry.operate.limits import EVERY_QUEUE
@@ -64,8 +65,8 @@ class PutItem(Struct, frozen=True, kw_only=True):
     error: Problem | UnsetType = UNSET
 
 
-_one = msgspec.json.Decoder(PutRequest)
-_many = msgspec.json.Decoder(list[PutRequest])
+_one = json_decoder(PutRequest)
+_many = json_decoder(list[PutRequest])
 _encode = msgspec.json.Encoder().encode
 JobWithOptions = tuple[Job, Options]
 T = TypeVar("T")

@@ -14,6 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from tarry.model.change import Change
+from tarry.model.checks.decoders import msgpack_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.history.counting import Count, count_changes, count_new, count_of_change, count_of_new
 from tarry.model.job import Job, State
@@ -24,7 +25,7 @@ log = logging.getLogger("tarry.store")
 _ALL = b"\0"
 """Ends the digits; a record without digits begins with it."""
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[list[Count], list[int]]).decode
+_decode = msgpack_decoder(tuple[list[Count], list[int]]).decode
 
 
 def record_of_new(jobs: Sequence[Job]) -> bytes:

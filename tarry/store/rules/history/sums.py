@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 import msgspec
 from msgspec import Struct
 
+from tarry.model.checks.decoders import msgpack_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.history.counting import NO_ATTEMPT, Count
@@ -77,7 +78,7 @@ def _add(numbers: dict[int, int], name: int, number: int) -> None:
 
 
 encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Sums).decode
+_decode = msgpack_decoder(Sums).decode
 
 
 def decode(cell: bytes) -> Sums:
