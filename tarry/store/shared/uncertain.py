@@ -18,7 +18,9 @@ def uncertain(error: TarryError) -> TarryError:
     # The earlier try may have been done.
     if not isinstance(error, NOT_DONE):
         return error
-    return StoreUnavailable(f"{MAYBE}, by an earlier try; now {error}")
+    # Where it is comes first, as in all errors of stores; and it may say so already.
+    text = str(error)
+    return StoreUnavailable(text if MAYBE in text else f"{text}; {MAYBE}, by an earlier try")
 
 
 @contextlib.contextmanager
