@@ -109,7 +109,7 @@ HEAVY = {
 """What takes long to load, or brings much that does."""
 
 MOST_LOADED = {
-    "tarry.cli.start": (291, "tarry.app tarry.runtime.master tarry.store.rules.base tarry.worker.worker"),
+    "tarry.cli.start": (290, "tarry.app tarry.runtime.master tarry.store.rules.base tarry.worker.worker"),
     "tarry.cli.processes": (55, ""),
     "tarry.cli.operate.hosts": (185, "tarry.store.rules.base"),
     "tarry.cli.top.top_command": (35, ""),
@@ -125,7 +125,7 @@ MOST_LOADED = {
     "tarry.cli.operate.schedules": (150, "tarry.store.rules.base"),
     "tarry.cli.operate.operations": (155, "tarry.store.rules.base"),
     "tarry.cli.shards": (110, "tarry.store.rules.base"),
-    "tarry.cli.check": (291, "tarry.app tarry.store.rules.base tarry.worker.worker"),
+    "tarry.cli.check": (290, "tarry.app tarry.store.rules.base tarry.worker.worker"),
     "tarry.cli.store": (160, "apsw tarry.store.rules.base"),
     "tarry.cli.project.init": (35, ""),
     "tarry.cli.project.completion": (10, ""),

@@ -6,7 +6,7 @@ from bench.app import noop
 from bench.limited_app import LIMITED
 from bench.measure import Figure, Target, goal, measure, share
 from bench.measures.draining import drained
-from bench.place import Bench
+from bench.place import APP, Bench
 from tarry import Task
 
 _JOBS, _ON_SERVERS = 100_000, 60_000
@@ -26,7 +26,7 @@ def limits(bench: Bench) -> Iterator[Figure]:
 
 def _drained(bench: Bench, name: str, task: Task[[int, str], None], target: Target | None) -> Iterator[Figure]:
     jobs = _JOBS if bench.kind == "sqlite" else _ON_SERVERS
-    app = "bench.app:app" if task is noop else "bench.limited_app:app"
+    app = APP if task is noop else "bench.limited_app:app"
     against = "" if task is noop else _NONE
     for figure in drained(bench, name, task, 2, against, target, jobs, app=app):
         if "RSS" not in figure.name:
