@@ -115,9 +115,13 @@ class Waiter:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
+    def told(self) -> str:
+        """Who it is, and the end of what it has said."""
+        return f"{self.kind}, {self.pid}: {self._log.read_text()[-2000:] if self._log.exists() else ''}"
+
     def end(self) -> None:
         """Fails if it has ended by itself."""
-        assert alive(self.pid), f"{self.kind} has ended: {self._log.read_text()}"
+        assert alive(self.pid), f"has ended: {self.told()}"
 
 
 @contextmanager
@@ -127,11 +131,14 @@ def all_waiting(waiters: Sequence[Waiter]) -> Iterator[None]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             assert process.stdout is not None
-            said = [process.stdout.readline().strip() for _ in range(2 * len(waiters))]
-            pids = [int(line) for line in said if line.isdigit()]
-            assert len(pids) == said.count("ready") == len(waiters), said
-            for waiter, pid in zip(waiters, pids, strict=True):
-                waiter.pid = pid
+            left = iter(waiters)
+            said: list[str] = []
+            while said.count("ready") < len(waiters):
+                said.append(process.stdout.readline().strip())
+                if said[-1].isdigit():
+                    next(left).pid = int(said[-1])
+                elif said[-1] != "ready":
+                    raise AssertionError(f"{said[-1]!r}: {[waiter.told() for waiter in waiters]}")
             yield
             for waiter in waiters:
                 waiter.end()

@@ -2,13 +2,14 @@
 `python -m tests.away.waiters KIND URL LOG [KIND URL LOG ...]`.
 
 They are forks of one, since to import tarry takes most of the CPU of their start. It prints their pids; each prints
-`ready` once it waits, and logs to its file. They are killed by whoever started them.
+`ready` once it waits, and logs to its file; for one that ends by itself `ended PID` is printed. They are killed by
+whoever started them.
 """
 
 import asyncio
+import faulthandler
 import logging
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -28,9 +29,16 @@ from tarry.server.takers import ClaimTicket
 from tarry.store.queries.hosts import Host
 from tarry.worker.worker import Worker, WorkerSettings
 
+READY_WITHIN = 100.0
+
 
 def later() -> None:
     """A task that is never run here."""
+
+
+def own_queue() -> str:
+    """The queue of this process alone."""
+    return f"own-{os.getpid()}"
 
 
 class NoStorage(AlarmStorage):
@@ -44,6 +52,7 @@ class NoStorage(AlarmStorage):
 
 
 def ready() -> None:
+    faulthandler.cancel_dump_traceback_later()
     os.write(1, b"ready\n")  # whole, also beside the others
 
 
@@ -55,7 +64,7 @@ def worker(app: App) -> None:
 
 def busy_worker(app: App) -> None:
     """One that holds a job that does not end."""
-    worker = Worker(app.open_store(durable=False), app.tasks, WorkerSettings({"own": 1}))
+    worker = Worker(app.open_store(durable=False), app.tasks, WorkerSettings({own_queue(): 1}))
     app.tasks["sleeps"].enqueue()
     worker.run()
 
@@ -143,16 +152,21 @@ def main() -> None:
         else:
             os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
             wait(kind, url)
-    signal.pause()
+            return
+    while True:
+        os.write(1, b"ended %d\n" % os.wait()[0])
 
 
 def wait(kind: str, url: str) -> None:
     """As one of that kind."""
+    # One that is not ready in time says where it is, and ends.
+    faulthandler.dump_traceback_later(READY_WITHIN, exit=True)
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
     directory = Path(tempfile.mkdtemp(prefix="tarry-waiter-"))
     app = App(url, outbox=directory / "outbox.db" if kind == "outbox" else None, closures=True)
 
-    @app.task(name="sleeps", queue="own")
+    # Of its own: two busy workers of one server would wait for each other's job.
+    @app.task(name="sleeps", queue=own_queue())
     def sleeps() -> None:
         ready()
         time.sleep(600)

@@ -283,9 +283,9 @@ def _environ(pid: int) -> bytes:
 
 
 def _works_in(pid: int, directory: str) -> bool:
-    """Whether that is its directory, or it shares memory by a file in it, as a daemon's processes do, whose directory
-    is the root."""
+    """Whether that is its directory. A daemon's is the root: it shares memory by a file in the project's."""
     try:
-        return os.readlink(f"/proc/{pid}/cwd") == directory or f" {directory}/" in Path(f"/proc/{pid}/maps").read_text()
+        cwd = os.readlink(f"/proc/{pid}/cwd")
+        return cwd == directory or (cwd == "/" and f" {directory}/" in Path(f"/proc/{pid}/maps").read_text())
     except OSError:
         return False

@@ -188,7 +188,9 @@ def test_a_child_that_was_ready_and_dies_does_not_end_the_first_start(
     """As of a job that it has already taken, while another process still starts."""
     master = harness.start(("worker", "default", 1, "plain"), ("worker", "slow", 1, "ready_late"), KEEPER)
     until(lambda: harness.facts("waiting"))
-    (first,) = until(lambda: harness.ready(role))
+    # The board may say so before the master was told.
+    until(lambda: f"{name} ready" in harness.log())
+    (first,) = harness.ready(role)
     os.kill(first, signal.SIGKILL)
     until(lambda: harness.log().count(f"{name} ready") == 2 or master.poll() is not None)
     assert not harness.facts("serving")

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pymysql
 import pytest
 from msgspec.structs import replace
 
-from tarry.errors import ConfigError, StoreError, StoreForeign, StoreNewer
+from tarry.errors import ConfigError, StoreBusy, StoreError, StoreForeign, StoreNewer
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR
 from tarry.model.job import Job, State
@@ -25,7 +26,7 @@ from tarry.store.conformance.cases.jobs import FAILED, LEASE, NOW, ids, made, pu
 from tarry.store.conformance.cases.sleepers import wakes
 from tarry.store.mysql import claim as mysql_claim
 from tarry.store.mysql import exchange as mysql_exchange
-from tarry.store.mysql import lane_reader
+from tarry.store.mysql import lane_reader, retrying
 from tarry.store.mysql import schema as mysql_schema
 from tarry.store.mysql.claim import Reader
 from tarry.store.mysql.distinct_scan import DistinctScan
@@ -33,7 +34,7 @@ from tarry.store.mysql.link import guard as mysql_guard
 from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.literals import raw
-from tarry.store.mysql.link.mysql_errors import DuplicateKey
+from tarry.store.mysql.link.mysql_errors import DuplicateKey, NotAsSeen, StaleSettings
 from tarry.store.mysql.open_lanes import exists
 from tarry.store.mysql.schema import STEPS
 from tarry.store.mysql.sql import digest
@@ -789,3 +790,26 @@ def test_a_row_that_stays_in_the_way_is_told_soon(store: MysqlStore) -> None:
     with pytest.raises(DuplicateKey, match="entry '7'"):
         store._calls.call(work)
     assert 2 < tries < 20
+
+
+@pytest.mark.parametrize("conflict", [StaleSettings, NotAsSeen])
+def test_a_call_that_found_out_late_goes_the_other_way_once_more(
+    store: MysqlStore, conflict: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that had to wait for a lock, and learned only then that the settings are others."""
+    tries: list[MysqlConnection] = []
+    # Each try takes ten seconds.
+    clock = SimpleNamespace(monotonic=lambda: 10.0 * len(tries), sleep=time.sleep)
+    monkeypatch.setattr(retrying, "time", clock)
+
+    def work(link: MysqlConnection, ends_at: int = 2) -> None:
+        tries.append(link)
+        if len(tries) < ends_at:
+            raise conflict("it is not so")
+
+    store._calls.call(work)
+    assert len(tries) == 2
+    tries.clear()
+    with pytest.raises(StoreBusy, match=r"in the way for 20\.0 s \(it is not so\)"):
+        store._calls.call(lambda link: work(link, ends_at=9))
+    assert len(tries) == 2

@@ -34,7 +34,7 @@ class ChangePlan:
         """NotAsSeen unless each statement changed as many rows as it must."""
         for answer, expected in zip(answers, self._expected, strict=True):
             if expected is not None and answer.changed != expected:
-                raise NotAsSeen
+                raise NotAsSeen("jobs are not as they were seen")
 
 
 def is_plain_end(change: Change) -> bool:

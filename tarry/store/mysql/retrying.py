@@ -20,16 +20,36 @@ _SAME_ROW = 8
 """After so many tries the row that is in the way is nobody's who is at work, but one that stays."""
 
 
-class Repeats:
-    """How often the same text came, one after the other."""
+_ANOTHER_WAY = (StaleSettings, NotAsSeen, DuplicateKey)
+"""After these the next try goes another way, with new settings or with a look, and needs nobody to make room."""
 
-    def __init__(self) -> None:
-        self._text, self._times = "", 0
 
-    def count(self, text: str) -> int:
-        self._times = self._times + 1 if text == self._text else 1
-        self._text = text
-        return self._times
+class Conflicts:
+    """The conflicts of one call. limit: seconds from its start for which others may be in the way."""
+
+    def __init__(self, limit: float) -> None:
+        self._start, self._limit = time.monotonic(), limit
+        self.seconds = 0.0
+        """From the start to the last conflict."""
+        self._count, self._same, self._was_late, self._text = 0, 0, False, ""
+
+    def is_to_stay(self, conflict: Exception) -> bool:
+        """Whether the same row was in the way of so many tries that it will stay."""
+        self._same = self._same + 1 if str(conflict) == self._text else 1
+        self._text = str(conflict)
+        return self._same >= _SAME_ROW and isinstance(conflict, DuplicateKey)
+
+    def wait(self, conflict: Exception) -> bool:
+        """Waits before the next try. False: there is no time for one."""
+        self._count, self.seconds = self._count + 1, time.monotonic() - self._start
+        is_late, goes_another_way = self.seconds > self._limit, isinstance(conflict, _ANOTHER_WAY)
+        # A late one, too, has one more try: most of the time may have gone by in a wait for one lock.
+        if is_late and (self._was_late or not goes_another_way):
+            return False
+        self._was_late = is_late
+        if self._count > 1 or not goes_another_way:
+            time.sleep(random.uniform(0.001, 0.02))
+        return True
 
 
 class Calls:
@@ -50,20 +70,19 @@ class Calls:
         # A server that does not answer is noticed after the usual limit, not only after PEOPLE.
         if slow:
             self.call(lambda link: link.run("DO 0"))
-        start, tries, links = time.monotonic(), 0, self._slow if slow else self._links
-        same = Repeats()
+        start, links = time.monotonic(), self._slow if slow else self._links
+        conflicts = Conflicts(self._address.timeout)
         sent = False
         """Whether an earlier try may be done: its COMMIT was sent, and the answer was lost."""
         while True:
             lent: MysqlConnection | None = None
-            tries += 1
             try:
                 with links.lent() as lent:
                     return work(lent)
             except (Conflict, DuplicateKey) as conflict:
-                if same.count(str(conflict)) >= _SAME_ROW and isinstance(conflict, DuplicateKey):
+                if conflicts.is_to_stay(conflict):
                     raise
-                self._wait_for_turn(conflict, start, tries)
+                self._prepare_next_try(conflict, conflicts)
             except errors.StoreUnavailable as error:
                 # What broke this connection, such as a restart of the server, may have broken the idle ones too.
                 links.drop_idle()
@@ -86,17 +105,14 @@ class Calls:
 
         return self.call(whole)
 
-    def _wait_for_turn(self, conflict: Exception, start: float, tries: int) -> None:
+    def _prepare_next_try(self, conflict: Exception, conflicts: Conflicts) -> None:
         if isinstance(conflict, StaleSettings):
             self._known.forget()
-        if time.monotonic() - start > self._address.timeout:
+        if not conflicts.wait(conflict):
             raise errors.StoreBusy(
-                f"{self._address.shown}: others were in the way for {self._address.timeout:g} s ({conflict}); is a"
+                f"{self._address.shown}: others were in the way for {conflicts.seconds:.1f} s ({conflict}); is a"
                 " transaction of your own open for long? See SHOW ENGINE INNODB STATUS"
             ) from None
-        # The first try after these needs no pause: it goes another way, with new settings or with a look.
-        if tries > 1 or not isinstance(conflict, StaleSettings | NotAsSeen | DuplicateKey):
-            time.sleep(random.uniform(0.001, 0.02))
 
     def close(self) -> None:
         """Closes all connections; lent ones once they come back."""

@@ -50,7 +50,7 @@ def translate(error: Exception, address: Address, connecting: bool = False) -> E
     code, said = _parts(error)
     where = address.shown
     if code == _STALE:
-        return StaleSettings()
+        return StaleSettings("the settings have changed")
     if code in _AGAIN:
         return Conflict(said)
     if code == _DUPLICATE:
