@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         JobCancelled,
         JobFailed,
         JobNotFound,
+        LimitTimeout,
         PartlyUnavailable,
         QueueFull,
         ResultTimeout,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         StoreReadOnly,
         StoreUnavailable,
         TarryError,
+        UnknownLimit,
         UnknownTask,
     )
     from tarry.model.job import State
@@ -85,6 +87,7 @@ __all__ = [
     "JobCancelled",
     "JobFailed",
     "JobNotFound",
+    "LimitTimeout",
     "NewJob",
     "Node",
     "Output",
@@ -108,6 +111,7 @@ __all__ = [
     "Task",
     "Then",
     "TimeLimit",
+    "UnknownLimit",
     "UnknownTask",
     "__version__",
     "approve",

@@ -39,6 +39,7 @@ from tarry.tasks.task_hooks import Side, TaskHooks
 
 if TYPE_CHECKING:
     from tarry.client.enqueue_listener import EnqueueListener
+    from tarry.client.limits.app_limits import AppLimits
     from tarry.keeper.chores import Keeper
     from tarry.push.catalog import HttpTaskCatalog
     from tarry.push.delivery.coordinator import DeliveryCoordinator
@@ -90,6 +91,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
         self._known_rules: dict[tuple[str, str], Rules] = {}
         self._around = TaskHooks()
         self._catalog: HttpTaskCatalog | None = None
+        self._limits: AppLimits | None = None
         self._logs: dict[Path, Logs] = {}
         self._at_close: list[Callable[[], Any]] = []
         self._at_keeper: list[Callable[[], Any]] = []
@@ -287,8 +289,18 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
         return self.http.start_coordinator(store, slots, clock)
 
     @property
-    def limits(self) -> dict[str, Limit]:
-        """The limits of tasks and configuration, by name."""
+    def limits(self) -> "AppLimits":
+        """Limits of tasks and configuration, by name. `app.limits.take` takes a place under one outside of a job."""
+        if self._limits is None:
+            from tarry.client.limits.app_limits import AppLimits  # noqa: PLC0415 - many apps use none
+
+            def declare() -> None:
+                self.declare_limits(self.client.store)
+
+            self._limits = AppLimits(self._find_limits, lambda: self.client, declare)
+        return self._limits
+
+    def _find_limits(self) -> dict[str, Limit]:
         return {**limits.limits_of_tasks(self.tasks), **self.config.limits}
 
     def declare_limits(self, store: Store) -> None:

@@ -156,6 +156,14 @@ class ResultTimeout(TarryError, TimeoutError):
     """`result(timeout)` waited that long and the job had not finished."""
 
 
+class LimitTimeout(TarryError, TimeoutError):
+    """`app.limits.take(..., timeout=)` waited that long and no place under the limit was free."""
+
+
+class UnknownLimit(TarryError, LookupError):
+    """`app.limits.take` of a name that has no limit: nothing would be counted."""
+
+
 class StoreError(TarryError):
     """The store refuses the call, or cannot do it."""
 

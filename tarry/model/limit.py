@@ -64,10 +64,18 @@ class Level(Struct, frozen=True):
     def room(self, limit: Limit, now: int) -> int:
         """How many may start now."""
         room = UNLIMITED if limit.most is None else max(0, limit.most - self.running)
-        if limit.count:
-            ahead = max(self._next_on_time(limit, now) - now, 0)
-            room = min(room, max(0, limit.at_once - -(-ahead // limit.spacing)))
-        return room
+        return min(room, self._starts(limit, now))
+
+    def _starts(self, limit: Limit, now: int) -> int:
+        """How many starts the rate allows now."""
+        if not limit.count:
+            return UNLIMITED
+        ahead = max(self._next_on_time(limit, now) - now, 0)
+        return max(0, limit.at_once - -(-ahead // limit.spacing))
+
+    def has_room_for(self, limit: Limit, cost: int, now: int) -> bool:
+        """Whether one may start that the rate counts as so many starts."""
+        return (limit.most is None or self.running < limit.most) and self._starts(limit, now) >= cost
 
     def _next_on_time(self, limit: Limit, now: int) -> int:
         """When the next start would be on time."""
@@ -75,20 +83,21 @@ class Level(Struct, frozen=True):
         # must not be held up until that time comes again.
         return self.next if self.next <= now + limit.at_once * limit.spacing + limit.period else now
 
-    def again(self, limit: Limit, now: int) -> int | None:
-        """When there will be room, if the rate leaves none now. None: there is room, or all places are taken."""
+    def again(self, limit: Limit, now: int, cost: int = 1) -> int | None:
+        """When there will be room, if the rate leaves none now, for one that it counts as so many starts. None: there
+        is room, or all places are taken."""
         # Where all places are taken, the end of an attempt makes room, and no time is known for it.
         if not limit.count or (limit.most is not None and self.running >= limit.most):
             return None
-        at = self._next_on_time(limit, now) - (limit.at_once - 1) * limit.spacing
+        at = self._next_on_time(limit, now) - (limit.at_once - cost) * limit.spacing
         return at if at > now else None
 
-    def started(self, limit: Limit, count: int, now: int) -> "Level":
-        """The level after this many more starts."""
+    def started(self, limit: Limit, count: int, now: int, cost: int = 1) -> "Level":
+        """The level after this many more starts, each of which the rate counts as `cost`."""
         following = self.next
         if limit.count:
             # Not before now: time in which nothing started must not add up to a burst.
-            following = max(self._next_on_time(limit, now), now) + count * limit.spacing
+            following = max(self._next_on_time(limit, now), now) + count * cost * limit.spacing
         return Level(self.running + count, following)
 
     def ended(self, count: int) -> "Level":

@@ -40,14 +40,18 @@ def make_lane_function(
     call_by = _with_chosen_arguments(task, fn, by)
 
     def lane(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        key = call_by(args, kwargs)
-        if not isinstance(key, str | int):
-            raise TypeError(f"{task}: limit_by gave {key!r}: the key must be text or a whole number")
-        text = str(key)
-        refuse_unfit(f"{task}: limit_by", text)
-        return _shorten(text)
+        return key_lane(f"{task}: limit_by", call_by(args, kwargs))
 
     return lane
+
+
+def key_lane(place: str, key: object) -> str:
+    """The lane of jobs with this key. TypeError, ValueError: it cannot be one; they begin with `place`."""
+    if not isinstance(key, str | int):
+        raise TypeError(f"{place} gave {key!r}: the key must be text or a whole number")
+    text = str(key)
+    refuse_unfit(place, text)
+    return _shorten(text)
 
 
 def _only_lane(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -43,6 +43,7 @@ from tarry.store.conformance.limiting import Limiting
 from tarry.store.conformance.losing import Losing
 from tarry.store.conformance.owning import Owning
 from tarry.store.conformance.place_keeping import PlaceKeeping
+from tarry.store.conformance.place_taking import PlaceTaking
 from tarry.store.conformance.racing import Racing
 from tarry.store.conformance.relimiting import Relimiting
 from tarry.store.conformance.timing import Timing
@@ -60,6 +61,7 @@ class Conformance(
     Limiting,
     Relimiting,
     PlaceKeeping,
+    PlaceTaking,
     LaneAssignment,
     Waking,
     Losing,

@@ -7,7 +7,8 @@ from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.store.memory.index import NamedValues
 from tarry.store.rules import kept_places
-from tarry.store.rules.lanes import JobKey, count_by_level, limit_name, wrong_levels
+from tarry.store.rules.base import PlaceAnswer
+from tarry.store.rules.lanes import JobKey, count_by_level, limit_name, taken_levels, wrong_levels
 
 
 class MemoryLimits:
@@ -40,6 +41,16 @@ class MemoryLimits:
         for name in names:
             self._cells.put(name, None)
         self._lower(kept_places.job_keys(values))
+
+    def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
+        """As `Store.take_place`."""
+        if self._cells.get(name) is not None:
+            return PlaceAnswer(True)
+        answer, raised = taken_levels(key, cost, self.limits, self.levels, now)
+        self.levels |= raised
+        if answer.is_taken:
+            self._cells.put(name, kept_places.KeptPlace(until, *key).encode())
+        return answer
 
     def _lower(self, keys: Iterable[JobKey]) -> None:
         for name, count in count_by_level(keys, self.limits).items():

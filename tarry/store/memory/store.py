@@ -29,6 +29,7 @@ from tarry.store.rules.base import (
     Backlog,
     Diagnostic,
     Exchange,
+    PlaceAnswer,
     Query,
     Store,
     Tally,
@@ -36,7 +37,7 @@ from tarry.store.rules.base import (
     drop_order,
 )
 from tarry.store.rules.history.journal import record_of_changes, record_of_new
-from tarry.store.rules.lanes import Levels, earliest, lane_level, merge_lines, take_in_turn
+from tarry.store.rules.lanes import JobKey, Levels, earliest, lane_level, merge_lines, take_in_turn
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.wakeup.hub import WakeupHub
 
@@ -337,6 +338,10 @@ class MemoryStore(Store):
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         with self._lock:
             return {name: (limit, self._levels.get(name, Level())) for name, limit in sorted(self._limits.items())}
+
+    def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
+        with self._lock:
+            return self._limiting.take_place(name, key, until, cost, now)
 
     def recount(self, now: int) -> int:
         with self._lock:

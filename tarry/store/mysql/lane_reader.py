@@ -12,7 +12,7 @@ from tarry.model.limit import EACH, TASK, Level
 from tarry.store.mysql import open_lanes
 from tarry.store.mysql.claim import Reader, Start, last_of_each
 from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
-from tarry.store.mysql.limits import MysqlLimits
+from tarry.store.mysql.limits import MysqlLimits, write_levels
 from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
 from tarry.store.mysql.link.literals import bounded_statements, id_list, text
 from tarry.store.mysql.open_lanes import LatenessLine, exists, halves
@@ -42,8 +42,6 @@ _LINE = "queue = {} AND band = {}"
 _CANDIDATE = "CONCAT_WS(' ', HEX(id), claim_order, due, late)"
 _LANE = f"""SELECT {_CANDIDATE} FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = {{}}
     AND band = {{}} AND task = {{}} AND lane = {{}} ORDER BY claim_order, due, id LIMIT {{}} FOR UPDATE{{}}"""
-_WRITE_LEVELS = "INSERT INTO tarry_level (name, running, next) VALUES "
-_SET_LEVELS = " ON DUPLICATE KEY UPDATE running = VALUES(running), next = VALUES(next)"
 _WRITE_TURNS = "INSERT INTO tarry_level (name, turn) VALUES "
 _SET_TURNS = " ON DUPLICATE KEY UPDATE turn = VALUES(turn)"
 _ALL, _CLOSED = 10**6, 100
@@ -120,11 +118,10 @@ class MysqlLaneReader(LaneReader[bytes]):
 
     def save(self, use: LaneUse) -> None:
         """Writes levels and turns, closes full lanes, and removes empty ones."""
-        levels = (f"({text(name)},{one.running},{one.next})" for name, one in sorted(use.levels.items()))
         turns = (f"({text(TASK + task)},{text(turn)})" for task, turn in sorted(use.turns.items()))
         self._run(
             [
-                *bounded_statements(_WRITE_LEVELS, levels, _SET_LEVELS),
+                *write_levels(use.levels),
                 *bounded_statements(_WRITE_TURNS, turns, _SET_TURNS),
             ]
         )

@@ -1,19 +1,23 @@
 """Limits in MySQL and MariaDB. Who reads or writes levels or open lanes has the turn (`mysql.settings.TAKE_TURN`)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from tarry.model.limit import Limit
+from tarry.model.limit import Level, Limit
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.claim import into_lanes
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.literals import bind, bounded_statements, id_list, id_table, raw, text
 from tarry.store.mysql.settings import NUMBER, RAISE, TAKE_TURN
-from tarry.store.rules.lanes import UNTIL_AN_END
+from tarry.store.rules.base import PlaceAnswer
+from tarry.store.rules.lanes import UNTIL_AN_END, JobKey
 from tarry.store.sql.columns import Row
 from tarry.store.sql.lane_reader import Lane
 from tarry.store.sql.limits import LimitSql, RoomSql, SqlLimits, SqlRooms
 from tarry.store.sql.transaction import SqlTransaction
+
+_WRITE_LEVELS = "INSERT INTO tarry_level (name, running, next) VALUES "
+_SET_LEVELS = " ON DUPLICATE KEY UPDATE running = VALUES(running), next = VALUES(next)"
 
 
 class MysqlTransaction(SqlTransaction):
@@ -44,6 +48,7 @@ class MysqlLimits(MysqlTransaction, SqlLimits):
         add_lanes=open_lanes.ALL_OF.format("?1"),
         remove_lanes=open_lanes.NONE_CLOSED.format("?1"),
         reopen_task=(open_lanes.OPEN_TASK.format("?1"), open_lanes.NONE_CLOSED.format("?1")),
+        keep_place="INSERT INTO tarry_cell VALUES (?1, ?2)",
     )
 
     def change(self, statement: str, values: Sequence[Any]) -> int:
@@ -61,6 +66,13 @@ class MysqlLimits(MysqlTransaction, SqlLimits):
             ids = id_list(id for (id,) in rows)
             self._link.run(f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({ids})")
 
+    def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
+        self._link.run(TAKE_TURN)
+        return super().take_place(name, key, until, cost, now)
+
+    def raise_levels(self, levels: Mapping[str, Level]) -> None:
+        self._link.run(*write_levels(levels))
+
     def reopen(self, lanes: Collection[Lane]) -> None:
         self._link.run(*open_lanes.reopen_statements(self._link, lanes))
 
@@ -76,6 +88,12 @@ class MysqlLimits(MysqlTransaction, SqlLimits):
         # Claims and ends go on while `needs_recount` looks: the counts are exact only under the turn.
         self._link.run(TAKE_TURN)
         return super().recount(now)
+
+
+def write_levels(levels: Mapping[str, Level]) -> Iterator[str]:
+    """The statements that set these levels."""
+    values = (f"({text(name)},{level.running},{level.next})" for name, level in sorted(levels.items()))
+    return bounded_statements(_WRITE_LEVELS, values, _SET_LEVELS)
 
 
 class MysqlRooms(MysqlTransaction, SqlRooms):

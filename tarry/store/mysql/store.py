@@ -40,8 +40,8 @@ from tarry.store.mysql.sql import WAITING
 from tarry.store.mysql.transactional import through, where
 from tarry.store.mysql.wakeup import MysqlHub, prune_wake_rows, wake_row
 from tarry.store.rules.admission import admit, admit_all
-from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, Store, Want, drop_order
-from tarry.store.rules.lanes import assign_lanes
+from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, PlaceAnswer, Store, Want, drop_order
+from tarry.store.rules.lanes import JobKey, assign_lanes
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.uncertain import a_part_is_done
 from tarry.store.sql.columns import Row, name_text
@@ -355,6 +355,9 @@ class MysqlStore(ScanningSqlStore):
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         return self._call(lambda link: MysqlLimits(link).with_levels())
+
+    def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
+        return self._write(lambda link: MysqlLimits(link).take_place(name, key, until, cost, now))
 
     def recount(self, now: int) -> int:
         # Without the turn, since that would hold up claims, and there is hardly ever anything wrong.

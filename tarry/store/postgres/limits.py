@@ -18,7 +18,7 @@ import psycopg
 
 from tarry.errors import StoreBusy
 from tarry.model.change import Change
-from tarry.model.limit import TASK, Level, Limit
+from tarry.model.limit import QUEUE, TASK, Level, Limit
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.link.connection import PostgresConnection
@@ -88,6 +88,7 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
             WHERE state = 1 AND lane IS NOT NULL AND task = ?1""",
         remove_lanes="DELETE FROM {s}.lane WHERE task = ?1",
         reopen_task=("UPDATE {s}.lane SET again = NULL WHERE again IS NOT NULL AND task = ?1",),
+        keep_place="INSERT INTO {s}.cell VALUES (?1, ?2)",
     )
 
     def set_running(self, counts: Mapping[str, int]) -> None:
@@ -103,6 +104,21 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         turn = (pack.texts([TASK + task]),)
         self.change(sql.LEVELS_THERE, turn)
         self.rows(sql.LEVELS, turn)
+
+    def levels_to_raise(self, key: JobKey, names: Sequence[str]) -> dict[str, Level]:
+        queue, task, lane = key
+        # The locks of a claim, in its order. Those of lanes need none, since claims of a task take turns; an attempt
+        # that ends meanwhile lowers them.
+        own = {QUEUE + queue}.intersection(names) | ({TASK + task} if lane is not None else set())
+        locked = pack.texts(sorted(own))
+        self.change(sql.LEVELS_THERE, (locked,))
+        self.rows(sql.LEVELS, (locked,))
+        return super().levels_to_raise(key, names)
+
+    def raise_levels(self, levels: Mapping[str, Level]) -> None:
+        names = sorted(levels)
+        following = pack.big_ints(levels[name].next for name in names)
+        self.change(sql.RAISE_LEVELS, (pack.texts(names), pack.big_ints(1 for _ in names), following))
 
     def reopen(self, lanes: Collection[Lane]) -> None:
         tasks, names = zip(*lanes, strict=True)

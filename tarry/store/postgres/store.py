@@ -39,10 +39,10 @@ from tarry.store.postgres.sql import WAITING
 from tarry.store.postgres.transactional import insert_within
 from tarry.store.postgres.wakeup import PostgresHub
 from tarry.store.rules.admission import admit, admit_all
-from tarry.store.rules.base import NOTHING, PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Want
+from tarry.store.rules.base import NOTHING, PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, PlaceAnswer, Want
 from tarry.store.rules.history.journal import record_of_changes, record_of_new
 from tarry.store.rules.kept_places import given_up
-from tarry.store.rules.lanes import earliest
+from tarry.store.rules.lanes import JobKey, earliest
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.columns import CLAIMED
 from tarry.store.shared.state_codes import CODE
@@ -336,6 +336,13 @@ class PostgresStore(SqlStore):
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         return self._call(lambda connection: self._limits(connection).with_levels())
+
+    def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
+        def work(connection: PostgresConnection) -> PlaceAnswer:
+            with connection.transaction_with(*self._claim_settings()):
+                return self._limits(connection).take_place(name, key, until, cost, now)
+
+        return self._call(work)
 
     def recount(self, now: int) -> int:
         if not self._call_long(lambda connection: self._limits(connection).needs_recount(now)):

@@ -15,6 +15,7 @@ _SCRIPTS = make_scripts(
         Verb("prune"),
         Verb("save_progress"),
         Verb("set_limit"),
+        Verb("take_place"),
         Verb("migrate"),
         Verb("recount"),
         Verb("get", _READS),
@@ -69,6 +70,7 @@ EXTEND = _SCRIPTS["extend"]
 PRUNE = _SCRIPTS["prune"]
 SAVE_PROGRESS = _SCRIPTS["save_progress"]
 SET_LIMIT = _SCRIPTS["set_limit"]
+TAKE_PLACE = _SCRIPTS["take_place"]
 MIGRATE = _SCRIPTS["migrate"]
 RECOUNT = _SCRIPTS["recount"]
 GET = _SCRIPTS["get"]

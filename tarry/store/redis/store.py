@@ -14,7 +14,7 @@ from tarry.errors import QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.model.limit import Level, Limit
+from tarry.model.limit import UNLIMITED, Level, Limit
 from tarry.model.wake import WakeReason
 from tarry.store.redis import scripts
 from tarry.store.redis.changes import PackedChanges, pack_changes, split_rounds
@@ -32,7 +32,9 @@ from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, epoch_bytes, lua
 from tarry.store.redis.rights import require_rights, rights
 from tarry.store.redis.schema import RedisSchema
 from tarry.store.redis.waiting import RedisWaiting
-from tarry.store.rules.base import Backlog, Diagnostic, Exchange, NextClaim, Query, Store, Tally, Want
+from tarry.store.rules.base import Backlog, Diagnostic, Exchange, NextClaim, PlaceAnswer, Query, Store, Tally, Want
+from tarry.store.rules.kept_places import KeptPlace
+from tarry.store.rules.lanes import JobKey
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shards.merge import unmet
 from tarry.store.shared.transport import Transport
@@ -283,6 +285,13 @@ class RedisStore(Store):
             name: (limit, Level(*map(int, level.split())) if level else Level())
             for (name, limit), level in zip(limits.items(), levels, strict=True)
         }
+
+    def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
+        is_taken, again, most, is_limited = map(
+            int, self._run(scripts.TAKE_PLACE, name, KeptPlace(until, *key).encode(), cost, now)
+        )
+        time = None if is_taken or again < 0 else again
+        return PlaceAnswer(bool(is_taken), time, UNLIMITED if most < 0 else most, bool(is_limited))
 
     def recount(self, now: int) -> int:
         return int(self._run(scripts.RECOUNT, now))

@@ -29,7 +29,7 @@ from tarry.errors import OtherDatabase, QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
-from tarry.model.limit import Level, Limit
+from tarry.model.limit import UNLIMITED, Level, Limit
 from tarry.store.rules.flows import NoFlows, StoreFlows
 from tarry.store.rules.history.history import StoreHistory
 from tarry.store.rules.ids import uuid7
@@ -133,6 +133,18 @@ class Backlog(Struct, frozen=True):
 
     count: int
     oldest: int
+
+
+class PlaceAnswer(Struct, frozen=True):
+    """The answer to `Store.take_place`."""
+
+    is_taken: bool
+    again: int | None = None
+    """If not taken: when the rates will allow it; None: an attempt has to end before."""
+    most: int = UNLIMITED
+    """The highest cost that the rates here ever allow."""
+    is_limited: bool = True
+    """False: no limit counts such a place, so none is taken."""
 
 
 class Diagnostic(Struct, frozen=True):
@@ -319,6 +331,13 @@ class Store(ABC):
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         """The limits by name, and how far each is used; for a limit for each key, the level is empty."""
         # Such a limit has one level for each key, and there may be many.
+
+    @abstractmethod
+    def take_place(self, name: str, key: tuple[str, str, str | None], until: int, cost: int, now: int) -> PlaceAnswer:
+        """Takes a place under all limits that would count a running job of this queue, task and lane, if each has room;
+        a rate counts it as `cost` starts. The place is kept until that time under the name, which `kept_places.name_of`
+        makes; an outcome of that attempt gives it back before. If that name has a place already, it is taken, and
+        nothing changes: so a call whose answer was lost may be made again."""
 
     @abstractmethod
     def recount(self, now: int) -> int:

@@ -1,4 +1,5 @@
-"""The places under limits that an attempt keeps although its job has ended.
+"""The places under limits that are kept without a running job: by attempts whose jobs have ended, and by programs that
+take one outside of jobs (`Store.take_place`).
 
 Whoever cancels a running job ends it at once. Its body goes on until the worker has interrupted it, so until then no
 other job may start in its place. For each such attempt that a limit counts, the store keeps a named value in the same
@@ -110,15 +111,18 @@ def given_up(changes: Sequence[Change], valid: Sequence[bool]) -> list[str]:
     ]
 
 
-def prolong(store: Store, owner: str, attempts: Collection[tuple[bytes, int]], lease: int, now: int) -> None:
+def prolong(store: Store, owner: str, attempts: Collection[tuple[bytes, int]], lease: int, now: int) -> list[str]:
     """Prolongs the places of these attempts (id, epoch), which their owner still runs, to `now + lease`; writes nothing
-    while more than half of that is left. StoreError."""
+    while more than half of that is left. Returns the names of those that last so long now. StoreError."""
     names = {name_of(owner, id, epoch) for id, epoch in attempts}
     found = reachable_part(lambda: store.kv_list(PREFIX))
+    lasting = []
     for name in names.intersection(found):
         place = decode(found[name])
-        if place.until < now + lease // 2:
-            store.kv_cas(name, replace(place, until=now + lease).encode(), found[name])
+        longer = replace(place, until=now + lease).encode()
+        if place.until >= now + lease // 2 or store.kv_cas(name, longer, found[name]):
+            lasting.append(name)
+    return lasting
 
 
 def free_over(store: Store, now: int, is_dead: Callable[[str], bool]) -> int:
@@ -126,7 +130,7 @@ def free_over(store: Store, now: int, is_dead: Callable[[str], bool]) -> int:
     found = reachable_part(lambda: store.kv_list(PREFIX))
     over = [name for name, value in found.items() if decode(value).until <= now or is_dead(attempt_of(name)[2])]
     for start in range(0, len(over), _AT_ONCE):
-        _free(store, over[start : start + _AT_ONCE], now)
+        give_back(store, over[start : start + _AT_ONCE], now)
     # Of several stores another one may have it by now. Then the next recount lowers the levels.
     left = reachable_part(lambda: store.kv_list(PREFIX)) if over else {}
     for name in left.keys() & set(over):
@@ -139,10 +143,11 @@ def free_outside(store: Store, attempts: Iterable[tuple[bytes, int]], now: int) 
     over. StoreError."""
     for id, epoch in attempts:
         names = reachable_part(lambda: store.kv_list(_prefix_of(id, epoch)))  # noqa: B023
-        _free(store, [name for name in names if is_outside(attempt_of(name)[2])], now)
+        give_back(store, [name for name in names if is_outside(attempt_of(name)[2])], now)
 
 
-def _free(store: Store, names: Collection[str], now: int) -> None:
+def give_back(store: Store, names: Collection[str], now: int) -> None:
+    """Frees the places of these names, as their owner; those that are not there are none. StoreError."""
     if names:
         reachable_part(lambda: store.apply([_late_outcome(name, now) for name in names], now))
 

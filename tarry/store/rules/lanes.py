@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job
-from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit, waiting_lane
+from tarry.model.limit import EACH, QUEUE, TASK, UNLIMITED, Level, Limit, waiting_lane
+from tarry.store.rules.base import PlaceAnswer
 
 T = TypeVar("T")
 Position = tuple[int, int, bool, bytes]
@@ -183,3 +184,25 @@ class Levels:
         if not room:
             self.again = earliest(self.again, level.again(limit, self._now))
         return min(room, most)
+
+
+def taken_levels(
+    key: JobKey, cost: int, limits: Mapping[str, Limit], levels: Mapping[str, Level], now: int
+) -> tuple[PlaceAnswer, dict[str, Level]]:
+    """Whether a place for this key may be taken, and if so the levels that count it, raised. levels: those of these
+    limits; one that is not there is unused."""
+    found = {name: (limits[limit_name(name)], levels.get(name, Level())) for name in count_by_level([key], limits)}
+    most = min((limit.at_once for limit, _ in found.values() if limit.count), default=UNLIMITED)
+    full = [
+        level.again(limit, now, cost) for limit, level in found.values() if not level.has_room_for(limit, cost, now)
+    ]
+    if not found or full:
+        return PlaceAnswer(False, _last(full), most, bool(found)), {}
+    raised = {name: level.started(limit, 1, now, cost) for name, (limit, level) in found.items()}
+    return PlaceAnswer(True, None, most), raised
+
+
+def _last(times: Sequence[int | None]) -> int | None:
+    """The last of these times; None if one of them is not known."""
+    known = [time for time in times if time is not None]
+    return max(known) if known and len(known) == len(times) else None

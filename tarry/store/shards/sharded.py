@@ -23,8 +23,21 @@ from tarry.model.change import Change
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
-from tarry.store.rules.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want, drop_order
+from tarry.store.rules.base import (
+    NOTHING,
+    Backlog,
+    Diagnostic,
+    Exchange,
+    PlaceAnswer,
+    Query,
+    Store,
+    Tally,
+    Want,
+    drop_order,
+)
 from tarry.store.rules.ids import text, uuid7
+from tarry.store.rules.kept_places import attempt_of
+from tarry.store.rules.lanes import JobKey
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers
@@ -339,6 +352,11 @@ class ShardedStore(Store):
         """As promised; a limit that is not set alike on all shards counts as none."""
         answers = self._ask_all(lambda store: store.limits())
         return answers.result(merge.limits(answers, len(self.shards)))
+
+    def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
+        """As promised, on the shard of the attempt: its share of a queue's limit counts there."""
+        (number,) = self._located.group([attempt_of(name)[0]])
+        return self.shards[number].ask(lambda store: store.take_place(name, key, until, cost, now))
 
     def recount(self, now: int) -> int:
         answers = self._ask_all(lambda store: store.recount(now))

@@ -14,11 +14,20 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Struct
 
-from tarry.model.limit import EACH, QUEUE, Level, Limit
-from tarry.store.rules.kept_places import PREFIX, job_keys
-from tarry.store.rules.lanes import JobKey, count_by_level, decode_limit, is_wrongly_closed, lane_levels, wrong_levels
+from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
+from tarry.store.rules.base import PlaceAnswer
+from tarry.store.rules.kept_places import PREFIX, KeptPlace, job_keys
+from tarry.store.rules.lanes import (
+    JobKey,
+    count_by_level,
+    decode_limit,
+    is_wrongly_closed,
+    lane_levels,
+    taken_levels,
+    wrong_levels,
+)
 from tarry.store.sql.columns import name_text
-from tarry.store.sql.lane_reader import Lane
+from tarry.store.sql.lane_reader import Lane, levels_of
 from tarry.store.sql.prefix import prefix_end
 from tarry.store.sql.transaction import SqlTransaction
 
@@ -46,6 +55,8 @@ class LimitSql(Struct, frozen=True, kw_only=True):
     """task: removes all its lanes."""
     reopen_task: Sequence[str]
     """task: opens its closed lanes."""
+    keep_place: str
+    """name, value: keeps a place."""
 
 
 class SqlLimits(SqlTransaction):
@@ -179,6 +190,37 @@ class SqlLimits(SqlTransaction):
     def _locked_wrong_levels(self) -> dict[str, int]:
         """As `wrong_levels`; until the transaction ends nobody else changes these levels."""
         return self.wrong_levels()
+
+    # Places outside of jobs
+
+    def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
+        """As `Store.take_place`."""
+        if self.rows(f"SELECT 1 FROM {self.sql.tables}cell WHERE name = ?1", (name,)):
+            return PlaceAnswer(True)
+        limits = self.read_some(key)
+        levels = self.levels_to_raise(key, list(count_by_level([key], limits)))
+        answer, raised = taken_levels(key, cost, limits, levels, now)
+        if answer.is_taken:
+            self.raise_levels(raised)
+            self.change(self.sql.keep_place, (name, KeptPlace(until, *key).encode()))
+        return answer
+
+    def read_some(self, key: JobKey) -> dict[str, Limit]:
+        """Those limits that may count jobs with this key."""
+        queue, task, _ = key
+        names = (QUEUE + queue, TASK + task, EACH + task)
+        rows = self.rows(f"SELECT name, value FROM {self.sql.limits} WHERE name IN (?1, ?2, ?3)", names)
+        return {name_text(name): decode_limit(value) for name, value in rows}
+
+    def levels_to_raise(self, key: JobKey, names: Sequence[str]) -> dict[str, Level]:
+        """The levels of these names, at most three, that are not unused, for a claim of jobs with this key: until the
+        transaction ends no other claim raises them."""
+        look = f"SELECT name, running, next FROM {self.sql.tables}level WHERE name = ?1"
+        return levels_of(row for name in names for row in self.rows(look, (name,)))
+
+    @abstractmethod
+    def raise_levels(self, levels: Mapping[str, Level]) -> None:
+        """One more runs under each of these levels, which are as they are after that."""
 
     # Lanes that a rate has closed
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tarry.model.job import Job, State
-from tarry.model.limit import Limit
+from tarry.model.limit import Level, Limit
 from tarry.store.rules.base import band
 from tarry.store.rules.lanes import UNTIL_AN_END, decode_limit
 from tarry.store.sql.columns import Row
@@ -36,6 +36,8 @@ _CLOSE = f"UPDATE tarry_lane SET again = ? {_AT}"
 # A partial index serves only statements that repeat its condition, `again IS NOT NULL`.
 _CLOSED = "tarry_lane INDEXED BY tarry_closed"
 _REOPEN = f"UPDATE {_CLOSED} SET again = NULL WHERE again IS NOT NULL AND task = ? AND lane = ?"
+_RAISE = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, ?3)
+    ON CONFLICT (name) DO UPDATE SET running = ?2, next = ?3"""
 _DUE = "FROM tarry_lane INDEXED BY tarry_again WHERE again IS NOT NULL AND again <= ? ORDER BY again LIMIT ?"
 _REOPEN_DUE = f"""UPDATE tarry_lane SET again = NULL
     WHERE (queue, band, task, lane) IN (SELECT queue, band, task, lane {_DUE})"""
@@ -57,6 +59,7 @@ _SQL = LimitSql(
         WHERE state = 1 AND lane IS NOT NULL AND task = ?1 ON CONFLICT DO NOTHING""",
     remove_lanes="DELETE FROM tarry_lane WHERE task = ?1",
     reopen_task=(f"UPDATE {_CLOSED} SET again = NULL WHERE again IS NOT NULL AND task = ?1",),
+    keep_place=sql.SET_CELL,
 )
 
 
@@ -83,6 +86,9 @@ class SqliteLimits(SqliteTransaction, SqlLimits):
 
     def set_running(self, counts: Mapping[str, int]) -> None:
         self._db.executemany(sql.RUNNING_NOW, list(counts.items()))
+
+    def raise_levels(self, levels: Mapping[str, Level]) -> None:
+        self._db.executemany(_RAISE, [(name, level.running, level.next) for name, level in sorted(levels.items())])
 
     def add(self, places: Iterable[LanePlace]) -> None:
         """Adds places where jobs are ready; skips those of tasks without a limit for each key."""

@@ -20,9 +20,9 @@ from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.rules.admission import admit, admit_all
-from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, Want
+from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, PlaceAnswer, Want
 from tarry.store.rules.history.journal import record_of_valid
-from tarry.store.rules.lanes import assign_lanes, earliest
+from tarry.store.rules.lanes import JobKey, assign_lanes, earliest
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
 from tarry.store.sql.columns import Row, claim_reader
@@ -344,6 +344,10 @@ class SqliteStore(ScanningSqlStore):
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         with self._lock, self._errors:
             return self._limits.with_levels()
+
+    def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
+        with self._lock, self._errors, transaction(self._db):
+            return self._limits.take_place(name, key, until, cost, now)
 
     def recount(self, now: int) -> int:
         with self._lock, self._errors:

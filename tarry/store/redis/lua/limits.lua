@@ -82,12 +82,14 @@ function lib.limited_level_names(limits, queue, task, lane)
   return names
 end
 
--- So many jobs of that queue, task and lane start.
-function lib.raise_levels(limits, queue, task, lane, now, count)
+-- So many jobs of that queue, task and lane start; a rate counts each as `cost` starts (1).
+function lib.raise_levels(limits, queue, task, lane, now, count, cost)
   for _, name in ipairs(lib.limited_level_names(limits, queue, task, lane)) do
     local limit, level = lib.limit_of(limits, name), lib.level_of(name)
     level.running = level.running + count
-    if limit.count > 0 then level.next = math.max(lib.next_start(level, limit, now), now) + count * limit.spacing end
+    if limit.count > 0 then
+      level.next = math.max(lib.next_start(level, limit, now), now) + count * (cost or 1) * limit.spacing
+    end
     lib.touched[name] = true
   end
 end

@@ -43,3 +43,42 @@ function lib.each_place(count)
     if queue then count(queue, task, lane) end
   end
 end
+
+-- take_place: takes a place outside of jobs, as `tarry.store.rules.lanes` says.
+-- Keys: limits, levels, cells, cellnames.
+-- Arguments: the name, the value, the cost, now.
+-- Answer: whether it is taken, when the rates allow it (-1: an attempt must end before), the highest cost that they
+-- ever allow (-1: any), whether any limit counts it.
+function lib.take_place()
+  local name, value, cost, now = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+  if lib.call('HEXISTS', lib.CELLS, name) == 1 then return {1, -1, -1, 1} end
+  local queue, task, lane = lib.parse_place(value)
+  local limits = lib.read_limits()
+  local names = limits and lib.limited_level_names(limits, queue, task, lane) or {}
+  local again, most = lib.place_room(limits, names, cost, now)
+  if #names == 0 or again then return {0, again or -1, most, #names == 0 and 0 or 1} end
+  lib.raise_levels(limits, queue, task, lane, now, 1, cost)
+  lib.write_levels(now)
+  lib.call('HSET', lib.CELLS, name, value)
+  lib.call('ZADD', lib.CELL_NAMES, 0, name)
+  return {1, -1, most, 1}
+end
+
+-- When a place of that cost is free under all these levels, nil for now, -1 if an attempt must end before; and the
+-- highest cost that their rates ever allow, -1 for any.
+function lib.place_room(limits, names, cost, now)
+  local again, most, full = nil, -1, false
+  for _, name in ipairs(names) do
+    local limit, level = lib.limit_of(limits, name), lib.level_of(name)
+    full = full or limit.most and level.running >= limit.most
+    if limit.count > 0 then
+      most = most < 0 and limit.at_once or math.min(most, limit.at_once)
+      local next_start = lib.next_start(level, limit, now)
+      local starts = limit.at_once - math.ceil(math.max(next_start - now, 0) / limit.spacing)
+      if math.max(0, starts) < cost then
+        again = math.max(again or 0, next_start - (limit.at_once - cost) * limit.spacing)
+      end
+    end
+  end
+  return full and -1 or again, most
+end
