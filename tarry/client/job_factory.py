@@ -11,14 +11,16 @@ from tarry.client.clock import Clock
 from tarry.errors import BodyTooLarge, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.attempts import KEPT_FROM_START
+from tarry.model.checks.labels import with_inherited
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import HELD, UNFINISHED, Job
 from tarry.model.quantity import over_max_body
 from tarry.store.rules.base import Store
-from tarry.tasks.arguments.options import NO_OPTIONS, Options, spread, with_latest, with_overrides
+from tarry.tasks.arguments.options import NO_OPTIONS, Options, spread, with_labels, with_latest, with_overrides
 from tarry.tasks.call import AnyCall, arguments_of
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.new_job import NewJob
+from tarry.tasks.running import labels_to_inherit
 from tarry.tasks.shield import shielded
 
 
@@ -125,6 +127,8 @@ class JobFactory:
             raise self._body_too_large(task.name, body)
         now = self._now()
         due = max(options.due(now, self._clock.unsure), 0)
+        if labels := with_inherited(options.labels, labels_to_inherit()):
+            headers = with_labels(task.name, headers, labels)
         if options.max_delay is not None:
             headers = with_latest(task.name, headers, now + microseconds(options.max_delay))
         expires = task.expires if options.expires is None else options.expires

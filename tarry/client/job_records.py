@@ -57,6 +57,8 @@ class JobRecord(Struct, frozen=True):
     """Its arguments: a list, or an object by name."""
     note: Any
     """Its result when it is done; else how the last attempt ended: an object with `type`, `message`, `traceback`."""
+    labels: dict[str, str]
+    """By name."""
 
 
 class JobAttempt(Struct, frozen=True):
@@ -169,6 +171,7 @@ def job_fields(job: Job, attempts: int | None) -> dict[str, Any]:
         "progress": decode_progress(job.progress),
         "args": decode_json(split(job.id, job.body)[1]),
         "note": decode_json(job.note),
+        "labels": job.labels,
     }
 
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from tarry.model.checks.labels import labels_of
+
 DEFAULT_QUEUE = "default"
 MAX_PRIORITY = 2**40
 MOST_EPOCH = 2**31 - 1
@@ -106,6 +108,11 @@ class Job(Struct, frozen=True, gc=False):
         """The number of the attempt that runs or comes next, from 1; of a dead job, of the last one."""
         # The failures of a dead job count its last attempt already, and no other follows.
         return max(1, self.failures) if self.state is State.DEAD else self.failures + 1
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its labels by name. They are headers, and never change."""
+        return labels_of(self.headers)
 
     @property
     def size(self) -> int:

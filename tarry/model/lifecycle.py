@@ -14,7 +14,7 @@ Rules that stores repeat in SQL or Lua, since they apply within a transaction; t
 
 - a holder whose time is over loses its key: `holds_key`; repeated by all but the memory store (suite: `keeping`)
 - the lane in which a job waits: `limit.waiting_lane`; repeated by SQLite when a job comes back from its end, and by
-  PostgreSQL and Redis (suite: `lane_assignment`)
+  PostgreSQL and Redis (suite: `relimiting`)
 - which gates a change opens, and when a flow ends: `rules/flow_settle.py`; and what a blocked job becomes when it is
   released: `flow.rules.release`; both repeated by PostgreSQL and Redis (suite: `flows`)
 - which change wakes whom: `model/wake.py`; repeated by Redis (`wake_reasons` in `lua/exchange.lua`; suite: `waking`)

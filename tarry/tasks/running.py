@@ -234,6 +234,11 @@ class CurrentJob:
         return self._headers
 
     @property
+    def labels(self) -> Mapping[str, str]:
+        """The job's labels by name: its own, and those that it got from the job that enqueued it."""
+        return MappingProxyType(self._running.job.labels)
+
+    @property
     def is_async(self) -> bool:
         """Whether the task is an `async def`: then middleware must await `call_next(job)`."""
         return self._running.task.is_async
@@ -323,6 +328,18 @@ def require_current(caller: str) -> Running:
     if running is None:
         raise RuntimeError(f"{caller} is for code that a worker runs; no job runs here")
     return running
+
+
+def labels_to_inherit() -> Mapping[str, str] | None:
+    """The labels that a job gets which is enqueued here: those of the job that runs here, in a batch those that all of
+    its jobs have; None if none runs."""
+    running = current.get()
+    if running is None or not running.job.headers:
+        return None
+    labels = running.job.labels
+    for each in jobs_of(running):
+        labels = dict(labels.items() & each.job.labels.items())
+    return labels
 
 
 def jobs_of(running: Running) -> Sequence[Running]:

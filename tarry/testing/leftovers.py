@@ -12,11 +12,11 @@ from tarry.testing.history_events import Leftover
 _MOST = 1000
 """How many are listed of each kind."""
 EMPTY_TABLES = {
-    "sqlite": ("job", "lane", "journal", "flow", "gate", "signal", "awaiting"),
-    "postgres": ("job", "lane", "journal", "flow", "gate", "signal", "awaiting"),
+    "sqlite": ("job", "label", "lane", "journal", "flow", "gate", "signal", "awaiting"),
+    "postgres": ("job", "label", "lane", "journal", "flow", "gate", "signal", "awaiting"),
     "mysql": (
         "job", "ready", "laned", "scheduled", "running", "finished", "key", "open", "closed", "journal", "flow", "gate",
-        "signal", "awaiting",
+        "signal", "awaiting", "label",
     ),
 }  # fmt: skip
 """By engine, the tables that have no row once no job is kept."""

@@ -11,12 +11,11 @@ from tarry.model.limit import Level
 from tarry.store.conformance import Conformance
 from tarry.store.conformance.bulk_limiting import BulkLimiting
 from tarry.store.conformance.claiming import Claiming
-from tarry.store.conformance.lane_assignment import LaneAssignment
 from tarry.store.conformance.limiting import Limiting
 from tarry.store.conformance.losing import Losing, LossyLine
 from tarry.store.conformance.place_keeping import PlaceKeeping
 from tarry.store.conformance.racing import Racing
-from tarry.store.conformance.relimiting import Relimiting
+from tarry.store.conformance.relimiting import LaneAssignment, Relimiting
 from tarry.store.conformance.waking import Waking
 from tarry.store.memory.store import MemoryStore
 from tarry.store.mysql.store import MysqlStore
@@ -77,11 +76,29 @@ def lose(store: Store, job: Job) -> bool:
     return bool(store._command("HDEL", "jobs", job.id))
 
 
+def count_labels(store: Store) -> int:
+    """How many labels of jobs are in the index of each part of the store."""
+    if isinstance(store, ShardedStore):
+        return sum(map(count_labels, store.stores))
+    if isinstance(store, MemoryStore):
+        return sum(map(len, store._index.labelled.values()))
+    if isinstance(store, RedisStore):
+        lines = store._command("KEYS", "label:*")
+        pages = [store._link.command("ZRANGE", line, 0, -1) for line in lines]
+        return sum(len(b"".join(some)) for some in pages) // 16
+    assert isinstance(store, SqliteStore | PostgresStore | MysqlStore)
+    ((count,),) = store._rows(f"SELECT count(*) FROM {store._sql.tables}label")
+    return int(count)
+
+
 class Ours(Conformance):
     is_variant = False
     """The same engine has all tests in another class: `make test` runs each of them with one of its parameters."""
     differs_in: tuple[type, ...] = ()
     """Of a variant: these tests alone, where no other call is made in another way."""
+
+    def count_labels(self, store: Store) -> int:
+        return count_labels(store)
 
     def lose(self, store: Store, job: Job) -> bool:
         return lose(store, job)

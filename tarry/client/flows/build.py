@@ -15,6 +15,7 @@ from tarry.client.flows.node import nodes_among
 from tarry.client.flows.root import RootBody, make_root
 from tarry.client.job_factory import JobFactory
 from tarry.errors import ArgumentError
+from tarry.model.checks.labels import with_inherited
 from tarry.model.duration import microseconds
 from tarry.model.flow.node_ids import MAX_NODES, node_id
 from tarry.model.flow.wiring import AFTER, COMPENSATE, UNDO_TASK, Gate, NodeLinks, Ref, Take, wrap
@@ -26,6 +27,7 @@ from tarry.tasks.arguments.options import Options
 from tarry.tasks.arguments.pending_results import NodeResult, encode_with_results, results_in
 from tarry.tasks.call import Call
 from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.running import labels_to_inherit
 from tarry.tasks.shield import shielded
 
 ParentEdges = tuple[tuple[int, int], ...]
@@ -150,6 +152,8 @@ class FlowBuilder:
         lane = _lane(task, args, kwargs)
         if self.options.queue is not None and options.queue is None:
             options = replace(options, queue=self.options.queue)
+        if self.options.labels:
+            options = replace(options, labels=with_inherited(options.labels, self.options.labels))
         with shielded:
             job = self._factory.make(task, body, lane, options, headers)
         node.job = _block_job(job, task, options) if node.parents else job
@@ -168,10 +172,11 @@ class FlowBuilder:
             body = replace(body, undo=undo)
         nodes = [stored_node(id, index, node, wires.tells.get(index, ())) for index, node in enumerate(self.planned, 1)]
         rows = [GateRow(id, gate.first, gate.count, gate.parents) for gate in wires.gates if gate.parents > 1]
-        root = make_root(id, self.name, self.options.key, self.options.queue or "default", body, now)
+        labels = with_inherited(self.options.labels, labels_to_inherit())
+        root = make_root(id, self.name, self.options.key, self.options.queue or "default", body, now, labels)
         row = self._row(id, now, rules, blocked=sum(bool(node.parents) for node in self.planned))
         if undo:
-            undoes = Job(node_id(id, undo), UNDO_TASK, wrap(NodeLinks(), b"[]"), root.queue)
+            undoes = Job(node_id(id, undo), UNDO_TASK, wrap(NodeLinks(), b"[]"), root.queue, headers=root.headers)
             nodes.append(replace(undoes, state=State.BLOCKED, state_since=now))
             row = replace(row, size=row.size + 1, undo=undo)
         return NewFlow(root, row, nodes, rows) if nodes else NewFlow(*_end_empty_flow(root, row, now), ())

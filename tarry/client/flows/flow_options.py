@@ -6,6 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.model.checks.labels import check_labels
 from tarry.model.duration import Duration, microseconds
 from tarry.model.flow.wiring import COMPENSATE, GO_ON, STOP
 from tarry.tasks.arguments.options import MAX_NAME, Options
@@ -35,13 +36,15 @@ class FlowOptions(Struct, frozen=True):
     """The queue of the nodes that say nothing else."""
     keep: Duration | None = None
     """How long the flow and its nodes are kept after its end."""
+    labels: Mapping[str, str] | None = None
+    """Of the flow, and of its nodes beside their own."""
 
     def with_given(self, given: Mapping[str, Any]) -> "FlowOptions":
         """These options, with those of `given` that are not None; ValueError with the name of a wrong one."""
         return replace(self, **{name: value for name, value in given.items() if value is not None}).check()
 
     def check(self) -> "FlowOptions":
-        """Returns these options; ValueError with the name of a wrong one."""
+        """Returns these options, with labels of their own; ValueError with the name of a wrong one."""
         policy(self.on_failure)
         for name, duration in (("deadline", self.deadline), ("keep", self.keep)):
             if duration is not None:
@@ -49,7 +52,8 @@ class FlowOptions(Struct, frozen=True):
         for name, value in (("key", self.key), ("queue", self.queue)):
             if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_NAME):
                 raise ValueError(f"{name}={value!r}: text of 1 to {MAX_NAME} characters")
-        return self
+        # The caller may go on to change his dict.
+        return self if self.labels is None else replace(self, labels=dict(check_labels(self.labels)))
 
 
 def policy(on_failure: str) -> int:

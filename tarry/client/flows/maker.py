@@ -1,7 +1,7 @@
 """What an app has for flows: `flow`, `chain`, `group`, `chord` and `map`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tarry.client.flows.block import Flow
@@ -42,15 +42,17 @@ class FlowMaker(ABC):
         deadline: Duration | None = None,
         on_failure: OnFailure | None = None,
         connection: Any = None,
+        labels: Mapping[str, str] | None = None,
     ) -> Flow:
         """A flow to build: `with app.flow("order") as f: f.add(task.call(...))`, or `async with`. When the block ends
         well, all of it is stored at once; else nothing is. `f.handle` is the flow then.
 
         key: at most one unfinished flow of this name holds it: else `f.handle` is that one, and nothing is stored.
         deadline: a flow that has not ended so long after it was stored is cancelled, and dead. on_failure: that of the
-        nodes which have none of their own. connection: as that of `task.using`.
+        nodes which have none of their own. connection: as that of `task.using`. labels: of the flow, and of its nodes
+        beside their own.
         """
-        own = {"key": key, "deadline": deadline, "on_failure": on_failure, "connection": connection}
+        own = {"key": key, "deadline": deadline, "on_failure": on_failure, "connection": connection, "labels": labels}
         return Flow(self.client, checked_name(name), self._flow_options.with_given(own))
 
     @property
@@ -161,6 +163,7 @@ class FlowMaker(ABC):
         connection: Any = None,
         queue: str | None = None,
         keep: Duration | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> "FlowMakerUsing":
         """Makes flows with these options: `app.using(key="7", queue="slow").chain(...)`.
 
@@ -168,7 +171,7 @@ class FlowMaker(ABC):
         default: as the jobs of that queue. The others: as those of `flow`.
         """
         own = {"key": key, "deadline": deadline, "on_failure": on_failure, "connection": connection, "queue": queue}
-        return FlowMakerUsing(self, self._flow_options.with_given(own | {"keep": keep}))
+        return FlowMakerUsing(self, self._flow_options.with_given(own | {"keep": keep, "labels": labels}))
 
 
 class FlowMakerUsing(FlowMaker):

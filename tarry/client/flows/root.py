@@ -1,5 +1,6 @@
 """The root of a flow: the job that stands for the whole, and what its body says."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.wiring import Ref
 from tarry.model.job import HELD, UNFINISHED, Job, State
 from tarry.store.rules.flows import FLOW_TASK
-from tarry.tasks.arguments.options import MAX_NAME
+from tarry.tasks.arguments.options import MAX_NAME, with_labels
 
 
 class RootBody(Struct, frozen=True, omit_defaults=True):
@@ -42,12 +43,14 @@ class RootBody(Struct, frozen=True, omit_defaults=True):
 _decoder = json_decoder(RootBody)
 
 
-def make_root(id: bytes, name: str, key: str | None, queue: str, body: RootBody, now: int) -> Job:
+def make_root(
+    id: bytes, name: str, key: str | None, queue: str, body: RootBody, now: int, labels: Mapping[str, str] | None = None
+) -> Job:
     """The root of a new flow. now: microseconds since the epoch."""
     held = 0 if key is None else HELD
     return Job(
         id, FLOW_TASK + name, msgspec.json.encode(body), queue, state=State.BLOCKED, due=now, state_since=now, key=key,
-        key_ttl=UNFINISHED, key_held_until=held,
+        key_ttl=UNFINISHED, key_held_until=held, headers=with_labels(name, b"", labels or {}),
     )  # fmt: skip
 
 

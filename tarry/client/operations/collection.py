@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from tarry.client.operations import operation_cells
 from tarry.client.operations.operation import BulkAct, JobFilter, Operation, OperationRecord, count_jobs, find_matching
 from tarry.client.operations.runner import OperationRunner, change_page
 from tarry.errors import ResultTimeout
+from tarry.model.checks.labels import check_labels
 from tarry.model.checks.texts import MOST_MESSAGE, cut
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import Job, State
@@ -158,7 +159,9 @@ class JobCollection:
 
     def _change(self, act: BulkAct, reason: str = "") -> JobsChange:
         if self._filter.matches_all:
-            raise ValueError(f"app.jobs().{act}(): of which jobs? Narrow with state, queue, task, key, since or older")
+            raise ValueError(
+                f"app.jobs().{act}(): of which jobs? Narrow with state, queue, task, key, labels, since or older"
+            )
         client = self._finder.client
         operation = Operation("", act, self._filter, reason=cut(reason, MOST_MESSAGE), caller=current_actor().name)
         jobs = list(islice((job for page in self._pages() for job in page), MOST_IN_PLACE + 1))
@@ -196,12 +199,14 @@ class JobFinder(ABC):
         key: str | None = None,
         since: Duration | None = None,
         older: Duration | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> JobCollection:
         """The jobs that match all of these: `for job in app.jobs(state="dead", queue="mail")`, or `async for`;
         `.count()`, `.first()`, `.cancel()`, `.retry()`, `.delete()`, each with an a-twin.
 
         state: one, or several. since: only those in their state since that time or later: how long ago ("2d", seconds),
-        or a time such as 2026-11-24T16:00Z. older: only those in their state for longer than this. ValueError.
+        or a time such as 2026-11-24T16:00Z. older: only those in their state for longer than this. labels: only those
+        that have all of them. ValueError.
 
         A change of up to 1,000 jobs is made at once. Of more it is an operation, which a thread of this process carries
         out: `.wait()` waits for its end. If the process ends first, a server process of the same store goes on with it;
@@ -217,6 +222,7 @@ class JobFinder(ABC):
                 states=_states(state),
                 older=None if older is None else microseconds(older, "older") / SECOND,
                 since=None if since is None else _moment(since, now) / SECOND,
+                labels=tuple(f"{name}={value}" for name, value in check_labels(labels or {}).items()),
             ),
         )
 

@@ -10,6 +10,7 @@ from tarry.client.client import Client
 from tarry.client.enqueue_listener import JobEvent
 from tarry.model import lifecycle
 from tarry.model.change import Change
+from tarry.model.checks.labels import MOST, LabelText, parse_labels
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import MAX_PRIORITY, Job, State
 from tarry.model.quantity import Short
@@ -45,6 +46,8 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     """Made before then."""
     text: Annotated[str, Meta(max_length=200)] = ""
     """Text in their arguments."""
+    labels: Annotated[tuple[LabelText, ...], Meta(max_length=MOST)] = ()
+    """With all of these labels, such as `customer=7`."""
 
     @property
     def matches_all(self) -> bool:
@@ -58,7 +61,8 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
             b"" if one is None else id_of_moment(parse_moment(one, now))
             for one in (self.created_since, self.created_until)
         )
-        return Query(self.states, self.queue, self.task, self.key, before, after, until=until)
+        labels = parse_labels(self.labels)
+        return Query(self.states, self.queue, self.task, self.key, before, after, until=until, labels=labels)
 
     @property
     def is_counted(self) -> bool:

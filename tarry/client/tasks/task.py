@@ -166,27 +166,27 @@ class Task(TaskDefinition[P, R]):
         retry: RetryRule = "default",
         per: Literal["host", "worker"] | None = None,
         max_delay: Duration | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> "Using[P, R]":
         """The task with options for the calls that follow.
 
         delay: seconds, timedelta or text ("5m"). at: a datetime with a zone, or seconds since the epoch. priority:
         within +-2^40, higher first. expires: a job that has not started this long after it was due is cancelled.
-        timeout, retry: as the task's, for these jobs only; not for HTTP tasks, and no timeout for batch tasks.
-        per: for `broadcast`: a job for each "host" or for each "worker".
+        labels: text by name, by which people find the job; jobs that it enqueues get them, too. timeout, retry: as the
+        task's, for these jobs only; not for HTTP tasks, and no timeout for batch tasks. per: for `broadcast`: a job for
+        each "host" or "worker".
         key: at most one job of this task holds it. unique_for: how long: "waiting", until a worker takes the job;
-        "unfinished", until it has ended; a duration: this long after its end. on_duplicate: what an enqueue does while
-        another job holds the key: "return" that job; "replace" its call with this one (debounce); "postpone" it to
-        when this one would be due (throttle). For these two, unique_for is "waiting" by default. max_delay: they put
-        off the job for so long after the first enqueue at most, however many follow; that of the first counts.
-        idempotency: a name for this request. A second enqueue with this name, up to `window` after the end of the
-        first job, returns the first job; IdempotencyError if the arguments differ.
-        connection: your own connection to the store's database: the job exists if, and only if, you commit.
+        "unfinished", until it has ended; a duration: so long after its end. on_duplicate: what an enqueue does while
+        another job holds the key: "return" that job; "replace" its call with this one (debounce); "postpone" it to when
+        this one would be due (throttle). For these two, unique_for is "waiting" by default, and they put off the job
+        for `max_delay` after the first enqueue at most; that of the first counts. idempotency: a name for this request.
+        A second enqueue with it, up to `window` after the end of the first job, returns that job; IdempotencyError if
+        the arguments differ. connection: your own to the store's database: the job exists if, and only if, you commit.
         durable: "replica": waits until a replica has the job too (Redis); StoreUnavailable if none has it in 5 s."""
-        options = Options(
+        return Using(self, self._client, Options(
             delay, at, key, priority, queue, expires, unique_for, on_duplicate, idempotency, window, connection,
-            durable, timeout, retry, per, max_delay,
-        )  # fmt: skip
-        return Using(self, self._client, options.check())
+            durable, timeout, retry, per, max_delay, labels,
+        ).check())  # fmt: skip
 
 
 class AsyncTask(Task[P, R]):
@@ -308,7 +308,7 @@ def _check(task: TaskDefinition[Any, Any], options: Options) -> None:
 
 def _build(client: "Client", targets: Sequence[BroadcastTarget], call: Call[Any]) -> tuple[FlowBuilder, RootBody]:
     options = call.options
-    builder = FlowBuilder(client.factory, BROADCAST, FlowOptions(connection=options.connection))
+    builder = FlowBuilder(client.factory, BROADCAST, FlowOptions(connection=options.connection, labels=options.labels))
     each = replace(options, per=None, connection=None, expires=EXPIRES if options.expires is None else options.expires)
     for target in targets:
         own = replace(each, queue=target.queue)

@@ -37,7 +37,7 @@ from tarry.store.conformance.flows.signalling import Signalling
 from tarry.store.conformance.flows.storing import FlowStoring
 from tarry.store.conformance.foreseeing import Foreseeing
 from tarry.store.conformance.keeping import Keeping
-from tarry.store.conformance.lane_assignment import LaneAssignment
+from tarry.store.conformance.labelling import Labelling
 from tarry.store.conformance.lateness import Lateness
 from tarry.store.conformance.limiting import Limiting
 from tarry.store.conformance.losing import Losing
@@ -45,7 +45,7 @@ from tarry.store.conformance.owning import Owning
 from tarry.store.conformance.place_keeping import PlaceKeeping
 from tarry.store.conformance.place_taking import PlaceTaking
 from tarry.store.conformance.racing import Racing
-from tarry.store.conformance.relimiting import Relimiting
+from tarry.store.conformance.relimiting import LaneAssignment, Relimiting
 from tarry.store.conformance.timing import Timing
 from tarry.store.conformance.waking import Waking
 
@@ -63,6 +63,7 @@ class Conformance(
     PlaceKeeping,
     PlaceTaking,
     LaneAssignment,
+    Labelling,
     Waking,
     Losing,
     Timing,

@@ -1,16 +1,22 @@
-"""Promise 8, second half: a limit may change while jobs run, and a recount corrects a wrong level."""
+"""Promise 8, second half: a limit may change while jobs run, a recount corrects a wrong level, and the model says in
+which lane a job waits, also where a store repeats the rule in SQL or Lua."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
 
+from tarry.model import lifecycle
 from tarry.model.duration import SECOND
-from tarry.model.limit import Limit
+from tarry.model.job import State
+from tarry.model.limit import Limit, waiting_lane
 from tarry.model.outcome import Returned
-from tarry.store.conformance.cases.jobs import FAILED, NOW, RETRY, Promises, made, put, settle, taken
+from tarry.store.conformance.cases.jobs import FAILED, NOW, RETRY, Promises, in_state, made, put, seen, settle, taken
 from tarry.store.conformance.limiting import EACH, NAMES, QUEUE, TASK, worked_off
 from tarry.store.rules.base import Store
+
+LANES = [None, "", "a"]
+STATES = [State.DONE, State.DEAD, State.CANCELLED, State.RUNNING, State.SCHEDULED, State.READY]
 
 
 class Relimiting(Promises):
@@ -124,3 +130,37 @@ class Relimiting(Promises):
             counted = workers.submit(lambda: [store.recount(NOW) for _ in range(20)]).result()
         assert sum(one.result() for one in done) + worked_off(store, "sum") == 200
         assert counted == [0] * 20
+
+
+class LaneAssignment(Promises):
+    """A job gets its lane when it is inserted, when a limit is set, and when it starts anew after its end."""
+
+    @pytest.mark.parametrize("name", ["queue:default", "task:mail", "each:mail"])
+    def test_the_model_says_in_which_lane_a_job_waits(self, store: Store, name: str) -> None:
+        """Jobs keep the lane when the limit is lifted."""
+        jobs = [in_state(store, state, lane=lane) for state in STATES for lane in LANES]
+        store.limit(name, Limit(1000))
+        limits = store.limits()
+        wanted = [
+            waiting_lane(job.task, job.lane, {name: limit for name, (limit, _) in limits.items()}) for job in jobs
+        ]
+        ended = [job for job in jobs if job.state.finished]
+        assert store.apply([lifecycle.run_now(job, NOW) for job in ended], NOW) == [True] * len(ended)
+        assert [seen(store, job).lane for job in jobs] == wanted
+        new = [put(store, lane=lane)[0] for lane in LANES]
+        assert [seen(store, job).lane for job in new] == wanted[: len(LANES)]
+        store.limit(name, None)
+        assert [seen(store, job).lane for job in (*jobs, *new)] == wanted + wanted[: len(LANES)]
+
+    @pytest.mark.parametrize("state", [State.SCHEDULED, State.READY, State.RUNNING])
+    def test_lanes_survive(self, store: Store, state: State) -> None:
+        """A job keeps its lane in every state."""
+        job = in_state(store, state, lane="käse")
+        assert seen(store, job).lane == "käse"
+
+    def test_a_job_that_says_no_lane_is_limited_all_the_same(self, store: Store) -> None:
+        """A limit also counts for jobs that are inserted without a lane."""
+        # Such a job may come from a program that does not know the limit yet.
+        store.limit("task:mail", Limit(1))
+        store.insert([replace(job, id=store.new_id("mail", None, "")) for job in made(store, 3)])
+        assert len(taken(store)) == 1

@@ -10,6 +10,7 @@ from itertools import takewhile
 from msgspec.structs import replace
 
 from tarry.model.bound import WAITING_STATES
+from tarry.model.checks.labels import JobLabel
 from tarry.model.job import MOST_EPOCH, Job, State
 from tarry.model.lifecycle import held_when_claimed, holds_key, is_late
 from tarry.store.rules.base import band
@@ -31,6 +32,8 @@ class JobIndex:
         """Ready jobs with a lane: by queue and band, by task, by lane."""
         self._scheduled: list[Rank] = []
         self._keys: dict[tuple[str, str], bytes] = {}
+        self.labelled: defaultdict[JobLabel, set[bytes]] = defaultdict(set)
+        """The ids of the jobs that have a label."""
 
     def put(self, id: bytes, job: Job) -> Job:
         """Adds the job, or replaces the one of that id."""
@@ -42,6 +45,8 @@ class JobIndex:
             insort(line, _spot(job))
         if job.key is not None and job.key_held_until:
             self._keys[job.task, job.key] = id
+        for label in job.labels.items():
+            self.labelled[label].add(id)
         return job
 
     def remove(self, job: Job) -> None:
@@ -57,6 +62,10 @@ class JobIndex:
                 del line[at]
         if job.key is not None and self._keys.get((job.task, job.key)) == job.id:
             del self._keys[job.task, job.key]
+        for label in job.labels.items():
+            self.labelled[label].discard(job.id)
+            if not self.labelled[label]:
+                del self.labelled[label]
 
     def due_ids(self, now: int) -> list[bytes]:
         """The ids of scheduled jobs whose time has come, the earliest first."""

@@ -249,7 +249,13 @@ class MemoryStore(Store):
 
     def find(self, query: Query) -> list[Job]:
         with self._lock:
-            return [job for _, job in sorted(self._jobs.items()) if query.matches(job)][: query.limit]
+            labelled = None if not query.labels else self._index.labelled.get(query.labels[0], ())
+            jobs = (
+                self._jobs.items()
+                if labelled is None
+                else [(id, self._jobs[id]) for id in labelled if id in self._jobs]
+            )
+            return [job for _, job in sorted(jobs) if query.matches(job)][: query.limit]
 
     def counts(self) -> list[Tally]:
         with self._lock:

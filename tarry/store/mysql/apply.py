@@ -16,7 +16,7 @@ from tarry.model.limit import EACH, waiting_lane
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.literals import blob_or_null, bounded_statements, chunks, id_list, id_table, raw, text
-from tarry.store.mysql.plain_ends import ChangePlan, is_plain_end, leave_running, lose_keys, write_ends
+from tarry.store.mysql.plain_ends import ChangePlan, is_plain_end, leave_running, lose_keys, lose_labels, write_ends
 from tarry.store.mysql.settings import StoreSettings
 from tarry.store.mysql.sql import ALREADY, DIFFERING, digest, note_literal
 from tarry.store.rules.kept_places import given_up, job_keys, places_to_keep
@@ -127,6 +127,7 @@ class ChangeApplier:
             write_ends(kept, plan)
         else:
             self._plan_all_kinds(changes, kept, plan)
+        lose_labels(changes, plan)
         for ids in chunks([change.id for change in changes if change.to is None]):
             plan.add(sql.FORGET.format(id_table(ids)), len(ids))
         finished = kept if all_plain else [change for change in kept if change.to in FINISHED]

@@ -36,11 +36,14 @@ class MysqlFinished(SqlFinishedJobs):
 
         def work(link: MysqlConnection) -> int:
             # Under the job's lock: since pruning saw it, the job may have come back, and may have ended anew.
-            locked = f"{sql.LOCK_JOBS.format('j.id, j.keep_until', id_table(untils))} AND j.state >= 3 FOR UPDATE"
-            still = [id for id, until in link.rows(locked) if until == untils[id]]
+            look = sql.LOCK_JOBS.format(f"j.id, j.keep_until, {sql.HAS_LABELS.format('j')}", id_table(untils))
+            rows = [row for row in link.rows(f"{look} AND j.state >= 3 FOR UPDATE") if row[1] == untils[row[0]]]
+            still = [id for id, _, _ in rows]
             if still:
                 these = id_table(still)
+                labelled = [id for id, _, has_labels in rows if has_labels]
                 link.run(
+                    *sql.unlabel(labelled),
                     f"{sql.LOSE_KEYS.format(these)} AND j.key IS NOT NULL",
                     sql.LEAVE_FINISHED.format(these),
                     sql.FORGET.format(these),

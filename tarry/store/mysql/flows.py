@@ -43,7 +43,7 @@ _WAKE = """UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, due = LEAST(due
     WHERE id IN ({ids})"""
 _ASLEEP = "SELECT id, epoch FROM tarry_job FORCE INDEX (PRIMARY) WHERE id IN ({}) AND state = 0 FOR UPDATE"
 _IS_BLOCKED = f"SELECT 1 FROM tarry_job FORCE INDEX (PRIMARY) WHERE id = ?1 AND state = {BLOCKED} FOR UPDATE"
-_IDLE = f"""SELECT id FROM tarry_job FORCE INDEX (PRIMARY)
+_IDLE = f"""SELECT id, {sql.HAS_LABELS.format("tarry_job")} FROM tarry_job FORCE INDEX (PRIMARY)
     WHERE id IN ({{}}) AND (state >= 3 OR state = {BLOCKED}) FOR UPDATE"""
 
 
@@ -162,10 +162,11 @@ class MysqlFlowTables(SqlFlowTables):
 
     def delete_jobs(self, ids: Sequence[bytes]) -> None:
         for part in chunks(ids):
-            if idle := [bytes(id) for (id,) in self.rows(_IDLE.format(id_list(part)))]:
+            if idle := {bytes(id): has_labels for id, has_labels in self.rows(_IDLE.format(id_list(part)))}:
                 table = id_table(idle)
                 lose_keys = f"{sql.LOSE_KEYS.format(table)} AND j.key IS NOT NULL"
-                self.run(sql.LEAVE_FINISHED.format(table), lose_keys, sql.FORGET.format(table))
+                labelled = [id for id, has_labels in idle.items() if has_labels]
+                self.run(*sql.unlabel(labelled), sql.LEAVE_FINISHED.format(table), lose_keys, sql.FORGET.format(table))
 
     def wake(self, rows: Sequence[Row], now: int) -> int:
         epochs: dict[bytes, int] = dict(rows)

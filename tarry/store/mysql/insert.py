@@ -12,6 +12,7 @@ from tarry.store.mysql.open_lanes import insert_statements
 from tarry.store.mysql.sql import digest
 from tarry.store.rules.base import band
 from tarry.store.rules.history.journal import record_of_new
+from tarry.store.rules.labels import label_rows
 
 SqlRows = Sequence[tuple[Any, ...]]
 RunSql = Callable[[str], SqlRows]
@@ -37,7 +38,13 @@ def statements(jobs: Sequence[Job], settings: int) -> Iterator[str]:
         sql.KEYS, (f"({raw(key)},{raw(job.id)},{job.key_held_until})" for key, job in holding)
     )
     yield from _places(jobs)
+    yield from _labels(jobs)
     yield from to_journal(record_of_new(jobs))
+
+
+def _labels(jobs: Sequence[Job]) -> Iterator[str]:
+    rows = (f"({text(name)},{text(value)},{raw(id)})" for name, value, id in label_rows(jobs))
+    return bounded_statements(sql.LABELS, rows)
 
 
 def _places(jobs: Sequence[Job]) -> Iterator[str]:
@@ -121,5 +128,5 @@ def _holder(run: RunSql, job: Job, holders: dict[bytes, tuple[bytes, int]]) -> b
 def _store(run: RunSql, jobs: Sequence[Job], settings: int) -> None:
     """Stores jobs whose keys are taken already."""
     rows = bounded_statements(sql.INSERT, (sql.row(job, settings) for job in jobs))
-    for statement in (*rows, *_places(jobs), *to_journal(record_of_new(jobs))):
+    for statement in (*rows, *_places(jobs), *_labels(jobs), *to_journal(record_of_new(jobs))):
         run(statement)

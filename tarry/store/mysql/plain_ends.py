@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from tarry.model.change import Change
+from tarry.model.checks.labels import LABEL_MARK
 from tarry.model.job import State
 from tarry.store.mysql import sql
 from tarry.store.mysql.link.connection import StatementResult
@@ -74,6 +75,14 @@ def lose_keys(changes: Iterable[Change], plan: ChangePlan) -> None:
     ids = [change.id for change in changes if change.to is None or change.key_held_until == 0]
     for part in chunks(ids):
         plan.add(f"{sql.LOSE_KEYS.format(id_table(part))} AND j.key IS NOT NULL")
+
+
+def lose_labels(changes: Sequence[Change], plan: ChangePlan) -> None:
+    """Takes the jobs that are forgotten out of the index of labels."""
+    # An end of an attempt has the job with it, so that jobs without labels cost no statement.
+    gone = [change for change in changes if change.to is None]
+    for statement in sql.unlabel([one.id for one in gone if one.job is None or LABEL_MARK in one.job.headers]):
+        plan.add(statement)
 
 
 def write_ends(changes: Iterable[Change], plan: ChangePlan) -> None:

@@ -1,13 +1,14 @@
 """Statements, with their values as `link.literals` writes them. `claim_order`: see `columns`."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from tarry.model.checks.labels import LABEL_MARK
 from tarry.model.job import HELD, MOST_EPOCH, Job, State
 from tarry.model.lifecycle import held_when_claimed
-from tarry.store.mysql.link.literals import blob_or_null, raw, text, text_or_null
+from tarry.store.mysql.link.literals import blob_or_null, chunks, id_table, raw, text, text_or_null
 from tarry.store.rules.base import HIGH, LOW, NORMAL
 from tarry.store.shared import columns
 from tarry.store.shared.state_codes import CODE, state_of
@@ -54,6 +55,7 @@ RUNNING_ANYWAY = " ON DUPLICATE KEY UPDATE owner = VALUES(owner), epoch = VALUES
 """Behind RUNNING, for jobs that are locked and wait: what says that they run has been left behind."""
 MARK = """UPDATE tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id SET j.progress = {}
     WHERE r.id = {} AND r.epoch = {} AND r.owner = {}"""
+LABELS = "INSERT IGNORE INTO tarry_label (name, value, job) VALUES "
 KEYS = "INSERT INTO tarry_key (digest, id, key_held_until) VALUES "
 
 _LATE = "IF(j.state_since > j.due, 1, 0)"
@@ -87,6 +89,9 @@ LEAVE_DUE = f"""DELETE p FROM {{}} STRAIGHT_JOIN tarry_scheduled p {_BY_KEY} p.d
 LOSE_KEYS = _LEAVE.format("key", "p.digest = UNHEX(SHA2(CONCAT(j.task, 0x00, j.key), 256)) AND p.id = j.id")
 DROP_KEYS = f"DELETE p FROM {{}} STRAIGHT_JOIN tarry_key p {_BY_KEY} p.digest = UNHEX(v.i)"
 FORGET = f"DELETE j FROM {{}} STRAIGHT_JOIN tarry_job j {_BY_KEY} j.id = UNHEX(v.i)"
+_UNLABEL = "DELETE p FROM {} STRAIGHT_JOIN tarry_label p FORCE INDEX (job) ON p.job = UNHEX(v.i)"
+HAS_LABELS = f"INSTR({{}}.headers, X'{LABEL_MARK.hex()}') > 0"
+"""Of a row of tarry_job; NULL or 0: it has none."""
 LOCK_JOBS = f"SELECT {{}} FROM {{}} STRAIGHT_JOIN tarry_job j {_BY_KEY} j.id = UNHEX(v.i)"
 LOCK_KEYS = (
     f"SELECT p.digest, p.id, p.key_held_until FROM {{}} STRAIGHT_JOIN tarry_key p {_BY_KEY} p.digest = UNHEX(v.i)"
@@ -286,3 +291,8 @@ WAITING = WaitingDialect(
     ),
     queue="CONVERT(queue USING utf8mb4)",
 )
+
+
+def unlabel(ids: Sequence[bytes]) -> Iterator[str]:
+    """The statements that take these jobs out of the index of labels."""
+    return (_UNLABEL.format(id_table(part)) for part in chunks(ids))

@@ -1,5 +1,6 @@
 """Constants that Python and SQL share in the PostgreSQL store. `functions/exchange.sql` explains lines and orders."""
 
+from tarry.model.checks import labels
 from tarry.model.duration import DAY
 from tarry.model.job import HELD, RELATIVE
 from tarry.store.postgres import job_columns
@@ -24,6 +25,11 @@ _IN_SQL = {
     "{relative}": str(RELATIVE),
     "{held}": str(HELD),
     "{day}": str(DAY),
+    "{label}": labels.PREFIX,
+    "{after_label}": str(len(labels.PREFIX) + 1),
+    "{longest_key}": str(len(labels.PREFIX) + labels.LONGEST_NAME),
+    "{longest_value}": str(labels.LONGEST_VALUE),
+    "{most_labels}": str(labels.MOST),
 }
 
 

@@ -4,6 +4,7 @@ Versions only go forward. A migration may be made while workers of the version b
 """
 
 from tarry import errors
+from tarry.model.checks.labels import LABEL_MARK
 from tarry.store.postgres.constants import in_schema, with_constants
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.url import PostgresUrl
@@ -75,14 +76,24 @@ CREATE INDEX signal_until ON {s}.signal (until);
 CREATE TABLE {s}.awaiting (job uuid PRIMARY KEY, name text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL,
     epoch integer NOT NULL, seen bigint NOT NULL);
 CREATE INDEX awaiting_of ON {s}.awaiting (name, key, job);
+CREATE TABLE {s}.label (name text COLLATE "C" NOT NULL, value text COLLATE "C" NOT NULL, job uuid NOT NULL,
+    PRIMARY KEY (name, value, job));
+CREATE INDEX label_of ON {s}.label (job);
 CREATE TABLE {s}.about  (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
 INSERT INTO {s}.about VALUES ('schema', '0'), ('oldest', '1'), ('identity', gen_random_uuid()::text);
 """).replace("{columns}", ", ".join(column_definitions(_TYPES)))
+# Triggers, since jobs are stored and deleted in many places, and few have labels: the others cost no statement.
+_HAS_LABELS = f"octet_length({{row}}.headers) > 0 AND position('\\x{LABEL_MARK.hex()}'::bytea IN {{row}}.headers) > 0"
+TRIGGERS = tuple(
+    f"CREATE TRIGGER job_{name} AFTER {event} ON {{s}}.job FOR EACH ROW"
+    f" WHEN ({_HAS_LABELS.format(row=row)}) EXECUTE FUNCTION {{s}}.{name}_v1()"
+    for name, event, row in (("label", "INSERT", "NEW"), ("unlabel", "DELETE", "OLD"))
+)
 
 MIGRATIONS: tuple[SchemaStep, ...] = (
     SchemaStep(
         "makes the tables, indexes and functions",
-        (*(part for part in TABLES.split(";\n") if part.strip()), *creating()),
+        (*(part for part in TABLES.split(";\n") if part.strip()), *creating(), *TRIGGERS),
     ),
 )
 """The n-th makes version n. In its statements `{s}` is the schema."""

@@ -25,6 +25,7 @@ STATEMENTS = SqlStatements(
     tables="{s}.",
     jobs=f"SELECT {_COLUMNS} FROM {{s}}.job",
     id=_ID,
+    bytes_of="uuid_send({})",
     tally=f"""SELECT queue, task, state, count(*), min(due), sum({_SIZE})::bigint
         FROM {{s}}.job GROUP BY queue, task, state""",
     expiring=f"""SELECT {_COLUMNS} FROM {{s}}.job

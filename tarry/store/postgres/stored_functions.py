@@ -51,6 +51,7 @@ REVISION = 1
 _NAMES = (
     "insert", "ended", "apply", "promote", "exchange", "queues", "release", "finish_flow", "settle_flows",
     "wake_waiting", "exchange_nodes", "insert_flow", "change_flow", "release_flow", "signal",
+    "label", "unlabel",
 )  # fmt: skip
 FUNCTIONS = FunctionSet(REVISION, tuple(map(read_function, _NAMES)))
 _FIRST_MARK = "INSERT INTO {s}.about VALUES ('functions', '%s')"

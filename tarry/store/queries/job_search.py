@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.errors import PartlyUnavailable
+from tarry.model.checks.labels import JobLabel
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import Job
 from tarry.model.quantity import MAX_SHORT, shorten
@@ -100,10 +101,15 @@ def _shown_cursor(seen: bytes, search: JobSearch, found: Sequence[Job]) -> bytes
 
 def _end_of_stretch(store: Store, query: Query, until: bytes) -> bytes:
     """Up to which id to look at once. A store reads all jobs up to there, if only few of them match."""
-    if query == Query(after=query.after, limit=query.limit):
+    if query == Query(after=query.after, limit=query.limit, labels=query.labels[:1]):
         return until
-    end = reachable_part(lambda: store.id_behind(query.after, STRETCH))
+    end = reachable_part(lambda: store.id_behind(query.after, STRETCH, first_label(query)))
     return until if end is None or (until and until < end) else end
+
+
+def first_label(query: Query) -> JobLabel | None:
+    """The label by which a store looks for the jobs; None: it looks at all."""
+    return query.labels[0] if query.labels else None
 
 
 def is_found(job: Job, search: JobSearch) -> bool:

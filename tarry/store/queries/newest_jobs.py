@@ -16,6 +16,7 @@ from tarry.store.queries.job_search import (
     JobSearch,
     SearchResult,
     find_with_keys,
+    first_label,
     is_found,
 )
 from tarry.store.rules.base import Query, Store
@@ -67,7 +68,7 @@ class _NewestSearch:
 
     def _first(self) -> int:
         """The least id that it may find."""
-        oldest = reachable_part(lambda: self._store.find(Query(limit=1)))
+        oldest = reachable_part(lambda: self._store.find(Query(limit=1, labels=self._search.query.labels[:1])))
         least = _number(oldest[0].id) if oldest else _LAST + 1
         return max(least, _number(self._search.query.after) + 1) if self._search.query.after else least
 
@@ -91,7 +92,7 @@ class _NewestSearch:
         return start
 
     def _behind(self, start: int, count: int) -> bytes | None:
-        return reachable_part(lambda: self._store.id_behind(_id(start), count))
+        return reachable_part(lambda: self._store.id_behind(_id(start), count, first_label(self._search.query)))
 
     def _read(self, start: int, end: int) -> list[Job]:
         """All that match with ids after `start` up to `end`, the oldest first."""

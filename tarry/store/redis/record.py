@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from struct import Struct as Form
 from typing import Any
 
+from tarry.model.checks.labels import LABEL_MARK
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
 from tarry.store.rules.base import band
@@ -115,8 +116,10 @@ _is_usual: Callable[[Job], bool] = compile_function(f"def made(job): return not 
 
 
 def is_plain(job: Job) -> bool:
-    """Whether storing it only adds it to its line, if it has one: it waits, and has no key and no lane."""
-    return job.key is None and job.lane is None and job.state in (State.READY, State.SCHEDULED, State.BLOCKED)
+    """Whether storing it only adds it to its line, if it has one: it waits, and has no key, no lane and no labels."""
+    if job.key is not None or job.lane is not None or (job.headers and LABEL_MARK in job.headers):
+        return False
+    return job.state in (State.READY, State.SCHEDULED, State.BLOCKED)
 
 
 def _pack_text(text: str) -> bytes:

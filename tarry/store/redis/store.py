@@ -13,6 +13,7 @@ from typing import Any
 from tarry.errors import QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
+from tarry.model.checks.labels import JobLabel
 from tarry.model.job import Job
 from tarry.model.limit import UNLIMITED, Level, Limit
 from tarry.model.wake import WakeReason
@@ -201,6 +202,8 @@ class RedisStore(Store):
         wanted = [word for name, value in narrow.items() if value is not None for word in (name, value)]
         if query.queues:
             wanted += ["queues", "\0".join(map(lua_pattern, query.queues))]
+        for name, value in query.labels:
+            wanted += ["label", f"{name}={value}"]
         after = query.after
         while len(found) < query.limit:
             most = min(query.limit - len(found), AT_ONCE)
@@ -213,10 +216,11 @@ class RedisStore(Store):
                 break
         return found
 
-    def id_behind(self, after: bytes, count: int) -> bytes | None:
+    def id_behind(self, after: bytes, count: int, label: JobLabel | None = None) -> bytes | None:
         # Not 0: the page with `after` may end with it. And that page counts, too.
         pages = max(1, count // _IDS_OF_PAGE - 1)
-        return self._run(scripts.ID_BEHIND, after.ljust(16, b"\0"), pages) or None
+        words = (after.ljust(16, b"\0"), pages) if label is None else (after.ljust(16, b"\0"), pages, "=".join(label))
+        return self._run(scripts.ID_BEHIND, *words) or None
 
     def counts(self) -> list[Tally]:
         # Counts are kept; the oldest jobs must be looked for, in pages, so that other calls get their turn between.

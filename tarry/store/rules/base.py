@@ -28,6 +28,7 @@ from msgspec import Struct
 from tarry.errors import OtherDatabase, QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
+from tarry.model.checks.labels import JobLabel, has_labels
 from tarry.model.job import Job, State
 from tarry.model.limit import UNLIMITED, Level, Limit
 from tarry.store.rules.flows import NoFlows, StoreFlows
@@ -102,6 +103,8 @@ class Query(Struct, frozen=True):
     """Only ids up to this one; empty: all."""
     queues: tuple[str, ...] = ()
     """Only of queues that fit one of these patterns (`shop-*`); empty: of all. What a caller may see."""
+    labels: tuple[JobLabel, ...] = ()
+    """With all of these labels. Looked up in an index: the cost goes with the jobs that have the first of them."""
 
     def matches(self, job: Job) -> bool:
         """Whether the query finds this job."""
@@ -114,6 +117,7 @@ class Query(Struct, frozen=True):
             and self.task in (None, job.task)
             and self.key in (None, job.key)
             and (self.before is None or job.state_since < self.before)
+            and (not self.labels or has_labels(job.headers, self.labels))
         )
 
 
@@ -280,11 +284,14 @@ class Store(ABC):
     def find(self, query: Query) -> list[Job]:
         """The jobs that match, in the order of ids. For people: may read much."""
 
-    def id_behind(self, after: bytes, count: int) -> bytes | None:
+    def id_behind(self, after: bytes, count: int, label: JobLabel | None = None) -> bytes | None:
         """The id of a job behind `after`, with at most `count` jobs, or some dozens, after `after` and up to it; None:
-        no more than these are left. Cheap: so whoever looks for few among very many jobs can stop on the way."""
+        no more than these are left. Cheap: so whoever looks for few among very many jobs can stop on the way.
+
+        label: only the jobs that have it count.
+        """
         # For a store in memory. Others have a way without reading the jobs.
-        jobs = self.find(Query(after=after, limit=count + 1))
+        jobs = self.find(Query(after=after, limit=count + 1, labels=() if label is None else (label,)))
         return jobs[count - 1].id if len(jobs) > count else None
 
     @abstractmethod

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from tarry.errors import ConfigError, QueueFull, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.bound import Bound
 from tarry.model.change import Change
+from tarry.model.checks.labels import JobLabel
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
@@ -302,8 +303,8 @@ class ShardedStore(Store):
         every = {job.id: job for jobs in answers.values() for job in jobs}  # while a job moves it is on two shards
         return answers.result([every[id] for id in sorted(every)][: query.limit])
 
-    def id_behind(self, after: bytes, count: int) -> bytes | None:
-        answers = self._ask_all(lambda store: store.id_behind(after, max(1, count // len(self.shards))))
+    def id_behind(self, after: bytes, count: int, label: JobLabel | None = None) -> bytes | None:
+        answers = self._ask_all(lambda store: store.id_behind(after, max(1, count // len(self.shards)), label))
         return answers.result(min(filter(None, answers.values()), default=None))
 
     def counts(self) -> list[Tally]:

@@ -11,11 +11,13 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from tarry.model.checks.labels import JobLabel
 from tarry.model.job import Job
 from tarry.store.rules.base import Backlog, Query, Store, Tally
 from tarry.store.rules.name_pattern import translate
 from tarry.store.shared.state_codes import CODE, state_of
 from tarry.store.sql.columns import COLUMN_OF, Row, stored_job
+from tarry.store.sql.labels import find_labelled, label_search
 from tarry.store.sql.prefix import prefix_end
 from tarry.store.sql.pruning import Finished, LanePlace, PrunedPlace, Pruning
 
@@ -47,6 +49,8 @@ class SqlStatements(Struct, frozen=True, kw_only=True):
     """A SELECT without its WHERE: the rows that `SqlStore._job` reads."""
     id: str = "{}"
     """An id in a condition; {}: the value."""
+    bytes_of: str = "{}"
+    """An id that is read, as bytes; {}: the column."""
     key: str = COLUMN_OF["key"]
     """The column of a job's key."""
     name: str = "{}"
@@ -148,11 +152,25 @@ class SqlStore(Store):
         return [found.get(id) for id in ids]
 
     def find(self, query: Query) -> list[Job]:
+        if query.labels:
+            return find_labelled(query, self._ids_by_labels, self._jobs_by_id)
         where, values = _conditions(query, self._sql)
         statement = f"{self._sql.jobs} WHERE {where} ORDER BY id LIMIT {max(0, query.limit)}"
         return [self._job(row) for row in self._rows_of_all(statement, values)]
 
-    def id_behind(self, after: bytes, count: int) -> bytes | None:
+    def _ids_by_labels(
+        self, labels: Sequence[JobLabel], after: bytes, until: bytes, limit: int, start: int = 0
+    ) -> list[bytes]:
+        """The ids of jobs with these labels, after one and up to another, in order; start: the first so many are left
+        out."""
+        statement, values = label_search(self._sql, labels, after, until)
+        rows = self._rows_of_all(f"{statement} ORDER BY l.job LIMIT {max(0, limit)} OFFSET {start}", values)
+        return [bytes(id) for (id,) in rows]
+
+    def id_behind(self, after: bytes, count: int, label: JobLabel | None = None) -> bytes | None:
+        if label is not None:
+            ids = self._ids_by_labels((label,), after, b"", 2, max(0, count - 1))
+            return ids[0] if len(ids) > 1 else None
         where, values = _conditions(Query(after=after), self._sql)
         # Two rows: nothing tells of the end but that there is no job behind.
         statement = f"{self._sql.jobs} WHERE {where} ORDER BY id LIMIT 2 OFFSET {max(0, count - 1)}"

@@ -6,6 +6,7 @@ from typing import TypeVar
 from tarry.model.job import Job
 from tarry.model.limit import Limit
 from tarry.store.rules.history.journal import record_of_new
+from tarry.store.rules.labels import label_rows
 from tarry.store.sql.columns import stored_values
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.limits import SqliteLimits, ready_lanes
@@ -29,10 +30,12 @@ def assume_all_new(insert: Callable[[bool], T]) -> T:
 
 
 def insert_unlimited(db: Database, job: Job, limits: Mapping[str, Limit]) -> bool:
-    """Inserts a job that no key or limit concerns; False if one does, or the job exists."""
+    """Inserts a job that no key, label or limit concerns; False if one does, or the job exists."""
     record = record_of_new((job,))
     # Not inside a transaction that was left open.
     if job.key is not None or job.lane is not None or limits or not record or db.in_transaction:
+        return False
+    if label_rows((job,)):
         return False
     before = db.total_changes()
     db.execute(sql.INSERT_UNLIMITED, (*stored_values(job), record))
@@ -65,7 +68,9 @@ def insert_any(db: Statements, jobs: Sequence[Job]) -> list[bytes]:
 
 
 def count_new(db: Statements, jobs: Sequence[Job]) -> None:
-    """Adds new jobs to the journal."""
+    """Adds new jobs to the journal, and their labels to the index."""
+    for row in label_rows(jobs):
+        db.execute(sql.LABEL, row)
     if record := record_of_new(jobs):
         db.execute(sql.TO_JOURNAL, (record,))
 

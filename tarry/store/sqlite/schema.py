@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tarry import errors
+from tarry.model.checks.labels import LABEL_MARK
 from tarry.store.shared.columns import ColumnKind
 from tarry.store.shared.schema_steps import (
     Schema,
@@ -79,10 +80,17 @@ CREATE INDEX tarry_signal_until ON tarry_signal (until);
 CREATE TABLE tarry_awaiting (job BLOB PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, epoch INTEGER NOT NULL,
     seen INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE INDEX tarry_awaited ON tarry_awaiting (name, key, job);
+CREATE TABLE tarry_label (name TEXT NOT NULL, value TEXT NOT NULL, job BLOB NOT NULL,
+    PRIMARY KEY (name, value, job)) STRICT, WITHOUT ROWID;
+CREATE INDEX tarry_label_job ON tarry_label (job);
 CREATE TABLE tarry_about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 """
 
-STEPS = (SchemaStep("makes the tables and indexes", SCHEMA.split(";")),)
+# A trigger, since jobs are deleted in many places, and few have labels: the others cost no statement.
+UNLABEL = f"""CREATE TRIGGER tarry_unlabel AFTER DELETE ON tarry_job WHEN instr(OLD.headers, x'{LABEL_MARK.hex()}')
+    BEGIN DELETE FROM tarry_label WHERE job = OLD.id; END"""
+
+STEPS = (SchemaStep("makes the tables and indexes", [*SCHEMA.split(";"), UNLABEL]),)
 """Step n leads from version n - 1 to version n."""
 
 

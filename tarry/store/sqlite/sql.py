@@ -15,6 +15,7 @@ from tarry.store.sql.waiting import WaitingDialect
 _COLUMNS = column_list(expressions={"priority": "-claim_order", "owner": "ifnull(owner, '')"})
 _PLACES = ", ".join("?" * len(STORED))
 INSERT = f"INSERT INTO tarry_job ({column_list(STORED)}) VALUES ({_PLACES}) ON CONFLICT (id) DO NOTHING"
+LABEL = "INSERT OR IGNORE INTO tarry_label VALUES (?, ?, ?)"
 TO_JOURNAL = "INSERT INTO tarry_journal (record) VALUES (?)"
 # One statement is a transaction by itself, which takes less time than a transaction of several. As it writes two tables
 # it is an insert into a view of the connection's own. It also looks for limits: so no other process can set one in

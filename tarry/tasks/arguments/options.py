@@ -1,7 +1,7 @@
 """The options of a call: `task.using(...)`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.model import overrides
+from tarry.model.checks.labels import check_labels, label_headers
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import MAX_PRIORITY, UNFINISHED, WAITING
 from tarry.model.quantity import shorten
@@ -59,11 +60,12 @@ class Options(Struct, frozen=True):
     retry: RetryRule = "default"
     per: Literal["host", "worker"] | None = None
     max_delay: Duration | None = None
+    labels: Mapping[str, str] | None = None
     keeps_attempts: bool = False
     """For tarry's own use: the job tells its start and its worker also if it is done at the first attempt."""
 
     def check(self) -> "Options":
-        """Returns these options; ValueError with the name of a wrong one."""
+        """Returns these options, with labels of their own; ValueError with the name of a wrong one."""
         if self.delay is not None and self.at is not None:
             raise ValueError("delay= and at= both say when; give one of them")
         if isinstance(self.at, datetime) and self.at.tzinfo is None:
@@ -84,7 +86,9 @@ class Options(Struct, frozen=True):
             if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_NAME):
                 raise ValueError(f"{name}={shorten(value)}: text of 1 to {MAX_NAME} characters")
             refuse_unfit(name, value or "")
-        return self._check_unique()
+        options = self._check_unique()
+        # The caller may go on to change his dict.
+        return options if self.labels is None else replace(options, labels=dict(check_labels(self.labels)))
 
     def _check_unique(self) -> "Options":
         if self.idempotency is not None and self.key is not None:
@@ -171,6 +175,11 @@ def with_overrides(task: str, headers: bytes, options: Options) -> bytes:
 def with_latest(task: str, headers: bytes, latest: int) -> bytes:
     """The headers, with the time until which other calls may put off the job, microseconds since the epoch."""
     return job_headers.encode_headers(task, job_headers.decode_headers(headers) | {overrides.LATEST: str(latest)})
+
+
+def with_labels(task: str, headers: bytes, labels: Mapping[str, str]) -> bytes:
+    """The headers, with these labels."""
+    return job_headers.encode_headers(task, job_headers.decode_headers(headers) | label_headers(labels))
 
 
 def _is_number(value: object) -> bool:

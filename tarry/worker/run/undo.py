@@ -17,6 +17,7 @@ from tarry.model.flow.wiring import GO_ON, UNDO_TASK, Gate, NodeLinks, added_res
 from tarry.model.flow_rules import wiring_of
 from tarry.model.job import Job, State
 from tarry.store.rules.base import Store
+from tarry.tasks.arguments.options import with_labels
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.running import current_job
 from tarry.tasks.shield import shielded
@@ -59,7 +60,7 @@ def _chain(job: Job, first: int, done: Sequence[Job]) -> Iterator[Job]:
         wiring = replace(takes or NodeLinks(), tells=tells, on_failure=GO_ON, label=f"undo {index_of(node.id)}")
         yield Job(
             node_id(flow_of(job.id), index), task, wrap(wiring, arguments), queue, state=State.BLOCKED,
-            state_since=job.state_since,
+            state_since=job.state_since, headers=with_labels(task, b"", node.labels),
         )  # fmt: skip
 
 

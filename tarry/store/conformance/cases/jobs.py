@@ -145,6 +145,10 @@ class Promises:
         """Makes the level of that name say that so many jobs run, behind the store's back. False: not possible."""
         return False
 
+    def count_labels(self, store: Store) -> int | None:
+        """How many labels of jobs are in its index; None: that cannot be told."""
+        return None
+
     def lose(self, store: Store, job: Job) -> bool:
         """Deletes a blocked job behind the store's back. False: not possible."""
         return False

@@ -54,7 +54,9 @@ function lib.build_record(change, due, claim_order, tail)
   return change.start .. due .. change.with_order .. claim_order .. change.fields .. tail
 end
 
-function lib.forget(id)
+-- tail: of the job; of a plain one it need not have all.
+function lib.forget(id, tail)
+  lib.each_label(lib.remove_from_line, tail, id)
   lib.gone_ids[#lib.gone_ids + 1] = id
   lib.remove_from_line(lib.IDS, id)
 end
@@ -97,7 +99,7 @@ function lib.finish(change, id, entry, of)
   local common = change.endings[of.names] or lib.ending_group(change, of.names)
   common.count, common.before = common.count + 1, common.before + of.size
   lib.stop_running(id, entry)
-  if change.to == lib.GONE then return lib.forget(id) end
+  if change.to == lib.GONE then return lib.forget(id, of) end
   local line, count = common.line, #lib.new_outcomes
   line[#line + 1] = change.keep_until .. id
   common.after = common.after + of.size + change.note
@@ -156,7 +158,7 @@ function lib.make_change(change, id, record, entry, limits, now)
   lib.leave_state(change.was, id, record, old, entry)
   lib.release_key(old, id)
   if change.to == lib.GONE then
-    lib.forget(id)
+    lib.forget(id, old)
   else
     lib.hold_key(tail, id)
     local claim_order = change.claim_order or lib.claim_order_of(record)

@@ -310,6 +310,7 @@ function lib.delete_jobs(ids)
       if state ~= lib.BLOCKED then lib.add_weight(tail.queue, lib.keep_until_of(record), -size) end
       lib.remove_from_line(lib.line_and_entry(id, record, tail))
       lib.remove_from_line(lib.IDS, id)
+      lib.each_label(lib.remove_from_line, tail, id)
       gone[#gone + 1] = id
     end
   end

@@ -57,6 +57,9 @@ function lib.lane_line(queue, band, task, lane)
 end
 function lib.finished_line(queue) return lib.P .. 'f:' .. queue end
 
+-- Line: the ids of the jobs that have this label.
+function lib.label_line(name, value) return lib.P .. 'label:' .. name .. '=' .. value end
+
 -- What is to be written: entries to be added and removed, by line; lanes to be registered, by line; lines whose new
 -- entries are not in order.
 lib.line_adds, lib.line_removals, lib.touched_lanes, lib.unsorted = {}, {}, {}, {}
@@ -125,6 +128,26 @@ function lib.write_lines()
   end
   for key, of in pairs(lib.touched_lanes) do lib.register_lane(key, of) end
   lib.line_adds, lib.line_removals, lib.touched_lanes, lib.unsorted = {}, {}, {}, {}
+end
+
+-- Calls `act` with the line of each label that the headers of a job have (`model/checks/labels.py`), and its id. Mostly there
+-- are no headers.
+function lib.each_label(act, tail, id)
+  local text = tail.headers or ''
+  if text == '' or not string.find(text, '"tarry-label:', 1, true) then return end
+  local is_json, headers = pcall(cjson.decode, text)
+  if not is_json or type(headers) ~= 'table' then return end
+  for key, value in pairs(headers) do
+    local name = type(key) == 'string' and string.match(key, '^tarry%-label:([^=:]+)$')
+    if name and #name <= 64 and type(value) == 'string' and #value <= 256 then act(lib.label_line(name, value), id) end
+  end
+end
+
+-- Whether a job has the label, a text such as `customer=7`.
+function lib.has_label(tail, label)
+  local line, found = lib.P .. 'label:' .. label, false
+  lib.each_label(function(key) found = found or key == line end, tail)
+  return found
 end
 
 -- By names and state, how many jobs came (state + 8: how many bytes); by queue, how many bytes of finished jobs.

@@ -79,6 +79,7 @@ function lib.insert_one(id, record, limits)
   lib.call('HSET', lib.JOBS, id, record)
   lib.add_to_line(lib.line_and_entry(id, record, tail))
   lib.add_to_line(lib.IDS, id)
+  lib.each_label(lib.add_to_line, tail, id)
   local _, note = lib.tail_position(record)
   lib.tally(lib.byte(record, 1), tail.names, 1, lib.tail_size(tail, note))
   return id, true

@@ -89,6 +89,7 @@ function lib.prune_entry(line, entry, now)
   lib.add_weight(line.queue, lib.keep_until_of(record), -size)
   lib.remove_from_line(line.key, entry)
   lib.remove_from_line(lib.IDS, id)
+  lib.each_label(lib.remove_from_line, tail, id)
   lib.pruned_ids[#lib.pruned_ids + 1] = id
 end
 

@@ -8,10 +8,10 @@
 function lib.get() return {lib.fetch_records(ARGV), lib.fetch(lib.RUN, ARGV)} end
 
 -- find: jobs that match, by id.
--- Keys: reads ids, jobs, ends, run, counts.
+-- Keys: reads ids, jobs, ends, run, counts, and the line of the first label.
 -- Arguments: after which id, limit, states (a text of digits, or nothing), before, the last id or nothing, then pairs
 -- of what a job's queue, task or key must be; for `queues`, Lua patterns of which its queue must fit one, with NUL
--- between.
+-- between; for `label`, a label that it must have.
 -- Answer: ids, records and entries of `run` in turn; and where to go on, nothing if there is no more.
 -- Cost: reads at most some 2,000 records; of running jobs alone, all their ids too. Where the counts say that there are
 -- none, reads only these.
@@ -24,7 +24,7 @@ function lib.find()
   local pages = is_narrow and 33 or math.min(33, math.ceil(limit / 15))
   local function show(id, record, entry)
     if last ~= '' and lib.less(last, id) then return true end
-    if lib.matches(record, entry, states, before, patterns) then
+    if record and lib.matches(record, entry, states, before, patterns) then
       found[#found + 1], found[#found + 2], found[#found + 3] = id, record, entry
     end
     return #found == 3 * limit
@@ -33,9 +33,16 @@ function lib.find()
   if states == tostring(lib.RUNNING) and lib.call('HLEN', lib.RUN) <= lib.FEW_RUNNING then
     on = lib.walk_running(after, show)
   else
-    on = lib.walk(after, pages, show)
+    on = lib.walk(after, pages, show, lib.first_label_line())
   end
   return {found, on}
+end
+
+-- The line of the first label that is asked for; nil: none is.
+function lib.first_label_line()
+  for number = 6, #ARGV, 2 do
+    if ARGV[number] == 'label' then return lib.P .. 'label:' .. ARGV[number + 1] end
+  end
 end
 
 -- The patterns of queues that are asked for; nil: any queue.
@@ -97,19 +104,25 @@ function lib.matches(record, entry, states, before, patterns)
   if #ARGV == 5 then return true end
   local tail = lib.tail_of(record)
   for number = 6, #ARGV, 2 do
-    if ARGV[number] ~= 'queues' and tail[ARGV[number]] ~= ARGV[number + 1] then return false end
+    local name, value = ARGV[number], ARGV[number + 1]
+    if name == 'label' then
+      if not lib.has_label(tail, value) then return false end
+    elseif name ~= 'queues' and tail[name] ~= value then
+      return false
+    end
   end
   return not patterns or lib.fits(patterns, tail.queue)
 end
 
 -- id_behind: an id so many pages of ids behind another.
--- Keys: reads ids.
--- Arguments: after which id, how many pages.
+-- Keys: reads ids, or the line of a label.
+-- Arguments: after which id, how many pages; a label, if only the jobs that have it count.
 -- Answer: the last id of the page so many behind the one with that id; nothing if no page comes after it.
 -- Cost: two reads, the second of which passes over the pages.
 function lib.id_behind()
-  local first = lib.page_with(lib.IDS, ARGV[1])
-  local pages = lib.call('ZRANGEBYLEX', lib.IDS, first and '[' .. first or '-', '+', 'LIMIT', ARGV[2], 2)
+  local key = ARGV[3] and lib.P .. 'label:' .. ARGV[3] or lib.IDS
+  local first = lib.page_with(key, ARGV[1])
+  local pages = lib.call('ZRANGEBYLEX', key, first and '[' .. first or '-', '+', 'LIMIT', ARGV[2], 2)
   return pages[2] and lib.sub(pages[1], -16) or ''
 end
 
@@ -136,12 +149,12 @@ end
 lib.MAX_WALKED = 2000
 
 -- Shows each job after that id, until `show` answers true or has seen enough; answers where to go on, nothing if there
--- is no more. pages: of ids, at a time.
-function lib.walk(after, pages, show)
+-- is no more. pages: of ids, at a time. line: the line of these ids; nil: that of all.
+function lib.walk(after, pages, show, line)
   local looked, more = 0, true
   while more and looked < lib.MAX_WALKED do
     local ids
-    ids, more = lib.ids_after(after, pages)
+    ids, more = lib.ids_after(after, pages, line)
     local records, runs = lib.fetch_records(ids), lib.fetch(lib.RUN, ids)
     for number, id in ipairs(ids) do
       if show(id, records[number], runs[number]) then return '' end
@@ -152,11 +165,12 @@ function lib.walk(after, pages, show)
   return more and after or ''
 end
 
--- The ids after that one, of so many pages, and whether there are more.
-function lib.ids_after(after, pages)
-  local first = lib.page_with(lib.IDS, after)
+-- The ids after that one, of so many pages, and whether there are more. line: as `walk` has it.
+function lib.ids_after(after, pages, line)
+  local key = line or lib.IDS
+  local first = lib.page_with(key, after)
   local ids, from = {}, first and '[' .. first or '-'
-  local found = lib.call('ZRANGEBYLEX', lib.IDS, from, '+', 'LIMIT', 0, pages + 1)
+  local found = lib.call('ZRANGEBYLEX', key, from, '+', 'LIMIT', 0, pages + 1)
   for number = 1, math.min(#found, pages) do
     local page = found[number]
     for at = 1, #page, 16 do
