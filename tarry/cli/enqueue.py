@@ -16,6 +16,7 @@ from tarry.cli.shared.printing import print_json, progress_bar
 from tarry.client.client import Client
 from tarry.errors import TarryError, UnknownTask, UsageError
 from tarry.model.checks.decoders import decode_json
+from tarry.model.checks.labels import parse_labels
 from tarry.model.job import Job
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import quantity
@@ -37,6 +38,7 @@ class BatchLine(msgspec.Struct, forbid_unknown_fields=True):
     priority: int | None = None
     queue: str | None = None
     expires: float | str | None = None
+    labels: dict[str, str] | None = None
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -47,7 +49,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         description="""Puts one job and prints its id. ARGS is one JSON array (positional arguments) or object (by
         name); several, or a plain value, are positional arguments one by one. With --batch, each line of FILE is the
         ARGS of one job of TASK, or, without TASK, an object with "task", "args" and any of "delay", "at", "key",
-        "priority", "queue" and "expires". Nothing is stored unless every line is right.""",
+        "priority", "queue", "expires" and "labels". Nothing is stored unless every line is right.""",
     )
     command.add_argument("task", nargs="?", help="the task's full name")
     command.add_argument("args", nargs="*", metavar="ARGS", help="JSON")
@@ -57,6 +59,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--key", help="at most one unfinished job of the task has it")
     command.add_argument("--priority", type=int, help="higher first; 0 is normal")
     command.add_argument("--expires", help="cancelled unless started within so long")
+    command.add_argument(
+        "--label",
+        action="append",
+        metavar="NAME=VALUE",
+        help="a label by which it is found; may be given several times",
+    )
     command.add_argument("--batch", metavar="FILE", help="JSON lines; - for standard input")
     command.add_argument("--force", action="store_true", help="also a task that only workers know")
     command.set_defaults(run=run)
@@ -86,7 +94,9 @@ def run(args: argparse.Namespace) -> int:
 def _options(args: argparse.Namespace) -> Options:
     at = _moment(args.at)
     try:
-        return Options(_number(args.delay), at, args.key, args.priority, args.queue, _number(args.expires)).check()
+        labels = dict(parse_labels(args.label or ())) or None
+        delay, expires = _number(args.delay), _number(args.expires)
+        return Options(delay, at, args.key, args.priority, args.queue, expires, labels=labels).check()
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -197,7 +207,8 @@ def _parse_line(client: Client, line: bytes, task: str | None, options: Options)
     if task:
         return client.make_job(task, msgspec.json.encode(decode_json(line, list | dict)), options)
     parsed = decode_json(line, BatchLine)
-    own = Options(parsed.delay, parsed.at, parsed.key, parsed.priority, parsed.queue, parsed.expires).check()
+    given = msgspec.structs.asdict(parsed)
+    own = Options(**{name: given[name] for name in given.keys() - {"task", "args"}}).check()
     return client.make_job(parsed.task, msgspec.json.encode(parsed.args), own)
 
 

@@ -17,6 +17,7 @@ from tarry.client.job_records import (
 )
 from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
+from tarry.model.checks.labels import MOST, LabelText, parse_labels
 from tarry.model.duration import microseconds
 from tarry.model.flow_rules import refusal
 from tarry.model.job import MAX_PRIORITY, Job, State, States
@@ -57,6 +58,8 @@ class JobsQuery(Struct, forbid_unknown_fields=True):
     queue: Name | None = None
     task: Name | None = None
     key: Name | None = None
+    label: Annotated[list[LabelText], Meta(max_length=MOST)] = []
+    """With this label, such as `customer=7`; of several, with all."""
     older: float | Short | None = None
     """In their state for longer than this: seconds, or text such as "1h"."""
     since: float | Short | None = None
@@ -242,9 +245,12 @@ def _search(call: MethodCall, query: JobsQuery, now: int) -> JobSearch:
     if query.created_until is not None:
         with checking("created_until"):
             until = id_of_moment(parse_moment(query.created_until, now))
+    with checking("label"):
+        labels = parse_labels(query.label)
     wanted = Query(
-        tuple(query.state), query.queue, query.task, query.key, older, after, query.limit, queues=call.queues
-    )
+        tuple(query.state), query.queue, query.task, query.key, older, after, query.limit, queues=call.queues,
+        labels=labels,
+    )  # fmt: skip
     own = () if query.key is None or not call.caller.namespace else (call.own_key(query.key),)
     return _with_id(call, query.id, JobSearch(wanted, query.text, until, own, since=since))
 

@@ -74,6 +74,9 @@ def test_what_cannot_be_is_one_line_and_nothing_is_stored(project: Project, word
         (("app.add", "1", "--at", "2030-01-01", "--delay", "5"), "give one of them"),
         (("app.add", "1", "--priority", "9999999999999"), "priority=9999999999999"),
         (("app.add", "1", "--expires", "x"), "'x' is no duration"),
+        (("app.add", "1", "--label", "customer"), "write NAME=VALUE, such as customer=7"),
+        (("app.add", "1", "--label", "a b=7"), "a name has no `=`"),
+        (("--batch", "app.py", "--label", "customer=7"), "without a TASK each line has options of its own"),
         (("app.add", "1", "--batch", "app.py"), "the arguments are given twice"),
         (("--batch", "app.py", "--priority", "3"), "without a TASK each line has options of its own"),
     ],
@@ -122,6 +125,18 @@ def test_options_of_one_call_come_first(project: Project) -> None:
     job = project.job(project.enqueue("app.greet", '"Ann"', *words))
     assert (job.queue, job.priority, job.key) == ("slow", -7, "ann")
     assert job.expires == pytest.approx((time.time() + 3600) * SECOND, abs=60 * SECOND)
+
+
+def test_labels_of_one_call_or_of_each_line(project: Project) -> None:
+    id = project.enqueue("app.greet", '"Ann"', "--label", "customer=7", "--label", "note=a=b c")
+    assert project.job(id).labels == {"customer": "7", "note": "a=b c"}
+    project.write(
+        "lines", '{"task": "app.add", "args": [1], "labels": {"customer": "8"}}\n{"task": "app.add", "args": [1]}\n'
+    )
+    project.said("enqueue", "--batch", "lines")
+    project.write("more", "[1]\n")
+    project.said("enqueue", "app.add", "--batch", "more", "--label", "customer=9")
+    assert [job.labels for job in project.jobs()][1:] == [{"customer": "8"}, {}, {"customer": "9"}]
 
 
 @pytest.mark.parametrize(("delay", "seconds"), [("90", 90), ("1h30m", 5400), ("0.5", 0.5)])

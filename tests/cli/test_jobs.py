@@ -79,6 +79,24 @@ def test_list_narrows(project: Project, mixed: list[str], words: tuple[str, ...]
     assert ("--limit shows more" in shown[-1]) == ("--limit" in words)
 
 
+def test_jobs_of_a_label_are_listed_shown_and_changed(project: Project) -> None:
+    (mine,) = project.put("app.add", 1, labels={"customer": "7", "plan": "gold"})
+    (other,) = project.put("app.add", 1, labels={"customer": "77", "plan": "gold"})
+    listed = project.facts("jobs", "list", "--label", "customer=7", "--label", "plan=gold")["jobs"]
+    assert [(job["id"], job["labels"]) for job in listed] == [(mine, {"customer": "7", "plan": "gold"})]
+    assert "labels    customer=7 plan=gold\n" in project.said("jobs", "show", mine) + "\n"
+    assert "customer=7 plan=gold" in project.said("jobs", "show", "--label", "customer=7")
+    assert "write NAME=VALUE, such as customer=7" in project.misused("jobs", "list", "--label", "customer")
+    assert "write NAME=VALUE" in project.misused("jobs", "delete", "--label", "", "--yes")
+    assert states(project) == {mine: "ready", other: "ready"}
+    project.said("jobs", "cancel", "--label", "customer=7", "--yes")
+    assert states(project) == {mine: "cancelled", other: "ready"}
+    project.said("jobs", "retry", "--label", "plan=gold", "--state", "cancelled", "--yes")
+    assert states(project) == {mine: "ready", other: "ready"}
+    project.said("jobs", "delete", "--label", "customer=77", "--yes")
+    assert states(project) == {mine: "ready"}
+
+
 def test_show_tells_everything(project: Project, mixed: list[str]) -> None:
     done, dead = project.facts("jobs", "show", *mixed[:2])
     assert (done["state"], done["args"], done["note"], done["attempt"]) == ("done", [1], 1, 1)
@@ -210,7 +228,7 @@ def test_a_job_that_is_not_there(project: Project, mixed: list[str], action: str
 @pytest.mark.parametrize("action", ["retry", "cancel", "delete"])
 def test_changing_all_of_them_has_to_be_said(project: Project, mixed: list[str], action: str) -> None:
     assert project.misused("jobs", action, "--yes") == (
-        f"{action} which jobs? Give ids, or narrow with --queue --task --key --state --older --since"
+        f"{action} which jobs? Give ids, or narrow with --queue --task --key --label --state --older --since"
     )
     assert project.misused("jobs", "show") == (
         "which job? tarry jobs show ID, or those that match: --state dead --since 1h"

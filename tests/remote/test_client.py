@@ -94,9 +94,17 @@ def test_all_options_arrive(app: App, client: Client) -> None:
     task = client.named("add")
     rule = Retry(7, "exponential", base=2, cap="1h", jitter=0.5, only=["ValueError"], within="1d")
     job = task.using(
-        delay=datetime.timedelta(hours=1), key="k", priority=-3, queue="slow", expires="2h", timeout=5, retry=rule
+        delay=datetime.timedelta(hours=1),
+        key="k",
+        priority=-3,
+        queue="slow",
+        expires="2h",
+        timeout=5,
+        retry=rule,
+        labels={"customer": "7"},
     ).enqueue(1)
     stored = app.get(job.id).record()
+    assert stored.labels == {"customer": "7"}
     assert (stored.key, stored.priority, stored.queue, stored.state) == ("k", -3, "slow", "scheduled")
     assert 3590e6 < stored.due - stored.created < 3610e6
     found = retry_of(stored.headers, Retry(0))

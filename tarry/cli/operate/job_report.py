@@ -33,6 +33,7 @@ def print_details(_: CommandCall, names: Sequence[str], found: Sequence[JobAnswe
         due = job.due if job.due >= RELATIVE / SECOND else 0
         times = {"created": job.created, "due": due, "since": job.since, "expires": job.expires or 0}
         facts |= {name: format_clock(round(moment * SECOND)) for name, moment in times.items()}
+        facts["labels"] = " ".join(f"{name}={value}" for name, value in job.labels.items()) or None
         note = facts.pop("note")
         if job.progress:
             facts["progress"] = f"{job.progress.fraction:.0%} {job.progress.message}".rstrip()

@@ -15,6 +15,7 @@ from tarry.client.job_records import JobRecord
 from tarry.client.operations.operation import JobFilter, MoveTarget
 from tarry.errors import JobNotFound, UsageError
 from tarry.keeper.keeper_records import RequestRecord
+from tarry.model.checks.labels import parse_labels
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import RELATIVE, State
 from tarry.model.quantity import quantity
@@ -30,7 +31,7 @@ LOOKING, ASKING = ("show", "why"), ("kill", "stack")
 _PAGE = ("limit", "cursor", "order")
 FILTER = tuple(name for name in JobsQuery.__struct_fields__ if name not in _PAGE)
 """The options that say which jobs."""
-OF_OPERATIONS = ("queue", "task", "key", "state", "older", "since")
+OF_OPERATIONS = ("queue", "task", "key", "label", "state", "older", "since")
 """Those of them that a change of many jobs takes."""
 NARROWING = " ".join(f"--{name}" for name in OF_OPERATIONS)
 
@@ -64,7 +65,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuses options that the action would ignore."""
+    """Refuses options that the action would ignore, and labels that are none."""
+    try:
+        parse_labels(args.label or ())
+    except ValueError as error:
+        raise UsageError(f"--label: {error}") from None
     if args.key and not args.task:
         raise UsageError("--key of which task? Keys are each task's own: add --task")
     # The user may expect that they exclude jobs.
@@ -153,7 +158,7 @@ def _operation(setup: CommandContext, args: argparse.Namespace) -> NewOperation:
     since = None if not args.since else max(0, setup.client.clock.now() / SECOND - args.since)
     older = None if args.older is None else _duration("--older", args.older) / SECOND
     states = tuple(State(state) for state in args.state or ())
-    chosen = JobFilter(args.queue, args.task, args.key, states, older, since)
+    chosen = JobFilter(args.queue, args.task, args.key, states, older, since, labels=tuple(args.label or ()))
     to = {"queue": args.to_queue, "priority": args.to_priority}
     target = convert_values({name: value for name, value in to.items() if value is not None}, MoveTarget, "target")
     return NewOperation(args.action, chosen, target, reason=args.reason or "")
@@ -195,12 +200,12 @@ SUBJECT = Subject(
         "stack": print_outcomes,
     },
     "list, show, explain, retry, cancel, delete, move or kill jobs, or see where they are",
-    """By id, or all that match --queue, --task, --key, --state, --older, --since. Changes of many ask first. why tells
-    what holds a job back. Without ids, show and why are for the first that list shows. cancel says, of a job of an HTTP
-    task, whether it was ever sent; with --task and --key it is for the job that holds the key. move gives waiting jobs
-    another time, queue or priority. kill ends the present attempt of a running job, whatever its task does, on any
-    host, and waits until its master has done so: the attempt counts as failed, and the job runs again if it has
-    attempts left; with --outcome cancelled it does not. stack shows where a running job is.""",
+    """By id, or all that match --queue, --task, --key, --label, --state, --older, --since. Changes of many ask first.
+    why tells what holds a job back. Without ids, show and why are for the first that list shows. cancel says, of a job
+    of an HTTP task, whether it was ever sent; with --task and --key it is for the job that holds the key. move gives
+    waiting jobs another time, queue or priority. kill ends the present attempt of a running job, whatever its task
+    does, on any host, and waits until its master has done so: the attempt counts as failed, and the job runs again if
+    it has attempts left; with --outcome cancelled it does not. stack shows where a running job is.""",
     {"move queue": "to-queue", "move priority": "to-priority"},
     names="ID",
     extra={"timeout": ASKING},

@@ -25,7 +25,7 @@ ROW = re.compile(r'<a class="id" href="/jobs/([0-9a-f-]{36})"')
 FILTERS: dict[str, str] = {
     "queue": "mail", "task": "mail.send", "key": "ann", "older": "1us", "since": "1h", "created_since": "1h",
     "created_until": "2100-01-01T00:00Z",
-    "text": "ann@", "state": "ready",
+    "text": "ann@", "state": "ready", "label": "customer=7",
 }  # fmt: skip
 """A value for each filter of the list that an operation has, too, which one of the three jobs matches."""
 
@@ -130,15 +130,16 @@ def test_only_who_may_operate_can_select(app: App, tokens: Tokens) -> None:
 
 def test_every_filter_of_the_list_is_one_of_an_operation_or_the_page_says_so(app: App) -> None:
     own = {"limit", "cursor", "order", "id"}
-    names = {"states" if name == "state" else name for name in JobsPageQuery.__struct_fields__ if name not in own}
-    assert names <= set(JobFilter.__struct_fields__)
-    assert set(FILTERS) == {"state" if name == "states" else name for name in names}
+    several = {"state": "states", "label": "labels"}
+    names = JobsPageQuery.__struct_fields__
+    assert {several.get(name, name) for name in names if name not in own} <= set(JobFilter.__struct_fields__)
+    assert set(FILTERS) == set(names) - own
 
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_a_change_of_all_that_match_is_for_those_that_the_list_has(app: App, name: str) -> None:
     put(app, "bob@example.org", queue="other")
-    (mine,) = put(app, "ann@example.org", key="ann")
+    (mine,) = put(app, "ann@example.org", key="ann", labels={"customer": "7"})
     app.named("mail.fade").using(queue="third").enqueue()
     wanted = f"/jobs?{name}={FILTERS[name]}"
 
@@ -159,6 +160,22 @@ def test_a_change_of_all_that_match_is_for_those_that_the_list_has(app: App, nam
     cancelled = {ids.text(job.id) for job in app.client.store.find(Query((State.CANCELLED,)))}
     assert mine in cancelled
     assert cancelled == listed
+
+
+def test_a_job_is_found_by_its_labels_and_leads_to_others_that_have_them(app: App) -> None:
+    (mine,) = put(app, "a", labels={"customer": "7&<b>", "plan": "gold"})
+    (other,) = put(app, "a", labels={"plan": "gold"})
+    put(app, "a")
+
+    async def story(browser: Visitor) -> tuple[str, list[list[str]]]:
+        page = await browser.text(f"/jobs/{mine}")
+        links = re.findall(r'href="(/jobs\?label=[^"]+)"', page)
+        both = "/jobs?label=plan%3Dgold&label=customer%3D7%26%3Cb%3E&label="
+        return page, [ROW.findall(await browser.text(where)) for where in (*links, both)]
+
+    page, found = visit(app, story)
+    assert "customer=7&amp;&lt;b&gt;</a>, " in page
+    assert found == [[mine], [other, mine], [mine]]
 
 
 def test_an_id_keeps_a_change_of_all_that_match_away(app: App) -> None:

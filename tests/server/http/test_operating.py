@@ -313,6 +313,9 @@ class TestOperations:
         assert asked(shop, "POST", "/v1/operations", {"act": "explode", "filter": {"queue": "mail"}})[0] == 422
         long_ago = {"act": "retry", "filter": {"older": 1e300}}
         assert asked(shop, "POST", "/v1/operations", long_ago)[0] == 422
+        for label in ("customer", "", "a b=7"):
+            wrong = {"act": "delete", "filter": {"labels": [label]}}
+            assert asked(shop, "POST", "/v1/operations", wrong)[0] == 422
         assert asked(shop, "GET", "/v1/operations/nine")[0] == 404
         assert asked(shop, "DELETE", "/v1/operations/nine")[0] == 404
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,23 @@ def test_a_job_is_put_off_for_so_long_at_most() -> None:
     assert first.record().due == latest
 
 
+def test_a_job_is_found_by_its_labels() -> None:
+    app = App(MemoryStore())
+    both, plan = ({"customer": "7", "plan": "a=b&c"}, {"plan": "a=b&c"})
+    first, second, _ = put(app, [{"task": "t", "labels": each} for each in (both, plan, {})]).json()
+
+    def listed(*labels: str) -> list[tuple[str, dict[str, str]]]:
+        page = told(app, lambda client: client.get("/v1/jobs", params={"label": list(labels)}))
+        return [(job["id"], job["labels"]) for job in page.json()["jobs"]]
+
+    assert listed("customer=7") == listed("customer=7", "plan=a=b&c") == [(first["id"], both)]
+    assert listed("plan=a=b&c") == [(first["id"], both), (second["id"], plan)]
+    assert listed("customer=8") == []
+    for wrong in ("customer", "", "a b=7", "customer=" + "7" * 257):
+        got = told(app, partial(httpx.AsyncClient.get, url="/v1/jobs", params={"label": wrong}))
+        assert problem(got)[:2] == (422, "label")
+
+
 def test_a_request_that_is_sent_again_is_stored_once() -> None:
     app = App(MemoryStore())
     name = {"Idempotency-Key": '"a-7"'}
@@ -186,6 +204,11 @@ def test_a_request_that_is_sent_again_is_stored_once() -> None:
         ({"delays": 1}, "delays"),
         ({"key": "k", "idempotency": "i"}, "key"),
         ({"durable": "replica"}, None),
+        ({"labels": ["customer"]}, "labels"),
+        ({"labels": {"customer": 7}}, "labels[...]"),
+        ({"labels": {"a b": "7"}}, "labels"),
+        ({"labels": {f"n{number}": "" for number in range(17)}}, "labels"),
+        ({"labels": {"customer": "7" * 257}}, "labels"),
     ],
 )
 def test_what_is_wrong_is_named_and_nothing_is_stored(given: dict[str, Any], field: str | None) -> None:

@@ -55,7 +55,8 @@ class SelectedAnswer(Struct, frozen=True):
 @console_page("/jobs", "jobs.html")
 def jobs_page(call: ApiCall, query: JobsPageQuery) -> PageData:
     """The jobs that match the filters."""
-    query = replace(query, limit=min(query.limit, MOST_SHOWN))
+    # The field of a label that was left empty asks for nothing.
+    query = replace(query, limit=min(query.limit, MOST_SHOWN), label=list(filter(None, query.label)))
     page, filters = list_jobs.handler(call, query), _filters(query)
     ordered = {} if query.order == "newest" else {"order": query.order}
     other = {"order": "oldest"} if query.order == "newest" else {}
@@ -116,7 +117,8 @@ def _filters(query: JobsPageQuery) -> dict[str, Any]:
     """The filters that are set, as in the address of the page."""
     found = {name: getattr(query, name) for name in (*_NAMED, "id")}
     states = {"state": [str(state) for state in query.state]} if query.state else {}
-    return states | {name: value for name, value in found.items() if value not in (None, "")}
+    labels = {"label": query.label} if query.label else {}
+    return states | labels | {name: value for name, value in found.items() if value not in (None, "")}
 
 
 def _operation_filters(filters: Mapping[str, Any], now: int) -> dict[str, Any]:

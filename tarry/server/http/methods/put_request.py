@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from tarry.client.client import Client
 from tarry.errors import ArgumentError, BodyTooLarge, TarryError
+from tarry.model.checks.labels import MOST as MOST_LABELS
 from tarry.model.duration import Span
 from tarry.model.job import Job
 from tarry.model.quantity import Short, over_max_body
@@ -85,6 +86,8 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """For how long its name is remembered."""
     durable: Literal["replica"] | None = None
     """`replica`: the answer comes once a replica has the job too."""
+    labels: Annotated[dict[str, str], Meta(max_length=MOST_LABELS)] | None = None
+    """Values by name, by which people find the job: such as `{"customer": "7"}`. What it enqueues has them, too."""
 
     def options(self, name: str | None = None, namespace: str = "") -> Options:
         """The options of the job; ValueError, TypeError. name: of the request, where its header has one. namespace:
@@ -108,6 +111,7 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
             durable=self.durable,
             timeout=self.timeout,
             retry=_retry(self.retry),
+            labels=self.labels,
         ).check()
 
     def arguments(self, most: int) -> bytes:
