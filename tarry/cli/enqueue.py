@@ -16,8 +16,7 @@ from tarry.cli.shared.printing import print_json, progress_bar
 from tarry.client.client import Client
 from tarry.errors import TarryError, UnknownTask, UsageError
 from tarry.model.checks.decoders import decode_json
-from tarry.model.checks.labels import parse_labels
-from tarry.model.job import Job
+from tarry.model.job import Job, parse_labels
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext

@@ -11,9 +11,8 @@ from tarry.client.clock import Clock
 from tarry.errors import BodyTooLarge, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.attempts import KEPT_FROM_START
-from tarry.model.checks.labels import with_inherited
 from tarry.model.duration import SECOND, Duration, microseconds
-from tarry.model.job import HELD, UNFINISHED, Job
+from tarry.model.job import HELD, UNFINISHED, Job, with_inherited
 from tarry.model.quantity import over_max_body
 from tarry.store.rules.base import Store
 from tarry.tasks.arguments.options import NO_OPTIONS, Options, spread, with_labels, with_latest, with_overrides

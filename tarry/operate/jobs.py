@@ -17,10 +17,9 @@ from tarry.client.job_records import (
 )
 from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
-from tarry.model.checks.labels import MOST, LabelText, parse_labels
 from tarry.model.duration import microseconds
 from tarry.model.flow_rules import refusal
-from tarry.model.job import MAX_PRIORITY, Job, State, States
+from tarry.model.job import MAX_PRIORITY, MOST_LABELS, Job, LabelText, State, States, parse_labels
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
@@ -58,7 +57,7 @@ class JobsQuery(Struct, forbid_unknown_fields=True):
     queue: Name | None = None
     task: Name | None = None
     key: Name | None = None
-    label: Annotated[list[LabelText], Meta(max_length=MOST)] = []
+    label: Annotated[list[LabelText], Meta(max_length=MOST_LABELS)] = []
     """With this label, such as `customer=7`; of several, with all."""
     older: float | Short | None = None
     """In their state for longer than this: seconds, or text such as "1h"."""

@@ -7,8 +7,7 @@ import pytest
 
 from tarry import App, Fail, current_job, fan_out
 from tarry.errors import BodyTooLarge, IdempotencyError
-from tarry.model.checks.labels import LONGEST_NAME, LONGEST_VALUE, MOST, label_headers
-from tarry.model.job import Job
+from tarry.model.job import LONGEST_LABEL_NAME, LONGEST_LABEL_VALUE, MOST_LABELS, Job, label_headers
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules.base import Query
 from tarry.tasks.arguments.options import Options
@@ -83,7 +82,10 @@ def test_the_most_that_a_job_may_have(jobs: Jobs) -> None:
     @jobs.app.task
     def mail() -> None: ...
 
-    most = {f"{number:02}{'é' * (LONGEST_NAME // 2 - 1)}": "ü" * (LONGEST_VALUE // 2) for number in range(MOST)}
+    most = {
+        f"{number:02}{'é' * (LONGEST_LABEL_NAME // 2 - 1)}": "ü" * (LONGEST_LABEL_VALUE // 2)
+        for number in range(MOST_LABELS)
+    }
     assert mail.using(labels=most).enqueue().record().labels == most
     assert mail.using(labels={}).enqueue().record().headers == b""
 
@@ -94,7 +96,7 @@ def test_the_most_that_a_job_may_have(jobs: Jobs) -> None:
         ([("customer", "7")], "a dict of text by name"),
         ({"customer": 7}, "a name and a value are text, not str and int"),
         ({7: "customer"}, "not int and str"),
-        ({f"n{number}": "" for number in range(MOST + 1)}, "at most 16 labels, not 17"),
+        ({f"n{number}": "" for number in range(MOST_LABELS + 1)}, "at most 16 labels, not 17"),
         ({"": "7"}, "1 to 64 bytes of UTF-8, not 0"),
         ({"n" * 65: "7"}, "1 to 64 bytes of UTF-8, not 65"),
         ({"é" * 33: "7"}, "not 66"),
@@ -181,10 +183,10 @@ def test_a_job_has_no_more_than_it_may(jobs: Jobs) -> None:
     @jobs.app.task
     def child() -> None: ...
 
-    parent.using(labels={f"n{number}": "" for number in range(MOST)}).enqueue()
+    parent.using(labels={f"n{number}": "" for number in range(MOST_LABELS)}).enqueue()
     jobs.drain()
     (job,) = labelled(jobs.app, {"own": "1"})
-    assert len(job.labels) == MOST
+    assert len(job.labels) == MOST_LABELS
     assert job.labels["n0"] == "own"
 
 
@@ -269,7 +271,7 @@ def test_headers_that_are_too_large_are_refused(jobs: Jobs) -> None:
     def mail() -> None: ...
 
     # Each of these bytes takes six in JSON.
-    labels = {f"n{number}": "\x01" * LONGEST_VALUE for number in range(MOST)}
+    labels = {f"n{number}": "\x01" * LONGEST_LABEL_VALUE for number in range(MOST_LABELS)}
     with pytest.raises(BodyTooLarge, match="the headers take"):
         mail.using(labels=labels).enqueue()
     assert jobs.app.client.store.find(Query()) == []

@@ -15,9 +15,8 @@ from tarry.client.job_records import JobRecord
 from tarry.client.operations.operation import JobFilter, MoveTarget
 from tarry.errors import JobNotFound, UsageError
 from tarry.keeper.keeper_records import RequestRecord
-from tarry.model.checks.labels import parse_labels
 from tarry.model.duration import SECOND, microseconds
-from tarry.model.job import RELATIVE, State
+from tarry.model.job import RELATIVE, State, parse_labels
 from tarry.model.quantity import quantity
 from tarry.operate.hosts import METHODS as HOST_METHODS
 from tarry.operate.jobs import METHODS, CancelAnswer, JobPage, JobsQuery, WhyAnswer, list_jobs

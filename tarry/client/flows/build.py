@@ -15,12 +15,11 @@ from tarry.client.flows.node import nodes_among
 from tarry.client.flows.root import RootBody, make_root
 from tarry.client.job_factory import JobFactory
 from tarry.errors import ArgumentError
-from tarry.model.checks.labels import with_inherited
 from tarry.model.duration import microseconds
 from tarry.model.flow.node_ids import MAX_NODES, node_id
 from tarry.model.flow.wiring import AFTER, COMPENSATE, UNDO_TASK, Gate, NodeLinks, Ref, Take, wrap
 from tarry.model.flow_row import FlowRow, GateRow, Phase
-from tarry.model.job import HELD, RELATIVE, Job, State
+from tarry.model.job import HELD, RELATIVE, Job, State, with_inherited
 from tarry.model.lifecycle import Rules
 from tarry.store.rules.flows import FLOW_TASK, NewFlow
 from tarry.tasks.arguments.options import Options

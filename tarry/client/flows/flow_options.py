@@ -6,9 +6,9 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.model.checks.labels import check_labels
 from tarry.model.duration import Duration, microseconds
 from tarry.model.flow.wiring import COMPENSATE, GO_ON, STOP
+from tarry.model.job import check_labels
 from tarry.tasks.arguments.options import MAX_NAME, Options
 
 OnFailure = Literal["stop", "go_on", "compensate"]

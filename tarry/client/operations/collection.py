@@ -18,10 +18,9 @@ from tarry.client.operations import operation_cells
 from tarry.client.operations.operation import BulkAct, JobFilter, Operation, OperationRecord, count_jobs, find_matching
 from tarry.client.operations.runner import OperationRunner, change_page
 from tarry.errors import ResultTimeout
-from tarry.model.checks.labels import check_labels
 from tarry.model.checks.texts import MOST_MESSAGE, cut
 from tarry.model.duration import SECOND, Duration, microseconds
-from tarry.model.job import Job, State
+from tarry.model.job import Job, State, check_labels
 from tarry.model.lifecycle import holds_key
 from tarry.store.queries.job_search import parse_moment
 from tarry.store.rules import owner

@@ -10,9 +10,8 @@ from tarry.client.client import Client
 from tarry.client.enqueue_listener import JobEvent
 from tarry.model import lifecycle
 from tarry.model.change import Change
-from tarry.model.checks.labels import MOST, LabelText, parse_labels
 from tarry.model.duration import SECOND, microseconds
-from tarry.model.job import MAX_PRIORITY, Job, State
+from tarry.model.job import MAX_PRIORITY, MOST_LABELS, Job, LabelText, State, parse_labels
 from tarry.model.quantity import Short
 from tarry.store.queries.job_search import has_text, id_of_moment, parse_moment
 from tarry.store.rules.base import Query, Tally
@@ -46,7 +45,7 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     """Made before then."""
     text: Annotated[str, Meta(max_length=200)] = ""
     """Text in their arguments."""
-    labels: Annotated[tuple[LabelText, ...], Meta(max_length=MOST)] = ()
+    labels: Annotated[tuple[LabelText, ...], Meta(max_length=MOST_LABELS)] = ()
     """With all of these labels, such as `customer=7`."""
 
     @property

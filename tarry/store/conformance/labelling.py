@@ -6,9 +6,8 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.bound import Bound
-from tarry.model.checks.labels import LONGEST_NAME, LONGEST_VALUE, MOST, JobLabel, label_headers
 from tarry.model.flow.node_ids import node_id
-from tarry.model.job import Job, State
+from tarry.model.job import LONGEST_LABEL_NAME, LONGEST_LABEL_VALUE, MOST_LABELS, Job, JobLabel, State, label_headers
 from tarry.model.outcome import Returned
 from tarry.store.conformance.cases.flows import BAD, flow_of, row_of, run, tend_all
 from tarry.store.conformance.cases.jobs import (
@@ -114,8 +113,8 @@ class Labelling(Promises):
         for text, job in jobs.items():
             assert by_labels(store, ("text", text)) == [job]
         assert by_labels(store, ("TEXT", "")) == []
-        names = ["é" * (LONGEST_NAME // 2), *(f"n{number}" for number in range(1, MOST))]
-        many = dict.fromkeys(names, "ü" * (LONGEST_VALUE // 2))
+        names = ["é" * (LONGEST_LABEL_NAME // 2), *(f"n{number}" for number in range(1, MOST_LABELS))]
+        many = dict.fromkeys(names, "ü" * (LONGEST_LABEL_VALUE // 2))
         (job,) = put(store, headers=headers(*many.items()))
         for label in many.items():
             assert by_labels(store, label) == [job]

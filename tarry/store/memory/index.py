@@ -10,8 +10,7 @@ from itertools import takewhile
 from msgspec.structs import replace
 
 from tarry.model.bound import WAITING_STATES
-from tarry.model.checks.labels import JobLabel
-from tarry.model.job import MOST_EPOCH, Job, State
+from tarry.model.job import MOST_EPOCH, Job, JobLabel, State
 from tarry.model.lifecycle import held_when_claimed, holds_key, is_late
 from tarry.store.rules.base import band
 from tarry.store.rules.lanes import Position

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tarry.model.job import Job, State
+from tarry.model.job import Job, State, label_rows
 from tarry.model.lifecycle import is_late
 from tarry.store.mysql import sql
 from tarry.store.mysql.history import to_journal
@@ -12,7 +12,6 @@ from tarry.store.mysql.open_lanes import insert_statements
 from tarry.store.mysql.sql import digest
 from tarry.store.rules.base import band
 from tarry.store.rules.history.journal import record_of_new
-from tarry.store.rules.labels import label_rows
 
 SqlRows = Sequence[tuple[Any, ...]]
 RunSql = Callable[[str], SqlRows]

@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from tarry.model.change import Change
-from tarry.model.checks.labels import LABEL_MARK
-from tarry.model.job import State
+from tarry.model.job import LABEL_MARK, State
 from tarry.store.mysql import sql
 from tarry.store.mysql.link.connection import StatementResult
 from tarry.store.mysql.link.literals import bounded_statements, chunks, id_list, id_table, raw, text

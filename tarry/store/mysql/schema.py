@@ -7,7 +7,7 @@ first of both, however many there are of the other.
 
 from tarry import errors
 from tarry.errors import ConfigError
-from tarry.model.checks.labels import LONGEST_NAME, LONGEST_VALUE
+from tarry.model.job import LONGEST_LABEL_NAME, LONGEST_LABEL_VALUE
 from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.mysql_errors import Conflict, Denied
@@ -86,8 +86,8 @@ TABLES = {
         until {_COUNT}, newest {_COUNT}, PRIMARY KEY (name, `key`, n), KEY (until)""",
     "awaiting": f"""job {_FLOW} PRIMARY KEY, {_ADDRESS}, epoch INT NOT NULL, seen {_COUNT},
         KEY (name, `key`, job)""",
-    "label": f"""name VARBINARY({LONGEST_NAME}) NOT NULL, value VARBINARY({LONGEST_VALUE}) NOT NULL, job {_FLOW},
-        PRIMARY KEY (name, value, job), KEY job (job)""",
+    "label": f"""name VARBINARY({LONGEST_LABEL_NAME}) NOT NULL, value VARBINARY({LONGEST_LABEL_VALUE}) NOT NULL,
+        job {_FLOW}, PRIMARY KEY (name, value, job), KEY job (job)""",
 }
 STEPS = (
     SchemaStep(

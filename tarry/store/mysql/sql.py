@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from tarry.model.checks.labels import LABEL_MARK
-from tarry.model.job import HELD, MOST_EPOCH, Job, State
+from tarry.model.job import HELD, LABEL_MARK, MOST_EPOCH, Job, State
 from tarry.model.lifecycle import held_when_claimed
 from tarry.store.mysql.link.literals import blob_or_null, chunks, id_table, raw, text, text_or_null
 from tarry.store.rules.base import HIGH, LOW, NORMAL

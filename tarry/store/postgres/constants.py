@@ -1,6 +1,6 @@
 """Constants that Python and SQL share in the PostgreSQL store. `functions/exchange.sql` explains lines and orders."""
 
-from tarry.model.checks import labels
+from tarry.model import job as labels
 from tarry.model.duration import DAY
 from tarry.model.job import HELD, RELATIVE
 from tarry.store.postgres import job_columns
@@ -25,11 +25,11 @@ _IN_SQL = {
     "{relative}": str(RELATIVE),
     "{held}": str(HELD),
     "{day}": str(DAY),
-    "{label}": labels.PREFIX,
-    "{after_label}": str(len(labels.PREFIX) + 1),
-    "{longest_key}": str(len(labels.PREFIX) + labels.LONGEST_NAME),
-    "{longest_value}": str(labels.LONGEST_VALUE),
-    "{most_labels}": str(labels.MOST),
+    "{label}": labels.LABEL_PREFIX,
+    "{after_label}": str(len(labels.LABEL_PREFIX) + 1),
+    "{longest_key}": str(len(labels.LABEL_PREFIX) + labels.LONGEST_LABEL_NAME),
+    "{longest_value}": str(labels.LONGEST_LABEL_VALUE),
+    "{most_labels}": str(labels.MOST_LABELS),
 }
 
 

@@ -4,7 +4,7 @@ Versions only go forward. A migration may be made while workers of the version b
 """
 
 from tarry import errors
-from tarry.model.checks.labels import LABEL_MARK
+from tarry.model.job import LABEL_MARK
 from tarry.store.postgres.constants import in_schema, with_constants
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.url import PostgresUrl

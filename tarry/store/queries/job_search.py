@@ -11,9 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.errors import PartlyUnavailable
-from tarry.model.checks.labels import JobLabel
 from tarry.model.duration import SECOND, microseconds
-from tarry.model.job import Job
+from tarry.model.job import Job, JobLabel
 from tarry.model.quantity import MAX_SHORT, shorten
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.partial_result import partial_result, reachable_part

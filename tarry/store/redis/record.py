@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from struct import Struct as Form
 from typing import Any
 
-from tarry.model.checks.labels import LABEL_MARK
-from tarry.model.job import Job, State
+from tarry.model.job import LABEL_MARK, Job, State
 from tarry.model.lifecycle import is_late
 from tarry.store.rules.base import band
 from tarry.store.rules.name_pattern import translate

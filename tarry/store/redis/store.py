@@ -13,8 +13,7 @@ from typing import Any
 from tarry.errors import QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
-from tarry.model.checks.labels import JobLabel
-from tarry.model.job import Job
+from tarry.model.job import Job, JobLabel
 from tarry.model.limit import UNLIMITED, Level, Limit
 from tarry.model.wake import WakeReason
 from tarry.store.redis import scripts

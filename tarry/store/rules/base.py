@@ -28,8 +28,7 @@ from msgspec import Struct
 from tarry.errors import OtherDatabase, QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
-from tarry.model.checks.labels import JobLabel, has_labels
-from tarry.model.job import Job, State
+from tarry.model.job import Job, JobLabel, State, has_labels
 from tarry.model.limit import UNLIMITED, Level, Limit
 from tarry.store.rules.flows import NoFlows, StoreFlows
 from tarry.store.rules.history.history import StoreHistory

@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 from tarry.errors import ConfigError, QueueFull, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.bound import Bound
 from tarry.model.change import Change
-from tarry.model.checks.labels import JobLabel
 from tarry.model.flow.node_ids import is_node
-from tarry.model.job import Job
+from tarry.model.job import Job, JobLabel
 from tarry.model.limit import Level, Limit
 from tarry.store.rules.base import (
     NOTHING,

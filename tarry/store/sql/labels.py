@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
-from tarry.model.checks.labels import JobLabel
-from tarry.model.job import Job
+from tarry.model.job import Job, JobLabel
 from tarry.store.rules.base import Query
 
 PAGE = 500

@@ -11,13 +11,11 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from tarry.model.checks.labels import JobLabel
-from tarry.model.job import Job
+from tarry.model.job import Job, JobLabel
 from tarry.store.rules.base import Backlog, Query, Store, Tally
 from tarry.store.rules.name_pattern import translate
 from tarry.store.shared.state_codes import CODE, state_of
 from tarry.store.sql.columns import COLUMN_OF, Row, stored_job
-from tarry.store.sql.labels import find_labelled, label_search
 from tarry.store.sql.prefix import prefix_end
 from tarry.store.sql.pruning import Finished, LanePlace, PrunedPlace, Pruning
 
@@ -153,6 +151,8 @@ class SqlStore(Store):
 
     def find(self, query: Query) -> list[Job]:
         if query.labels:
+            from tarry.store.sql.labels import find_labelled  # noqa: PLC0415 - few look for labels
+
             return find_labelled(query, self._ids_by_labels, self._jobs_by_id)
         where, values = _conditions(query, self._sql)
         statement = f"{self._sql.jobs} WHERE {where} ORDER BY id LIMIT {max(0, query.limit)}"
@@ -163,6 +163,8 @@ class SqlStore(Store):
     ) -> list[bytes]:
         """The ids of jobs with these labels, after one and up to another, in order; start: the first so many are left
         out."""
+        from tarry.store.sql.labels import label_search  # noqa: PLC0415 - as above
+
         statement, values = label_search(self._sql, labels, after, until)
         rows = self._rows_of_all(f"{statement} ORDER BY l.job LIMIT {max(0, limit)} OFFSET {start}", values)
         return [bytes(id) for (id,) in rows]

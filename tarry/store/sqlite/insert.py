@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from tarry.model.job import Job
+from tarry.model.job import Job, label_rows
 from tarry.model.limit import Limit
 from tarry.store.rules.history.journal import record_of_new
-from tarry.store.rules.labels import label_rows
 from tarry.store.sql.columns import stored_values
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.limits import SqliteLimits, ready_lanes

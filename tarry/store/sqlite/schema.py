@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tarry import errors
-from tarry.model.checks.labels import LABEL_MARK
+from tarry.model.job import LABEL_MARK
 from tarry.store.shared.columns import ColumnKind
 from tarry.store.shared.schema_steps import (
     Schema,

@@ -9,9 +9,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.model import overrides
-from tarry.model.checks.labels import check_labels, label_headers
 from tarry.model.duration import SECOND, Duration, microseconds
-from tarry.model.job import MAX_PRIORITY, UNFINISHED, WAITING
+from tarry.model.job import MAX_PRIORITY, UNFINISHED, WAITING, check_labels, label_headers
 from tarry.model.quantity import shorten
 from tarry.model.retry import RetryRule
 from tarry.tasks.arguments import headers as job_headers

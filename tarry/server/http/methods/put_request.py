@@ -9,9 +9,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from tarry.client.client import Client
 from tarry.errors import ArgumentError, BodyTooLarge, TarryError
-from tarry.model.checks.labels import MOST as MOST_LABELS
 from tarry.model.duration import Span
-from tarry.model.job import Job
+from tarry.model.job import MOST_LABELS, Job
 from tarry.model.quantity import Short, over_max_body
 from tarry.model.retry import Retry
 from tarry.operate.problem import RequestError

@@ -130,8 +130,8 @@ function lib.write_lines()
   lib.line_adds, lib.line_removals, lib.touched_lanes, lib.unsorted = {}, {}, {}, {}
 end
 
--- Calls `act` with the line of each label that the headers of a job have (`model/checks/labels.py`), and its id. Mostly there
--- are no headers.
+-- Calls `act` with the line of each label that the headers of a job have (`model/job.py`), and its id. Mostly there are
+-- no headers.
 function lib.each_label(act, tail, id)
   local text = tail.headers or ''
   if text == '' or not string.find(text, '"tarry-label:', 1, true) then return end
