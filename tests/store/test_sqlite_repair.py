@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 from tarry.errors import StoreBusy, StoreCorrupt, StoreForeign, StoreFull
+from tarry.model.job import label_headers
 from tarry.model.limit import Limit
 from tarry.store.conformance.cases.jobs import put
 from tarry.store.rules.base import BANDS, Want
@@ -52,7 +54,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put(store, JOBS, body=b"x" * 200)
     put(store, 20, body=b"y" * 9000)
     put(store, 20, task="limited", lane="a")
-    put(store, 20, due=store.time() + 10**12)
+    labels = msgspec.json.encode(label_headers({"customer": "7", "plan": ""}))
+    put(store, 20, due=store.time() + 10**12, headers=labels)
     for number in range(60):
         store.kv_cas(f"cell {number}", None, b"z" * 300)
     gone = put(store, 200, body=b"gone")
@@ -128,6 +131,7 @@ def test_a_damaged_table_is_named_and_what_can_be_read_is_saved(path: Path, tree
     assert after.pop("tarry_lane") <= before.pop("tarry_lane") if tree == "tarry_limit" else True
     lost = {name for name in after if after[name] != before[name]}
     assert lost <= {tree}, "all other tables are as they were"
+    assert not lost or tree != "tarry_label", "jobs say what labels they have"
     assert after[tree] <= before[tree], "and what was deleted does not come back" if tree in after else ""
     if lost:
         assert rows_of(report) == {tree: None}

@@ -9,6 +9,8 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
+from tarry.model.job import LABEL_MARK, labels_of
+from tarry.store.sqlite import sql
 from tarry.store.sqlite.damage.pages import INDEX_LEAF, INDEX_NODE, TABLE_LEAF, PageRow, Pages, RowValues
 from tarry.store.sqlite.damage.trees import DamagedTree
 from tarry.store.sqlite.link.database import ApswDatabase
@@ -55,7 +57,17 @@ class Salvage:
         ).fetchall()
         saved = [self._save(name) for (name,) in tables]
         self._fresh.execute(_OPEN_LANES)
+        self._label()
         return saved
+
+    def _label(self) -> None:
+        """Makes the index of labels say what the jobs that are there say."""
+        self._fresh.execute("DELETE FROM tarry_label WHERE job NOT IN (SELECT id FROM tarry_job)")
+        select = "SELECT id, headers FROM tarry_job WHERE instr(headers, ?)"
+        labelled: list[Any] = self._fresh.execute(select, (LABEL_MARK,)).fetchall()
+        for id, headers in labelled:
+            for name, value in labels_of(headers).items():
+                self._fresh.execute(sql.LABEL, (name, value, id))
 
     def _save(self, table: str) -> SavedTable:
         columns = self._columns(table)
@@ -63,7 +75,9 @@ class Salvage:
         self._fresh.execute(f"DELETE FROM {table}")
         try:
             names = ", ".join(column.name for column in columns)
-            for values in self._db.execute(f"SELECT {names} FROM {table} NOT INDEXED"):
+            # Without this SQLite reads an index, if that has all columns, also in spite of NOT INDEXED.
+            tree = "NOT INDEXED" if table in _NUMBERED else f"INDEXED BY sqlite_autoindex_{table}_1"
+            for values in self._db.execute(f"SELECT {names} FROM {table} {tree}"):
                 self._put(table, columns, values)
             lost: int | None = 0
         except (apsw.CorruptError, apsw.SQLError, UnicodeDecodeError):
