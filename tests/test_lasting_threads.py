@@ -35,6 +35,7 @@ LASTING = {
     "alert/stores.py:_serve": "_serve",
     "client/forwarder.py:_run": "_run",
     "client/group_commit.py:_run": "_run",
+    "client/limits/permit.py:_prolong_all": "_prolong_all",
     "client/operations/runner.py:_run": "_attempt",
     "client/waiting.py:_watch": "_watch",
     "cli/top/live_screen.py:_run": "_run",
