@@ -1,6 +1,5 @@
 """`app.limits`: the limits of an app, and permits for them outside of jobs."""
 
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -13,6 +12,7 @@ from tarry.model.limit import EACH, QUEUE, TASK, Limit
 from tarry.model.quantity import shorten
 from tarry.store.rules.base import PlaceAnswer
 from tarry.store.rules.lanes import JobKey
+from tarry.store.shared.backoff import jitter
 from tarry.tasks.arguments.options import refuse_unfit
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.task_limits import key_lane
@@ -72,7 +72,7 @@ class AppLimits(Mapping[str, Limit]):
             found = self._permits.take(key, cost)
         if isinstance(found, Permit):
             return found
-        names = " or ".join(sorted(_names(key)))
+        names = _show_names(key)
         if not found.is_limited:
             raise UnknownLimit(f"no limit {names} is set; see: tarry limits list")
         if cost > found.most:
@@ -132,13 +132,13 @@ class PermitRequest:
         pause, end = _FIRST_PAUSE, None if self._timeout is None else time.monotonic() + self._timeout
         while True:
             left = _LONGEST_PAUSE if end is None else end - time.monotonic()
-            yield max(0.0, min(left, pause * random.uniform(0.5, 1.5)))
+            yield max(0.0, min(left, jitter(pause)))
             if left <= 0:
                 return
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _timed_out(self) -> LimitTimeout:
-        return LimitTimeout(f"no place under {' or '.join(sorted(_names(self._key)))} within {self._timeout:g} s")
+        return LimitTimeout(f"no place under {_show_names(self._key)} within {self._timeout:g} s")
 
 
 def _release_late(taking: "asyncio.Future[Permit | PlaceAnswer]") -> None:
@@ -165,6 +165,10 @@ def _names(key: JobKey) -> set[str]:
     """The names of the limits that may count a job with this key."""
     queue, task, _ = key
     return {TASK + task, EACH + task} if task else {QUEUE + queue}
+
+
+def _show_names(key: JobKey) -> str:
+    return " or ".join(sorted(_names(key)))
 
 
 def _checked_cost(cost: int) -> int:

@@ -103,7 +103,7 @@ class Permits:
                 answer = client.store.take_place(name, key, now + LEASE, cost, now)
             except StoreError:
                 # It may be taken although no answer came; else its lease ends it.
-                self.release(id, name)
+                self._give_back(name)
                 raise
             return self._hold(Permit(self, id, name, until), id) if answer.is_taken else answer
 
@@ -116,15 +116,19 @@ class Permits:
         return permit
 
     def release(self, id: bytes, name: str) -> None:
-        """Gives a place of this process back; the store may be away."""
+        """Gives a place of this process back, unless that was done; the store may be away."""
         if self._pid != os.getpid():
             return
         with shielded:
             with self._lock:
-                self._held.pop(id, None)
-            with suppress(StoreError):
-                client = self._client()
-                kept_places.give_back(client.store, [name], client.clock.now())
+                permit = self._held.pop(id, None)
+            if permit is not None:
+                self._give_back(name)
+
+    def _give_back(self, name: str) -> None:
+        with suppress(StoreError):
+            client = self._client()
+            kept_places.give_back(client.store, [name], client.clock.now())
 
     def free_lost(self) -> None:
         """Gives back what processes that are gone have left; once in a while. Without a keeper nobody else does."""
