@@ -48,7 +48,6 @@ class MysqlLimits(MysqlTransaction, SqlLimits):
         add_lanes=open_lanes.ALL_OF.format("?1"),
         remove_lanes=open_lanes.NONE_CLOSED.format("?1"),
         reopen_task=(open_lanes.OPEN_TASK.format("?1"), open_lanes.NONE_CLOSED.format("?1")),
-        keep_place="INSERT INTO tarry_cell VALUES (?1, ?2)",
     )
 
     def change(self, statement: str, values: Sequence[Any]) -> int:

@@ -88,7 +88,6 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
             WHERE state = 1 AND lane IS NOT NULL AND task = ?1""",
         remove_lanes="DELETE FROM {s}.lane WHERE task = ?1",
         reopen_task=("UPDATE {s}.lane SET again = NULL WHERE again IS NOT NULL AND task = ?1",),
-        keep_place="INSERT INTO {s}.cell VALUES (?1, ?2)",
     )
 
     def set_running(self, counts: Mapping[str, int]) -> None:
@@ -105,15 +104,15 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         self.change(sql.LEVELS_THERE, turn)
         self.rows(sql.LEVELS, turn)
 
-    def levels_to_raise(self, key: JobKey, names: Sequence[str]) -> dict[str, Level]:
+    def levels_to_raise(self, key: JobKey, limits: Mapping[str, Limit]) -> dict[str, Level]:
         queue, task, lane = key
         # The locks of a claim, in its order. Those of lanes need none, since claims of a task take turns; an attempt
         # that ends meanwhile lowers them.
-        own = {QUEUE + queue}.intersection(names) | ({TASK + task} if lane is not None else set())
+        own = {QUEUE + queue}.intersection(limits) | ({TASK + task} if lane is not None else set())
         locked = pack.texts(sorted(own))
         self.change(sql.LEVELS_THERE, (locked,))
         self.rows(sql.LEVELS, (locked,))
-        return super().levels_to_raise(key, names)
+        return super().levels_to_raise(key, limits)
 
     def raise_levels(self, levels: Mapping[str, Level]) -> None:
         names = sorted(levels)

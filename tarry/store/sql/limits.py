@@ -22,6 +22,7 @@ from tarry.store.rules.lanes import (
     count_by_level,
     decode_limit,
     is_wrongly_closed,
+    lane_level,
     lane_levels,
     taken_levels,
     wrong_levels,
@@ -55,8 +56,6 @@ class LimitSql(Struct, frozen=True, kw_only=True):
     """task: removes all its lanes."""
     reopen_task: Sequence[str]
     """task: opens its closed lanes."""
-    keep_place: str
-    """name, value: keeps a place."""
 
 
 class SqlLimits(SqlTransaction):
@@ -195,14 +194,15 @@ class SqlLimits(SqlTransaction):
 
     def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
         """As `Store.take_place`."""
+        limits = self.read_some(key)
+        levels = self.levels_to_raise(key, limits)
+        # After the locks: an earlier call, whose answer was lost, may just have taken it.
         if self.rows(f"SELECT 1 FROM {self.sql.tables}cell WHERE name = ?1", (name,)):
             return PlaceAnswer(True)
-        limits = self.read_some(key)
-        levels = self.levels_to_raise(key, list(count_by_level([key], limits)))
         answer, raised = taken_levels(key, cost, limits, levels, now)
         if answer.is_taken:
             self.raise_levels(raised)
-            self.change(self.sql.keep_place, (name, KeptPlace(until, *key).encode()))
+            self.change(f"INSERT INTO {self.sql.tables}cell VALUES (?1, ?2)", (name, KeptPlace(until, *key).encode()))
         return answer
 
     def read_some(self, key: JobKey) -> dict[str, Limit]:
@@ -212,11 +212,13 @@ class SqlLimits(SqlTransaction):
         rows = self.rows(f"SELECT name, value FROM {self.sql.limits} WHERE name IN (?1, ?2, ?3)", names)
         return {name_text(name): decode_limit(value) for name, value in rows}
 
-    def levels_to_raise(self, key: JobKey, names: Sequence[str]) -> dict[str, Level]:
-        """The levels of these names, at most three, that are not unused, for a claim of jobs with this key: until the
-        transaction ends no other claim raises them."""
-        look = f"SELECT name, running, next FROM {self.sql.tables}level WHERE name = ?1"
-        return levels_of(row for name in names for row in self.rows(look, (name,)))
+    def levels_to_raise(self, key: JobKey, limits: Mapping[str, Limit]) -> dict[str, Level]:
+        """The levels that are not unused, of these limits, for a claim of jobs with this key: until the transaction
+        ends no other claim raises them."""
+        queue, task, lane = key
+        names = (QUEUE + queue, TASK + task, lane_level(task, lane or ""))
+        look = f"SELECT name, running, next FROM {self.sql.tables}level WHERE name IN (?1, ?2, ?3)"
+        return levels_of(self.rows(look, names))
 
     @abstractmethod
     def raise_levels(self, levels: Mapping[str, Level]) -> None:

@@ -59,7 +59,6 @@ _SQL = LimitSql(
         WHERE state = 1 AND lane IS NOT NULL AND task = ?1 ON CONFLICT DO NOTHING""",
     remove_lanes="DELETE FROM tarry_lane WHERE task = ?1",
     reopen_task=(f"UPDATE {_CLOSED} SET again = NULL WHERE again IS NOT NULL AND task = ?1",),
-    keep_place=sql.SET_CELL,
 )
 
 
