@@ -144,8 +144,8 @@ LabelText = Annotated[str, Meta(max_length=LONGEST_LABEL_NAME + 1 + LONGEST_LABE
 _decoder = json_decoder(dict[str, str])
 
 
-def check_labels(labels: object) -> Mapping[str, str]:
-    """The labels; ValueError if a job cannot have them."""
+def check_labels(labels: object) -> dict[str, str]:
+    """A copy of the labels, which their owner may go on to change; ValueError if a job cannot have them."""
     if not isinstance(labels, Mapping):
         raise ValueError(f'labels=: a dict of text by name, such as {{"customer": "7"}}, not {type(labels).__name__}')
     if len(labels) > MOST_LABELS:
@@ -156,7 +156,7 @@ def check_labels(labels: object) -> Mapping[str, str]:
             raise ValueError(f"labels=: a name and a value are text, not {kinds}")
         if why := _why_not(name, value):
             raise ValueError(f"labels=: {why}")
-    return labels
+    return dict(labels)
 
 
 def parse_label(text: str) -> JobLabel:

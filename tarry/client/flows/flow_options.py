@@ -52,8 +52,7 @@ class FlowOptions(Struct, frozen=True):
         for name, value in (("key", self.key), ("queue", self.queue)):
             if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_NAME):
                 raise ValueError(f"{name}={value!r}: text of 1 to {MAX_NAME} characters")
-        # The caller may go on to change his dict.
-        return self if self.labels is None else replace(self, labels=dict(check_labels(self.labels)))
+        return self if self.labels is None else replace(self, labels=check_labels(self.labels))
 
 
 def policy(on_failure: str) -> int:

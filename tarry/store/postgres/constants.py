@@ -1,8 +1,7 @@
 """Constants that Python and SQL share in the PostgreSQL store. `functions/exchange.sql` explains lines and orders."""
 
-from tarry.model import job as labels
 from tarry.model.duration import DAY
-from tarry.model.job import HELD, RELATIVE
+from tarry.model.job import HELD, LABEL_PREFIX, LONGEST_LABEL_NAME, LONGEST_LABEL_VALUE, MOST_LABELS, RELATIVE
 from tarry.store.postgres import job_columns
 from tarry.store.rules.lanes import UNTIL_AN_END
 
@@ -25,11 +24,11 @@ _IN_SQL = {
     "{relative}": str(RELATIVE),
     "{held}": str(HELD),
     "{day}": str(DAY),
-    "{label}": labels.LABEL_PREFIX,
-    "{after_label}": str(len(labels.LABEL_PREFIX) + 1),
-    "{longest_key}": str(len(labels.LABEL_PREFIX) + labels.LONGEST_LABEL_NAME),
-    "{longest_value}": str(labels.LONGEST_LABEL_VALUE),
-    "{most_labels}": str(labels.MOST_LABELS),
+    "{label}": LABEL_PREFIX,
+    "{after_label}": str(len(LABEL_PREFIX) + 1),
+    "{longest_key}": str(len(LABEL_PREFIX) + LONGEST_LABEL_NAME),
+    "{longest_value}": str(LONGEST_LABEL_VALUE),
+    "{most_labels}": str(MOST_LABELS),
 }
 
 

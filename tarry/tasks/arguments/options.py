@@ -86,8 +86,7 @@ class Options(Struct, frozen=True):
                 raise ValueError(f"{name}={shorten(value)}: text of 1 to {MAX_NAME} characters")
             refuse_unfit(name, value or "")
         options = self._check_unique()
-        # The caller may go on to change his dict.
-        return options if self.labels is None else replace(options, labels=dict(check_labels(self.labels)))
+        return options if self.labels is None else replace(options, labels=check_labels(self.labels))
 
     def _check_unique(self) -> "Options":
         if self.idempotency is not None and self.key is not None:
