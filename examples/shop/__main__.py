@@ -26,7 +26,7 @@ LAST = 16
 """Minutes that the longest story takes."""
 LEAST, MOST = 0.2, 60
 """Seconds of a minute: in less, the stories overtake each other."""
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds beyond that until what has not arrived is lost."""
 
 

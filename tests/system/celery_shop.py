@@ -169,7 +169,8 @@ for name in sent:
     found = sent[name].get(timeout=90, propagate=False)
     sent[name] = [sent[name].state, str(found) if isinstance(found, BaseException) else found]
 for name in flows:
-    sent[name] = [flows[name].state, flows[name].get(timeout=90)]
+    result = flows[name].get(timeout=90)
+    sent[name] = [flows[name].state, result]
 print(json.dumps(sent))
 """
 

@@ -20,10 +20,9 @@ class CutOff:
     """Makes the calls of a store fail or hang until it is lifted."""
 
     def __init__(self, store: Any, patch: pytest.MonkeyPatch, hangs: bool) -> None:
-        self.lifted, self._hangs = threading.Event(), hangs
+        self.lifted, self._hangs, self.is_on = threading.Event(), hangs, False
         for verb in ("exchange", "extend", "get"):
             patch.setattr(store, verb, self._wrap(getattr(store, verb)))
-        self.is_on = False
 
     def _wrap(self, call: Any) -> Any:
         return lambda *args, **more: self._fail() if self.is_on else call(*args, **more)
