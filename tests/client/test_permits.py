@@ -112,6 +112,25 @@ def test_a_rate_counts_the_cost(app: App) -> None:
         app.limits.try_take("openai", cost=6)
 
 
+def test_who_waits_for_a_rate_asks_when_it_allows_a_start(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(app, Limit(None, 1, 1_000_000))
+    store, asked = app.client.store, list[float]()
+    take_place = store.take_place
+
+    def take(*args: Any) -> Any:
+        asked.append(time.monotonic())
+        return take_place(*args)
+
+    monkeypatch.setattr(store, "take_place", take)
+    for _ in range(2):
+        with app.limits.take("openai"):
+            pass
+    # With pauses of 5 ms to 0.25 s it would ask for the second place eight times.
+    assert len(asked) <= 1 + 3
+    with pytest.raises(LimitTimeout), app.limits.take("openai", timeout=0.1):
+        pass
+
+
 @pytest.mark.parametrize(
     ("name", "options", "error", "said"),
     [

@@ -1,5 +1,6 @@
 """`app.limits`: the limits of an app, and permits for them outside of jobs."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -19,6 +20,8 @@ from tarry.tasks.task_limits import key_lane
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
 """Seconds between two tries to take a place: doubled each time, and jittered."""
+_LONGEST_AHEAD = 2.0
+"""Seconds without a try though a rate is known to allow none before: it may be changed meanwhile."""
 
 
 class AppLimits(Mapping[str, Limit]):
@@ -63,8 +66,8 @@ class AppLimits(Mapping[str, Limit]):
         found = self.take_now(_job_key(name, key), _checked_cost(cost))
         return found if isinstance(found, Permit) else None
 
-    def take_now(self, key: JobKey, cost: int) -> Permit | PlaceAnswer:
-        """A permit, or when to ask again. Errors as of `take`."""
+    def take_now(self, key: JobKey, cost: int) -> Permit | float:
+        """A permit, or for how many seconds there surely is none. Errors as of `take`."""
         found = self._permits.take(key, cost)
         if isinstance(found, PlaceAnswer) and not found.is_limited and not _names(key).isdisjoint(self):
             # No keeper has run yet.
@@ -78,7 +81,7 @@ class AppLimits(Mapping[str, Limit]):
         if cost > found.most:
             raise ValueError(f"cost={cost}: the rate of {names} allows at most {found.most} starts at once")
         self._permits.free_lost()
-        return found
+        return self._permits.seconds_until(found.again)
 
 
 class PermitRequest:
@@ -87,15 +90,14 @@ class PermitRequest:
     def __init__(self, limits: AppLimits, key: JobKey, cost: int, timeout: float | None) -> None:
         self._limits, self._key, self._cost, self._timeout = limits, key, cost, timeout
         self._permit: Permit | None = None
+        self._begin()
 
     def __enter__(self) -> Permit:
-        for pause in self._pauses():
-            found = self._limits.take_now(self._key, self._cost)
-            if isinstance(found, Permit):
-                self._permit = found
-                return found
-            time.sleep(pause)
-        raise self._timed_out()
+        self._begin()
+        while not isinstance(found := self._limits.take_now(self._key, self._cost), Permit):
+            time.sleep(self._pause_after(found))
+        self._permit = found
+        return found
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -104,13 +106,11 @@ class PermitRequest:
             self._permit.release()
 
     async def __aenter__(self) -> Permit:
-        for pause in self._pauses():
-            found = await self._take_in_thread()
-            if isinstance(found, Permit):
-                self._permit = found
-                return found
-            await asyncio.sleep(pause)
-        raise self._timed_out()
+        self._begin()
+        while not isinstance(found := await self._take_in_thread(), Permit):
+            await asyncio.sleep(self._pause_after(found))
+        self._permit = found
+        return found
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -118,7 +118,7 @@ class PermitRequest:
         if self._permit is not None:
             await asyncio.shield(asyncio.to_thread(self._permit.release))
 
-    async def _take_in_thread(self) -> Permit | PlaceAnswer:
+    async def _take_in_thread(self) -> Permit | float:
         taking = asyncio.ensure_future(asyncio.to_thread(self._limits.take_now, self._key, self._cost))
         try:
             return await asyncio.shield(taking)
@@ -127,21 +127,20 @@ class PermitRequest:
             taking.add_done_callback(_release_late)
             raise
 
-    def _pauses(self) -> Iterator[float]:
-        """The seconds to wait after each try, until the time is over; the last try is at its end."""
-        pause, end = _FIRST_PAUSE, None if self._timeout is None else time.monotonic() + self._timeout
-        while True:
-            left = _LONGEST_PAUSE if end is None else end - time.monotonic()
-            yield max(0.0, min(left, jitter(pause)))
-            if left <= 0:
-                return
-            pause = min(2 * pause, _LONGEST_PAUSE)
+    def _begin(self) -> None:
+        self._pause, self._end = _FIRST_PAUSE, math.inf if self._timeout is None else time.monotonic() + self._timeout
 
-    def _timed_out(self) -> LimitTimeout:
-        return LimitTimeout(f"no place under {_show_names(self._key)} within {self._timeout:g} s")
+    def _pause_after(self, ahead: float) -> float:
+        """Seconds until the next try after one that failed; the last try is at the end. ahead: for how many seconds
+        there surely is no place. LimitTimeout."""
+        if (left := self._end - time.monotonic()) <= 0:
+            raise LimitTimeout(f"no place under {_show_names(self._key)} within {self._timeout:g} s")
+        pause = min(ahead, _LONGEST_AHEAD) + jitter(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return min(left, pause)
 
 
-def _release_late(taking: "asyncio.Future[Permit | PlaceAnswer]") -> None:
+def _release_late(taking: "asyncio.Future[Permit | float]") -> None:
     if not taking.cancelled() and taking.exception() is None:
         found = taking.result()
         if isinstance(found, Permit):

@@ -130,6 +130,10 @@ class Permits:
             client = self._client()
             kept_places.give_back(client.store, [name], client.clock.now())
 
+    def seconds_until(self, moment: int | None) -> float:
+        """Seconds until then; 0.0 if it is not known. moment: microseconds, by the store's clock."""
+        return 0.0 if moment is None else max(0, moment - self._client().clock.now()) / SECOND
+
     def free_lost(self) -> None:
         """Gives back what processes that are gone have left; once in a while. Without a keeper nobody else does."""
         if time.monotonic() - self._freed_at >= FREED_EVERY:
