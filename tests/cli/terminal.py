@@ -7,14 +7,13 @@ import pty
 import select
 import signal
 import struct
-import subprocess
-import sys
 import termios
 import time
 from typing import Any
 
 import pyte
 
+from tests.cli.forked import TarryProcess
 from tests.cli.project import Project
 
 LIMIT = 60.0
@@ -33,14 +32,13 @@ class Terminal:
         self._ours, self._theirs = pty.openpty()
         self._size()
         self.modes_before = self.modes()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tarry", "top", *words],
+        self.process = TarryProcess(
+            ["top", *words],
             cwd=project.directory,
             env=_environ(project) | environ,
             stdin=self._theirs,
             stdout=self._theirs,
             stderr=self._theirs,
-            start_new_session=True,
         )
 
     def modes(self) -> list[Any]:
@@ -111,4 +109,4 @@ class Terminal:
 def _environ(project: Project) -> dict[str, str]:
     """Neither this terminal's nor this test's own size."""
     mine = {name: text for name, text in project.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    return mine | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
+    return mine | {"TERM": "xterm-256color"}

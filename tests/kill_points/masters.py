@@ -43,12 +43,8 @@ app.middleware("run")(Ledger(Path(__file__).with_name("ledger")).run)
 def note(what):
     return what
 """
-MODULES = (
-    "tarry.testing.ledger tarry.store.sqlite.store tarry.process.alerting tarry.alert.monitor"
-    " tarry.push.catalog tarry.push.delivery.coordinator tarry.server.serving.server tarry.server.serving.application"
-    " tarry.server.http.protocol tarry.server.beanstalk.beanstalk_connection tarry.alert.alert_settings"
-)
-"""Which the children of a master import, and which take longer than all that they do here."""
+MODULES = "tarry.testing.ledger tarry.alert.alert_settings"
+"""Which the children of a master import beside what the fork server has already."""
 SETTINGS = """
 [pools.default]
 workers = 1
