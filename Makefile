@@ -38,6 +38,8 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@mkdir -p build/starter && cp tarry/cli/project/starters/fastapi/*.py build/starter
+	cd build/starter && $(CURDIR)/$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache app.py web.py
 	$(BIN)/python -m tests.lua_scripts
 
 # The servers that tests start by themselves: installed where that may be done, else their tests are skipped.
