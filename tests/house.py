@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median, quantiles
 
-from tests.test_layers import PACKAGE, circles, folder_of, imports, modules, outline
+from tests.test_layers import PACKAGE, circles, folder_of, imports, modules, outline, statements
 
 SMALL = 40
 """Lines: a module that is smaller and has one importer is a fragment."""
@@ -68,7 +68,7 @@ def homonyms(package: Path = PACKAGE) -> dict[str, list[str]]:
     variables of more than a letter, also those of one module."""
     homes: dict[str, list[str]] = {}
     for module, file in modules(package):
-        for name in _types(ast.parse(file.read_text(encoding="utf-8"))):
+        for name in _types(statements(file)):
             homes.setdefault(name.lstrip("_"), []).append(module)
     return {name: where for name, where in sorted(homes.items()) if len(where) > 1}
 
@@ -92,12 +92,14 @@ def touches(name: str, package: Path = PACKAGE) -> list[str]:
     return [
         str(file.relative_to(package))
         for file in sorted(package.rglob("*"))
-        if file.suffix in (".py", ".lua", ".sql", ".toml", ".html", ".js") and word.search(file.read_text("utf-8"))
+        if file.suffix in (".py", ".lua", ".sql", ".toml", ".html", ".js")
+        and name in (text := file.read_text("utf-8"))  # tells most of them in a hundredth of the time
+        and word.search(text)
     ]
 
 
-def _types(module: ast.Module) -> Iterator[str]:
-    for node in module.body:
+def _types(body: list[ast.stmt]) -> Iterator[str]:
+    for node in body:
         match node:
             case ast.ClassDef(name=name):
                 yield name

@@ -112,18 +112,24 @@ def modules(package: Path) -> Iterator[tuple[str, Path]]:
 
 def outline(file: Path) -> tuple[ast.AST, ...]:
     """Its imports and calls, which may import, and its functions, without their bodies."""
-    return _read_outline(file, file.stat().st_mtime_ns)
+    return _read(file, file.stat().st_mtime_ns)[0]
+
+
+def statements(file: Path) -> list[ast.stmt]:
+    """Those of the module itself; functions in them have no body."""
+    return _read(file, file.stat().st_mtime_ns)[1]
 
 
 @functools.cache
-def _read_outline(file: Path, _changed: int) -> tuple[ast.AST, ...]:
+def _read(file: Path, _changed: int) -> tuple[tuple[ast.AST, ...], list[ast.stmt]]:
     """To parse and walk all files takes two seconds, and several tests want the same of them."""
     wanted = ast.Import | ast.ImportFrom | ast.Call | ast.FunctionDef | ast.AsyncFunctionDef
-    found = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, wanted)]
+    module = ast.parse(file.read_text(encoding="utf-8"))
+    found = [node for node in ast.walk(module) if isinstance(node, wanted)]
     for node in found:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = []
-    return tuple(node for node in found if not isinstance(node, ast.Call) or _called_for(node))
+    return tuple(node for node in found if not isinstance(node, ast.Call) or _called_for(node)), module.body
 
 
 def imports(module: str, file: Path, names: set[str]) -> Iterator[tuple[str, int]]:

@@ -66,7 +66,10 @@ def without_a_seed(path: Path) -> Iterator[str]:
 
 
 def own_profiles(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    if "settings(" not in text:
+        return
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "settings":
             for keyword in node.keywords:
                 if keyword.arg in OWN:
