@@ -83,21 +83,21 @@ def _shown(door: Callable[[str], object], url: str) -> Iterator[str]:
                 yield f"{cause} {cause!r}"
 
 
-@pytest.mark.parametrize("name", DOORS)
-def test_no_part_of_a_secret_is_shown(name: str) -> None:
-    @settings(max_examples=400, deadline=None)
-    @given(urls())
-    def check(url: str) -> None:
-        for text in _shown(DOORS[name], url):
-            assert MARK not in text, (url, text)
+def _nothing_is_shown(url: str) -> None:
+    for name, door in DOORS.items():
+        for text in _shown(door, url):
+            assert MARK not in text, (name, url, text)
 
-    check()
+
+@settings(max_examples=400, deadline=None)
+@given(urls())
+def test_no_part_of_a_secret_is_shown(url: str) -> None:
+    # All doors at each URL, since to draw one takes longer than most of them.
+    _nothing_is_shown(url)
 
 
 @pytest.mark.parametrize(
     "url", ["redis://:hush", "redis://me:hush", "postgresql://me:hu/hush", "mysql://me:hush?a=b", "http://me:hush"]
 )
 def test_a_password_without_its_sign_is_not_taken_for_a_host(url: str) -> None:
-    for name, door in DOORS.items():
-        for text in _shown(door, url):
-            assert MARK not in text, (name, text)
+    _nothing_is_shown(url)
