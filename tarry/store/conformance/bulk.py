@@ -33,8 +33,9 @@ from tarry.store.conformance.cases.jobs import (
 )
 from tarry.store.rules.base import NORMAL, PROMOTED_AT_ONCE, Query, Store, Want
 
-# Stores use other statements for many jobs than for a few, and workers settle jobs by the hundred.
-COUNTS = [4, 1000]
+# Stores use other statements for many jobs than for a few, and workers settle jobs by the hundred. Many are more than
+# any store takes for a few, also where six shards divide them.
+COUNTS = [4, 400]
 
 
 class Bulk(Promises):
@@ -124,7 +125,8 @@ class Bulk(Promises):
         assert store.apply(changes, NOW) == [False] * count
         assert store.get(ids(jobs)) == before
 
-    @pytest.mark.parametrize("count", COUNTS)
+    # The claim is of more than the thousand that stores read at once.
+    @pytest.mark.parametrize("count", [4, 1000])
     def test_what_was_given_back_is_claimed_in_the_same_call(self, store: Store, count: int) -> None:
         """An exchange of many: those that ended stay, those that were given back come again, with new ones."""
         jobs = running(store, count)
