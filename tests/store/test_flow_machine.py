@@ -5,7 +5,6 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
@@ -25,7 +24,7 @@ from tarry.store.rules import flow_operating, flows
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.flows import FlowQuery, NewFlow
 from tarry.store.shards.sharded import ShardedStore
-from tests.store.test_machine import ALL, BACK, STEPS, TICK, Histories, ShardHistories
+from tests.store.test_machine import ALL, BACK, STEPS, TICK, Histories, ShardHistories, histories
 
 MOST_NODES = 12
 
@@ -201,4 +200,4 @@ class ShardFlowHistories(FlowHistories, ShardHistories):
 
 TestMemoryFlows = pytest.mark.timeout(400)(MemoryFlowHistories.TestCase)
 TestShardFlows = pytest.mark.timeout(400)(ShardFlowHistories.TestCase)
-TestMemoryFlows.settings = TestShardFlows.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMemoryFlows.settings = TestShardFlows.settings = histories(30)

@@ -29,6 +29,6 @@ def _served(postgres_server: PostgresServer, mariadb_server: MariadbServer) -> N
 TestSqliteFlows = pytest.mark.timeout(400)(SqliteFlowHistories.TestCase)
 TestPostgresFlows = pytest.mark.timeout(600)(PostgresFlowHistories.TestCase)
 TestMariadbFlows = pytest.mark.timeout(600)(MariadbFlowHistories.TestCase)
-TestSqliteFlows.settings = histories(60)
+TestSqliteFlows.settings = histories(30)
 TestPostgresFlows.settings = histories(8)
 TestMariadbFlows.settings = histories(8)

@@ -545,7 +545,7 @@ def histories(count: int) -> settings:
 TestSqlite = pytest.mark.timeout(400)(SqliteHistories.TestCase)
 TestShards = pytest.mark.timeout(400)(ShardHistories.TestCase)
 """Found at once or never; the time is for Hypothesis to make a failure small."""
-TestSqlite.settings = TestShards.settings = histories(60)
+TestSqlite.settings = TestShards.settings = histories(30)
 
 
 @pytest.fixture(scope="module")
