@@ -7,6 +7,9 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
+WITHOUT = [word for name in ("cacheprovider", "schemathesis") for word in ("-p", f"no:{name}")]
+"""What is installed here for other tests, and takes longer to import than all that is tested."""
+
 APP = """
 from tarry import App
 
@@ -69,7 +72,7 @@ def shop(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def passes(shop: pytest.Pytester, passed: int, *options: str) -> None:
-    result = shop.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error", *options)
+    result = shop.runpytest_subprocess(*WITHOUT, "-W", "error", *options)
     result.assert_outcomes(passed=passed)
     assert [path.name for path in shop.path.glob("*.db*")] == []
 
@@ -113,7 +116,7 @@ def test_a_failure_shows_the_line_of_the_test_and_what_was_enqueued(shop: pytest
             send.enqueue("a@b.c")
             jobs.assert_enqueued(send, "d@e.f")
     """)
-    result = shop.runpytest_subprocess("-p", "no:asyncio")
+    result = shop.runpytest_subprocess(*WITHOUT, "-p", "no:asyncio")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
