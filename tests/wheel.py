@@ -51,9 +51,7 @@ def _copy_distribution(name: str, packages: Path) -> None:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a shell in which `python` and `tarry` are those of the wheel. Nothing is downloaded."""
     target = made_once(tmp_path_factory, "installed", lambda to: _install(wheel, to / "lib")) / "lib"
-    ours = {name: text for name, text in os.environ.items() if not name.startswith("TARRY_")}
-    path = os.pathsep.join([str(target / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environ = ours | {"PYTHONPATH": str(target), "PATH": path, "COLUMNS": "200"}
+    environ = _environ_of(target)
     found = subprocess.run(
         ["python", "-c", "import tarry; print(tarry.__file__)"],
         cwd=target, env=environ, capture_output=True, text=True, timeout=250, check=True,
@@ -62,12 +60,47 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return environ
 
 
+def _environ_of(target: Path) -> dict[str, str]:
+    ours = {name: text for name, text in os.environ.items() if not name.startswith("TARRY_")}
+    path = os.pathsep.join([str(target / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return ours | {"PYTHONPATH": str(target), "PATH": path, "COLUMNS": "200"}
+
+
 def _install(wheel: Path, target: Path) -> None:
     _run("pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(target), str(wheel))
+    _write_bytecode_of_pytest(target)
 
 
-def _run(*words: str) -> None:
+_LOADS_MUCH = """
+import tarry
+
+app = tarry.App(store="memory://")
+
+@app.task
+def one() -> int:
+    return 1
+
+def test_one(jobs) -> None:
+    assert all(getattr(tarry, name) for name in tarry.__all__)
+    job = one.enqueue()
+    jobs.drain()
+    assert job.result() == 1
+"""
+
+
+def _write_bytecode_of_pytest(target: Path) -> None:
+    """Pytest rewrites the asserts of a distribution that has a plugin, as tarry. The pages may write no bytecode: each
+    pytest of theirs would compile all of tarry anew, which is half of its CPU."""
+    test = target.parent / "test_one.py"
+    test.write_text(_LOADS_MUCH, encoding="utf-8")
+    (test.parent / "pytest.ini").touch()
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:schemathesis")
+    environ = {name: text for name, text in _environ_of(target).items() if name != "PYTHONDONTWRITEBYTECODE"}
+    _run("pytest", *options, test.name, cwd=test.parent, env=environ)
+
+
+def _run(*words: str, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
+        [sys.executable, "-m", *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=250, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

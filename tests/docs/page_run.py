@@ -13,8 +13,11 @@ from tests.docs.transcript import read_steps
 
 INI = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error\n"
 # Of the plugins that are here, those that no page needs: they take a quarter of the CPU of a small run.
-UNUSED = ("cacheprovider", "schemathesis", "faker", "hypothesispytest", "xdist")
-PYTEST = ("python", "-m", "pytest", "-q", "--tb=short", *(word for name in UNUSED for word in ("-p", f"no:{name}")))
+UNUSED = (
+    "cacheprovider", "schemathesis", "faker", "hypothesispytest", "platformdirs", "pyreqwest", "timeout", "xdist",
+    "xdist.looponfail",
+)  # fmt: skip
+PYTEST = ("python", "-m", "pytest", "-q", "--tb=short")
 
 
 class PageRun:
@@ -28,7 +31,7 @@ class PageRun:
         installed_pip.write(bin)
         self._environ = {
             **environ, "PATH": f"{bin}:{environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "100",
-            "PYTHONUNBUFFERED": "1",
+            "PYTHONUNBUFFERED": "1", "PYTEST_ADDOPTS": " ".join(f"-p no:{name}" for name in UNUSED),
         }  # fmt: skip
         self._shell = Shell(self.folder, self._environ, place / "outputs")
         self._tests: list[str] = []
