@@ -88,6 +88,7 @@ EVENTS = (
     ),
     Event("given back", "Its worker died before the job was on, or lost its lease", ended(outcome.Lost())),
     Event("given back", "The worker was told to stop, and gave the job back", ended(outcome.Released())),
+    Event("held back", "The attempt that it is to follow goes on", ended(outcome.HeldBack())),
     Event("put aside", "The worker is at another job that was on at two deaths", ended(outcome.Quarantined())),
     Event("snoozed", "The task said `Snooze`", ended(outcome.Snoozed(MINUTE))),
     Event("suspended", "The task sleeps, or waits for a signal", ended(outcome.Suspended(NOW + MINUTE))),
@@ -95,6 +96,7 @@ EVENTS = (
     Event("no longer wanted", "The task said `Cancel`", ended(outcome.Cancelled())),
     Event("expired", "It was claimed too late to start", ended(outcome.Expired())),
     Event("cancelled", "Somebody cancelled it", lambda job: lifecycle.cancel(job, RULES, NOW)),
+    Event("superseded", "A newer job has taken its key", lambda job: lifecycle.make_way(job, RULES, NOW)),
     Event("run now", "Somebody wants it run now, or again", lambda job: lifecycle.run_now(job, NOW)),
     Event("put off", "Somebody moved it to a later time", lambda job: lifecycle.move(job, NOW, due=NOW + MINUTE)),
     Event(

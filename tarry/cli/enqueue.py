@@ -56,6 +56,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--at", help="not before: an ISO date and time; without a zone, this machine's")
     command.add_argument("--queue")
     command.add_argument("--key", help="at most one unfinished job of the task has it")
+    running = "what becomes of a job that runs and has the key: cancel: this one takes its place"
+    command.add_argument("--running", choices=["return", "cancel"], default="return", help=running)
     command.add_argument("--priority", type=int, help="higher first; 0 is normal")
     command.add_argument("--expires", help="cancelled unless started within so long")
     command.add_argument(
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.force:
         _refuse_unknown(setup, [args.task])
     job = setup.client.make_job(args.task, _body(args.args), options)
-    handle = setup.client.insert_jobs([job])[0]
+    handle = setup.client.insert_jobs([job], options)[0]
     if args.json:
         print_json({"id": handle.id, "is_new": handle.is_new})
     else:
@@ -95,7 +97,9 @@ def _options(args: argparse.Namespace) -> Options:
     try:
         labels = dict(parse_labels(args.label or ())) or None
         delay, expires = _number(args.delay), _number(args.expires)
-        return Options(delay, at, args.key, args.priority, args.queue, expires, labels=labels).check()
+        return Options(
+            delay, at, args.key, args.priority, args.queue, expires, labels=labels, running=args.running
+        ).check()
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -160,10 +164,11 @@ def _batch(setup: CommandContext, args: argparse.Namespace) -> int:
         if not args.force:
             _refuse_unknown(setup, found)
         lines.seek(0)
-        stored, new = 0, 0
+        # Without a TASK each line has options of its own, of which none is about a job that is there.
+        stored, new, options = 0, 0, _options(args)
         for chunk in _chunks(progress_bar(_jobs(client, lines, args), found.total(), "jobs")):
             stored += len(chunk)
-            new += sum(bool(handle.is_new) for handle in client.insert_jobs(chunk))
+            new += sum(bool(handle.is_new) for handle in client.insert_jobs(chunk, options))
     if args.json:
         print_json({"stored": new, "already_there": stored - new})
     else:

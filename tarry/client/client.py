@@ -71,7 +71,7 @@ class Client:
         self.factory = JobFactory(store, tasks, self.clock, max_body=max_body, has_outbox=outbox is not None)
         self._make_handle = partial(Handle, self)
         self.queues = BoundedQueues(store, self.clock.now, listener, bounds)
-        self._duplicates = DuplicateResolver(store, self.clock.now, listener)
+        self._duplicates = DuplicateResolver(store, self.clock.now, listener, self._make_way)
         self.forwarder = None if outbox is None else self.make_forwarder(outbox)
         self._inserter = Inserter(
             store,
@@ -354,10 +354,17 @@ class Client:
 
     def cancel_change(self, job: Job, now: int, reason: str = "") -> Change:
         """The change that cancels the job; NotPossible."""
+        return lifecycle.cancel(job, self.rules(job.task, job.queue), now, self._cancel_reason(job, reason))
+
+    def _cancel_reason(self, job: Job, reason: str) -> str:
         task = self.tasks.get(job.task)
-        if task is not None and task.runner is not None:
-            reason = task.runner.cancel_reason(job, reason)
-        return lifecycle.cancel(job, self.rules(job.task, job.queue), now, reason)
+        return reason if task is None or task.runner is None else task.runner.cancel_reason(job, reason)
+
+    def _make_way(self, job: Job, newer: Job, now: int) -> Change:
+        """The change by which a running job leaves its key to a newer one; NotPossible."""
+        reason = self._cancel_reason(job, f"job {ids.text(newer.id)} has taken its key")
+        change = lifecycle.make_way(job, self.rules(job.task, job.queue), now, reason)
+        return sign_change(job, change, "cancelled", now)
 
     def retry(self, id: bytes) -> bool:
         """Makes a job ready now; a finished one gets all its attempts again. False if the rules do not allow it."""

@@ -4,16 +4,20 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from tarry.client.enqueue_listener import EnqueueListener
 from tarry.errors import IdempotencyError, StoreBusy, StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
-from tarry.model.job import Job
+from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
+from tarry.model.overrides import with_followed
 from tarry.store.rules import ids
 from tarry.store.rules.base import Store
 from tarry.store.shared.backoff import jitter
 from tarry.tasks.arguments.options import Options
+from tarry.tasks.progress import kept_steps
 
 # Each try that fails is one that another call has won. Whoever postpones to an earlier time need not win.
 _TRIES = 100
@@ -21,18 +25,25 @@ _SOON, _PAUSE = 5, 0.005
 """After so many tries it pauses for about so many seconds before each."""
 
 
-class DuplicateResolver:
-    """Resolves the duplicates of one client. now: the store's time, in microseconds."""
+HolderRule = Callable[[Job, Job, int], Change]
+"""From the holder of a key, the new job and the time to what becomes of the holder; NotPossible."""
 
-    def __init__(self, store: Store, now: Callable[[], int], listener: EnqueueListener | None) -> None:
-        self._store, self._now, self._listener = store, now, listener
+
+class DuplicateResolver:
+    """Resolves the duplicates of one client. now: the store's time, in microseconds. make_way: the rule for a holder
+    that is cancelled."""
+
+    def __init__(
+        self, store: Store, now: Callable[[], int], listener: EnqueueListener | None, make_way: HolderRule
+    ) -> None:
+        self._store, self._now, self._listener, self._make_way = store, now, listener, make_way
 
     def resolve(self, job: Job, holder: bytes, options: Options) -> bytes:
-        """Changes the holder as `on_duplicate` says. Returns the id of the job that stands for this call: the holder's;
-        or the job's own, if the key became free in the meantime."""
+        """Changes the holder as `on_duplicate` and `running` say. Returns the id of the job that stands for this call:
+        the holder's; or the job's own, if it has taken the key, or the key became free in the meantime."""
         id = self._resolve(job, holder, options)
         # With `return` nothing was changed, unless the job's own id shows that it was stored after all.
-        if self._listener is not None and (id == job.id or options.on_duplicate != "return"):
+        if self._listener is not None and (id == job.id or options.on_waiting != "return"):
             self._listener.on_accepted([self._as_stored(id) or job], changed=id != job.id)
         return id
 
@@ -46,15 +57,14 @@ class DuplicateResolver:
         if options.idempotency is not None:
             self._check_same_request(job, holder, options.idempotency)
             return holder
-        if options.on_duplicate == "return":
+        if options.on_waiting == "return":
             return holder
-        if options.on_duplicate == "replace":
-            return self._change_holder(job, holder, lifecycle.replace_call)
-        return self._change_holder(job, holder, lifecycle.postpone)
+        rule = lifecycle.replace_call if options.on_waiting == "replace" else lifecycle.postpone
+        return self._change_holder(job, holder, rule, options.running == "cancel")
 
-    def _change_holder(self, job: Job, holder: bytes, rule: Callable[[Job, Job, int], Change]) -> bytes:
+    def _change_holder(self, job: Job, holder: bytes, rule: HolderRule, cancels: bool) -> bytes:
         """Applies the rule to the holder, or inserts the job if the key is free by now; the id as in `resolve`.
-        StoreBusy: others change the holder all the time."""
+        StoreBusy: others change the holder all the time. cancels: whether one that runs is cancelled."""
         for number in range(_TRIES):
             if number >= _SOON:
                 time.sleep(jitter(_PAUSE))
@@ -62,11 +72,13 @@ class DuplicateResolver:
             # A holder that has given up its key is no duplicate any more.
             if seen is not None and seen.key_held_until:
                 try:
-                    change = rule(seen, job, self._now())
+                    if _has_to_go(seen, rule, cancels):
+                        if self._supersede(seen, job):
+                            return job.id
+                    elif self._apply(rule(seen, job, self._now())):
+                        return holder
                 except NotPossible:
                     # It runs or has ended, and still holds the key: the call stays with it as it is.
-                    return holder
-                if _is_done(change) or self._store.apply([change], self._now())[0]:
                     return holder
             # The holder changed, started or was deleted in the meantime, so its key may be free.
             (holder,) = self._store.insert([job])
@@ -77,6 +89,26 @@ class DuplicateResolver:
             " not change it; enqueue it again"
         )
 
+    def _apply(self, change: Change) -> bool:
+        return _is_done(change) or self._store.apply([change], self._now())[0]
+
+    def _supersede(self, holder: Job, job: Job) -> bool:
+        """Cancels the holder, and stores the job, which takes its key. False: the holder has changed."""
+        from tarry.store.rules import kept_places  # noqa: PLC0415 - few processes need it
+
+        now = self._now()
+        change = self._make_way(holder, job, now)
+        headers = with_followed(job.headers, kept_places.places_to_follow(self._store, holder, change, now))
+        if not self._store.supersede(change, replace(job, headers=headers), now):
+            return False
+        if self._listener is not None:
+            self._listener.on_manual_change([holder], "cancelled")
+        # Else its worker would learn of it only at its next regular look. All is done: no error may leave this.
+        with contextlib.suppress(StoreError):
+            if holder.state is State.RUNNING:
+                self._store.wake_for_recall()
+        return True
+
     def _check_same_request(self, job: Job, holder: bytes, name: str) -> None:
         first = self._store.get([holder])[0]
         # A holder that was deleted cannot be compared with.
@@ -85,6 +117,14 @@ class DuplicateResolver:
                 f"{job.task}: idempotency={name!r} was used for other arguments, by job {ids.text(holder)}; "
                 f"a new request needs a name of its own"
             )
+
+
+def _has_to_go(holder: Job, rule: HolderRule, cancels: bool) -> bool:
+    """Whether the holder is cancelled for a newer call, which is a job of its own then."""
+    if holder.state is State.RUNNING:
+        return cancels
+    # Its steps are those of its own call: another call would skip them, and take their values.
+    return rule is lifecycle.replace_call and not holder.state.finished and bool(kept_steps(holder.progress))
 
 
 def _is_done(change: Change) -> bool:

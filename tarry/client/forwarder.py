@@ -204,7 +204,8 @@ class Forwarder:
                 handle.become(self._make_handle(id, id == entry.job.id))
 
     def _resolve_duplicate(self, entry: Entry, holder: bytes) -> bytes:
-        options = Options(on_duplicate=entry.on_duplicate, idempotency=entry.idempotency)  # type: ignore[arg-type]
+        rules = {"on_duplicate": entry.on_duplicate, "running": entry.running}
+        options = Options(idempotency=entry.idempotency, **rules)  # type: ignore[arg-type]
         try:
             return self._duplicates.resolve(entry.job, holder, options)
         except IdempotencyError as error:

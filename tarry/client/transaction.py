@@ -94,9 +94,10 @@ class TransactionalInserter:
         return self._make_handle(id, id == new.root.id)
 
     def _insert(self, jobs: Sequence[Job], options: Options, connection: Any) -> list[Handle[Any]]:
-        if options.on_duplicate != "return":
+        if options.on_waiting != "return":
+            said = 'running="cancel"' if options.running == "cancel" else f'on_duplicate="{options.on_duplicate}"'
             raise ValueError(
-                f'on_duplicate="{options.on_duplicate}" changes a job that others may see: it cannot wait for the'
+                f"{said} changes a job that others may see: it cannot wait for the"
                 " commit of connection=; leave one of them out"
             )
         try:

@@ -67,6 +67,7 @@ def read_facts(store: Store, job: Job, now: int, is_listed: bool, endpoint: Endp
         is_listed,
         _was_unknown(job),
         endpoint,
+        [kept_places.attempt_of(name) for name in kept_places.places_followed(store, job, now)],
         reader.away,
     )
 

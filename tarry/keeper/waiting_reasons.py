@@ -40,6 +40,7 @@ SENTENCES: Mapping[str, str] = {
     "unserved": "No pool of a master that runs serves queue %(queue)s.",
     "no_worker": "No worker of the pools that serve queue %(queue)s is ready.",
     "busy": "All workers that serve queue %(queue)s run jobs: %(count)s.",
+    "follows": "Job %(job)s had its key before, was cancelled for it, and has not ended yet on worker %(worker)s.",
     "suspect": "Workers died while it ran: %(count)s. It does not run beside another such job.",
     "before": "%(count)s jobs of this queue run before it.",
     "one_before": "One job of this queue runs before it.",
@@ -111,6 +112,8 @@ class WaitingFacts(Struct, frozen=True):
     was_unknown: bool = False
     """Whether the worker that claimed it last did not know its task."""
     endpoint: EndpointState = EndpointState()
+    followed: Sequence[tuple[bytes, int, str]] = ()
+    """Attempts (job id, epoch, owner) that have to end first."""
     away: str = ""
     """Why some of several stores could not be asked; empty: all were."""
 
@@ -125,11 +128,18 @@ def waiting_reasons(facts: WaitingFacts) -> list[WaitingReason]:
     if job.state is State.BLOCKED:
         return [_reason("flow" if is_root(job.id) else "blocked", flow=str(UUID(bytes=flow_of(job.id))))]
     is_due = job.state is State.READY or job.due <= facts.now
-    found = [*_lasting_reasons(facts)] if is_due else [_due(facts), *_lasting_reasons(facts)]
+    # Between two looks at what it follows it is scheduled.
+    found = [*_follows(facts)] if is_due or facts.followed else [_due(facts)]
+    found += _lasting_reasons(facts)
     if is_due:
         found += _passing_reasons(facts)
     away = [_reason("away", trouble=facts.away)] if facts.away else []
     return [*(found or [_reason("free")]), *away]
+
+
+def _follows(facts: WaitingFacts) -> Iterator[WaitingReason]:
+    for id, _, owner in facts.followed:
+        yield _reason("follows", job=str(UUID(bytes=id)), worker=owner)
 
 
 def _due(facts: WaitingFacts) -> WaitingReason:

@@ -34,6 +34,7 @@ from tarry.model.job import HELD, WAITING, Job, State
 from tarry.model.outcome import (
     Cancelled,
     Expired,
+    HeldBack,
     Lost,
     Outcome,
     Quarantined,
@@ -61,6 +62,7 @@ UNKNOWN_TASK = "UnknownTask"
 """The type in the note of a job whose task the worker that claimed it does not know."""
 
 _SECOND_CRASH_DELAY = 5 * SECOND
+_HELD_BACK = SECOND // 5
 _QUARANTINE = 1 * SECOND  # for the other job that is near poison to end, on this worker or another
 _UNKNOWN_DELAY, _UNKNOWN_DELAY_MAX = 1 * SECOND, 60 * SECOND  # once a worker knows the task, the job is found soon
 
@@ -135,6 +137,9 @@ def _after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int) -> C
         return _with_record(job, done, attempts.DONE, now) if job.attempts else done
     if isinstance(outcome, Suspended):
         return _suspend(job, outcome, now)
+    if isinstance(outcome, HeldBack):
+        # No record either: it is claimed again every moment, until the attempt before it has ended.
+        return _change(job, State.SCHEDULED, now, due=now + _HELD_BACK + unsure, note=job.note)
     change = with_bounded_note(_after_all_but_success(job, outcome, rules, now))
     # What has started in time must not expire while it waits to go on, or for its next attempt.
     if job.expires and change.to in (State.READY, State.SCHEDULED) and has_started(outcome):
@@ -213,6 +218,14 @@ def cancel(job: Job, rules: Rules, now: int, reason: str = "", kind: str = "Canc
     note = outcome_note(kind, reason)
     change = replace(_finish(job, State.CANCELLED, rules, now, note), keeps_places=job.state is RUNNING)
     return _with_record(job, change, attempts.CANCELLED, now, note) if job.state is RUNNING else change
+
+
+def make_way(job: Job, rules: Rules, now: int, reason: str = "") -> Change:
+    """For an unfinished job whose key a newer job takes: it is cancelled, and holds its key no longer, also if that was
+    to be for a time after its end. NotPossible for a job of a flow."""
+    if is_node(job.id):
+        raise NotPossible("its flow waits for it")
+    return replace(cancel(job, rules, now, reason), key_held_until=0)
 
 
 def annotate(job: Job, text: bytes) -> Change:

@@ -90,8 +90,12 @@ class Quarantined(Struct, frozen=True, gc=False):
     # Two such jobs must not run side by side: a crash would mark both, though one of them is innocent.
 
 
+class HeldBack(Struct, frozen=True, gc=False):
+    """Claimed while an attempt that the job is to follow goes on (`overrides.followed_places`)."""
+
+
 Unsuccessful = Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expired | Unknown | Quarantined
-Outcome = Returned | Suspended | Unsuccessful
+Outcome = Returned | Suspended | HeldBack | Unsuccessful
 
 
 RECORD_ERROR = "RecordError"

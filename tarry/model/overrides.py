@@ -1,9 +1,9 @@
-"""What one job alone has, kept in its headers: a timeout and a retry rule that differ from its task's, and until when
-other calls may put it off."""
+"""What one job alone has, kept in its headers: a timeout and a retry rule that differ from its task's, until when other
+calls may put it off, and which attempts it follows."""
 
 # In the headers: so they need no column in any store, and a job without them costs its worker nothing.
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -14,9 +14,9 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import LONGEST, SECOND, Duration, microseconds
 from tarry.model.retry import Retry, RetryRule, retry_rule
 
-TIMEOUT, RETRY, LATEST = "tarry-timeout", "tarry-retry", "tarry-latest"
+TIMEOUT, RETRY, LATEST, FOLLOWS = "tarry-timeout", "tarry-retry", "tarry-latest", "tarry-follows"
 """Names of headers: microseconds; a rule as JSON; until when other calls may put off the job, microseconds since the
-epoch."""
+epoch; the places of the attempts which have to end first (`store/rules/kept_places.py`), one a line."""
 
 _decoder = json_decoder(dict[str, str])
 
@@ -60,6 +60,19 @@ def latest_of(headers: bytes) -> int | None:
         return None if text is None else min(max(int(text), 0), LONGEST)
     except ValueError:
         return None
+
+
+def followed_places(headers: bytes) -> list[str]:
+    """The places of the attempts that have to end before the job starts."""
+    return [name for name in (_read(headers, FOLLOWS) or "").split("\n") if name]
+
+
+def with_followed(headers: bytes, places: Collection[str]) -> bytes:
+    """The headers of a job that must not start while an attempt keeps one of these places."""
+    if not places:
+        return headers
+    read = _decoder.decode(headers) if headers else {}
+    return msgspec.json.encode(read | {FOLLOWS: "\n".join(places)})
 
 
 def _some(timeout: Duration) -> int:

@@ -62,8 +62,7 @@ class JobsQuery(Struct, forbid_unknown_fields=True):
     older: float | Short | None = None
     """In their state for longer than this: seconds, or text such as "1h"."""
     since: float | Short | None = None
-    """In their state since then or later: how long ago, such as "2h" or seconds, or a time such as
-    2026-11-24T16:00Z."""
+    """In their state since then or later: how long ago ("2h", or seconds), or a time (2026-11-24T16:00Z)."""
     created_since: float | Short | None = None
     """Made then or later: how long ago, such as "2h" or seconds, or a time such as 2026-11-24T16:00Z."""
     created_until: float | Short | None = None
@@ -152,8 +151,7 @@ def list_jobs(call: MethodCall, query: JobsQuery) -> JobPage:
     if query.order == "newest":
         found = newest_jobs(client.store, search, cursor)
     else:
-        after = max(search.query.after, cursor)
-        after_it = replace(search, query=replace(search.query, after=after))
+        after_it = replace(search, query=replace(search.query, after=max(search.query.after, cursor)))
         found = search_jobs(client.store, after_it, is_whole=call.may_take_long)
     call.find_tasks(found.jobs)
     seen = [_record(call, job) for job in found.jobs]
@@ -187,8 +185,7 @@ def cancel_job(call: MethodCall, path: JobPath, body: CancelRequest) -> CancelAn
 
     A task that runs is interrupted. The worker of an HTTP task that is being sent is asked how far it came, which may
     take some seconds."""
-    job = fetch_job(call, path)
-    app = call.app
+    job, app = fetch_job(call, path), call.app
     name, task = ids.text(job.id), app.find(job.task)
     if task is not None and task.runner is not None:
         told = app.http.cancel(job.id, body.reason)
@@ -325,8 +322,7 @@ def _record(call: MethodCall, job: Job) -> JobRecord:
 
 
 def _most_attempts(call: MethodCall, job: Job) -> int | None:
-    app = call.app
-    return most_attempts(job, app.tasks, app.rules)
+    return most_attempts(job, call.app.tasks, call.app.rules)
 
 
 METHODS = methods_of(__name__)

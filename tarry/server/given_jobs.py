@@ -8,9 +8,10 @@ from tarry.client.flows.map_part import MAP_TASK
 from tarry.errors import ArgumentError
 from tarry.model.flow.wiring import UNDO_TASK, split
 from tarry.model.job import Job
-from tarry.model.outcome import Expired, Outcome, Unknown
+from tarry.model.outcome import Expired, HeldBack, Outcome, Unknown
 from tarry.server.claim_requests import ChangeRequest, end_unstarted
 from tarry.store.rules.base import Store
+from tarry.store.rules.kept_places import held_back
 from tarry.worker.exchanger import RulesFor
 from tarry.worker.run.attempt_report import outcome_of_argument_error
 from tarry.worker.run.inputs import NodeInputs
@@ -20,23 +21,25 @@ class GivenJobs:
     """Chooses and completes them. Its methods read the store, so they may block."""
 
     def __init__(self, store: Store, rules: RulesFor) -> None:
-        self._inputs, self._rules = NodeInputs(store), rules
+        self._store, self._inputs, self._rules = store, NodeInputs(store), rules
 
     def choose(self, claimed: Sequence[Job], now: int) -> tuple[list[Job], list[ChangeRequest]]:
         """The jobs to give, and what becomes of the others. now: microseconds since the epoch."""
         given: list[Job] = []
         others: list[ChangeRequest] = []
         for job in claimed:
-            made = Expired() if 0 < job.expires <= now else self.complete(job)
+            made = Expired() if 0 < job.expires <= now else self.complete(job, now)
             if isinstance(made, Job):
                 given.append(made)
             else:
                 others.append(end_unstarted(job, made, self._rules))
         return given, others
 
-    def complete(self, job: Job) -> Job | Outcome:
+    def complete(self, job: Job, now: int) -> Job | Outcome:
         """The job, that of a flow with the results that it takes among its arguments; or how its attempt ends, if these
-        cannot be had."""
+        cannot be had, or the attempt before it goes on."""
+        if held_back(self._store, (job,), now):
+            return HeldBack()
         envelope, _ = split(job.id, job.body)
         if not envelope:
             return job

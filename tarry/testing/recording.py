@@ -78,6 +78,12 @@ class RecordingStore(MemoryStore):
                 self.enqueued.setdefault(job.id, job)
         return stored
 
+    def supersede(self, change: Change, job: Job, now: int) -> bool:
+        done = super().supersede(change, job, now)
+        if done:
+            self.enqueued.setdefault(job.id, job)
+        return done
+
     def insert_within(
         self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
     ) -> list[bytes]:

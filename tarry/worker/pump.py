@@ -13,8 +13,9 @@ from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.model.outcome import Expired, Outcome, Quarantined, Released, Unknown, record_error
+from tarry.model.outcome import Expired, HeldBack, Outcome, Quarantined, Released, Unknown, record_error
 from tarry.store.rules.base import Store
+from tarry.store.rules.kept_places import held_back
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.interrupts import CalledBack, TimeLimit
 from tarry.tasks.progress import ProgressBuffer
@@ -296,7 +297,7 @@ class Pump:
         batches: dict[bool, list[Running]] = {False: [], True: []}
         gathered: list[Running] = []
         moment = self._clock.now()
-        for job in jobs:
+        for job in self._without_held_back(jobs, moment):
             if (running := self._hold(job, moment)) is not None:
                 (gathered if running.task.batch else batches[running.task.is_async]).append(running)
         self._capacity.record_mix(batches, gathered)
@@ -305,6 +306,16 @@ class Pump:
         for kind, batch in batches.items():
             if batch:
                 self._start(kind, batch, now)
+
+    def _without_held_back(self, jobs: Sequence[Job], moment: int) -> Sequence[Job]:
+        """Those of the claimed jobs that may start; the others, each of which follows an attempt that goes on, are in
+        line to be settled."""
+        if not (waiting := held_back(self.store, jobs, moment)):
+            return jobs
+        for job in jobs:
+            if job.id in waiting:
+                self._exchanger.reject(job, HeldBack())
+        return [job for job in jobs if job.id not in waiting]
 
     def _hold(self, job: Job, moment: int) -> Running | None:
         """Holds a claimed job; None: it is not run here, and is in line to be settled."""

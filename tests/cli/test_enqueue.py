@@ -159,6 +159,17 @@ def test_a_time_with_a_zone(project: Project) -> None:
     assert job.due == datetime.datetime(2040, 5, 6, 5, 8, 9, tzinfo=datetime.UTC).timestamp() * SECOND
 
 
+def test_a_job_that_waits_is_replaced_by_the_newest(project: Project) -> None:
+    first = project.facts("enqueue", "app.add", "1", "--key", "k", "--running", "cancel")
+    second = project.facts("enqueue", "app.add", "2", "--key", "k", "--running", "cancel")
+    assert second == {"id": first["id"], "is_new": False}
+    project.write("lines", "[3]\n[4]\n")
+    batch = "enqueue", "app.add", "--batch", "lines", "--key", "k", "--running", "cancel"
+    assert project.said(*batch) == "0 jobs stored, 2 were there already"
+    assert [job.body for job in project.jobs()] == [b"[4]"]
+    assert "give key= too" in project.refused("enqueue", "app.add", "1", "--running", "cancel", status=2)
+
+
 def test_a_key_that_is_taken_gives_the_first_job(project: Project) -> None:
     first = project.facts("enqueue", "app.add", "1", "--key", "k")
     second = project.facts("enqueue", "app.add", "2", "--key", "k")

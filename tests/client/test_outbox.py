@@ -23,7 +23,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store.memory.store import MemoryStore
 from tarry.store.outbox import Outbox
-from tarry.store.rules.base import Query, Store
+from tarry.store.rules.base import NORMAL, Query, Store, Want
 from tarry.store.rules.entry import Entry
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
@@ -140,6 +140,21 @@ def test_keys_are_honoured_on_arrival(app: App, inner: Switched) -> None:
     assert (second.id, second.is_new, third.id, third.is_new) == (first.id, False, first.id, False)
     assert kept(inner.inner) == [b"[3]"]
     assert first.record().due <= latest
+
+
+def test_a_newer_job_cancels_on_its_arrival(app: App, inner: Switched) -> None:
+    @app.task
+    def page(number: int) -> None: ...
+
+    newest = page.using(key="a", running="cancel")
+    first = newest.enqueue(1)
+    assert len(inner.inner.claim([Want("default", NORMAL, 1)], 1, "ann", 60 * SECOND, inner.time())) == 1
+    inner.down()
+    second, third = newest.enqueue(2), newest.enqueue(3)
+    inner.up()
+    until(lambda: third.is_new is not None)
+    assert (second.is_new, third.is_new, third.id, first.state) == (True, False, second.id, State.CANCELLED)
+    assert second.record().body == b"[3]"
 
 
 def test_a_request_that_was_used_for_others_is_told_in_the_log(

@@ -165,6 +165,8 @@ def test_the_name_of_a_request(shared: App, mail: Mail, caller: Caller) -> None:
 def test_what_would_change_another_job_is_refused(mail: Mail, caller: Caller, what: Any) -> None:
     with pytest.raises(ValueError, match=f'on_duplicate="{what}" .* leave one of them out'):
         mail.using(key="k", on_duplicate=what, connection=caller.connection).enqueue("one")
+    with pytest.raises(ValueError, match=r'running="cancel" .* leave one of them out'):
+        mail.using(key="k", running="cancel", connection=caller.connection).enqueue("one")
 
 
 def test_errors_of_the_transaction_are_the_callers(shared: App, mail: Mail, path: Path) -> None:

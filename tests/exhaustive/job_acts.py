@@ -13,6 +13,7 @@ from tarry.model.lifecycle import Rules
 from tarry.model.outcome import (
     Cancelled,
     Expired,
+    HeldBack,
     Lost,
     Outcome,
     Quarantined,
@@ -42,6 +43,7 @@ OUTCOMES: dict[str, Outcome] = {
     "suspended": Suspended(LATER),
     "unknown": Unknown(),
     "quarantined": Quarantined(),
+    "held back": HeldBack(),
     "released": Released(),
     "interrupted": Released(has_started=True),
     "lease lost": Lost(),
@@ -49,6 +51,7 @@ OUTCOMES: dict[str, Outcome] = {
 }
 DECISIONS: dict[str, Callable[[Job], Change]] = {
     "cancel": lambda job: lifecycle.cancel(job, RULES, NOW),
+    "make way": lambda job: lifecycle.make_way(job, RULES, NOW),
     "run now": lambda job: lifecycle.run_now(job, NOW),
     "put off": lambda job: lifecycle.move(job, NOW, due=LATER),
     "postpone": lambda job: lifecycle.postpone(job, replace(job, due=LATER), NOW),
@@ -64,10 +67,10 @@ TAKER_ACTS: dict[str, Callable[[Job], Change]] = {
     "buried": lambda job: lifecycle.bury(job, RULES, NOW),
     "discarded": lambda job: lifecycle.discard(job, RULES, NOW),
 }
-BY_HAND = ("cancel", "run now", "put off", "postpone", "replace", "delete")
+BY_HAND = ("cancel", "make way", "run now", "put off", "postpone", "replace", "delete")
 COUNTS_FAILURE = ("raised", "failed", "timed out", "died")
 ENDING = ("returned", "failed", "cancels itself", "expired", "buried", "discarded")
-NO_RECORD = ("returned", "suspended", "discarded")
+NO_RECORD = ("returned", "suspended", "discarded", "held back")
 
 
 def compute(job: Job, act: str) -> Change | None:

@@ -13,10 +13,11 @@ from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
-from tarry.model.outcome import Unknown
+from tarry.model.outcome import Returned, Unknown
+from tarry.model.overrides import with_followed
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.hosts import Host
-from tarry.store.rules import ids
+from tarry.store.rules import ids, kept_places
 from tarry.store.rules.base import Store, Want
 from tarry.store.rules.waiting import CappedCount
 from tarry.store.sqlite.store import SqliteStore
@@ -99,6 +100,23 @@ def test_what_was_cancelled_and_goes_on_is_listed_too(store: Store, name: str, k
     (use,) = facts(store, last).limits
     assert use.level.running == 1
     assert [(held.id, held.task, held.worker) for held in use.holders] == [(ids.text(one.id), "send", "w-1")]
+
+
+def test_the_attempt_that_a_job_follows_is_known_until_it_has_ended(store: Store) -> None:
+    put(store, key="doc")
+    old = claim(store)
+    change = lifecycle.make_way(old, lifecycle.DEFAULT, store.time())
+    headers = with_followed(b"", kept_places.places_to_follow(store, old, change, store.time()))
+    new = Job(
+        store.new_id("send"), "send", b"[]", due=store.time(), state_since=store.time(), key="doc", headers=headers
+    )
+    assert store.supersede(change, new, store.time())
+    found = facts(store, new)
+    assert found.followed == [(old.id, old.epoch, "w-1")]
+    (reason,) = (one for one in waiting_reasons(found) if one.kind == "follows")
+    assert reason.values == {"job": ids.text(old.id), "worker": "w-1"}
+    store.apply([lifecycle.after(old, Returned(b"1"), lifecycle.DEFAULT, store.time())], store.time())
+    assert facts(store, new).followed == []
 
 
 def test_a_limit_for_each_key_counts_the_jobs_of_that_key(store: Store) -> None:

@@ -32,6 +32,7 @@ worker died again | -         | -         | scheduled | -         | -         | 
 poison            | -         | -         | dead      | -         | -         | -         | -
 given back        | -         | -         | ready     | -         | -         | -         | -
 given back        | -         | -         | ready     | -         | -         | -         | -
+held back         | -         | -         | scheduled | -         | -         | -         | -
 put aside         | -         | -         | scheduled | -         | -         | -         | -
 snoozed           | -         | -         | scheduled | -         | -         | -         | -
 suspended         | -         | -         | scheduled | -         | -         | -         | -
@@ -39,6 +40,7 @@ unknown task      | -         | -         | scheduled | -         | -         | 
 no longer wanted  | -         | -         | cancelled | -         | -         | -         | -
 expired           | -         | -         | cancelled | -         | -         | -         | -
 cancelled         | cancelled | cancelled | cancelled | -         | -         | -         | -
+superseded        | cancelled | cancelled | cancelled | -         | -         | -         | -
 run now           | ready     | ready     | -         | ready     | ready     | ready     | -
 put off           | scheduled | scheduled | -         | -         | -         | -         | -
 brought forward   | ready     | ready     | -         | -         | -         | -         | -
@@ -83,6 +85,7 @@ def test_every_event_in_every_state(number: int, column: int, state: State) -> N
         (lambda: lifecycle.bury(job_in(State.DEAD), Rules(), NOW), "it is dead, not running"),
         (lambda: lifecycle.forget(job_in(State.RUNNING)), "it is running: cancel it first"),
         (lambda: lifecycle.cancel(NODE, Rules(), NOW), IN_A_FLOW),
+        (lambda: lifecycle.make_way(NODE, Rules(), NOW), "its flow waits for it"),
         (lambda: lifecycle.forget(NODE), IN_A_FLOW),
         (lambda: lifecycle.run_now(NODE, NOW), IN_A_FLOW),
         (lambda: lifecycle.move(NODE, NOW, due=NOW), IN_A_FLOW),

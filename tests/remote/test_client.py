@@ -112,6 +112,8 @@ def test_all_options_arrive(app: App, client: Client) -> None:
         getattr(rule, name) for name in ("limit", "base", "cap", "jitter", "only", "within")
     ]
     assert task.using(key="k").enqueue(2).is_new is False
+    assert task.using(key="k", running="cancel").enqueue(3).is_new is False
+    assert app.get(job.id).record().body == b"[3]", "it waits, so it is replaced"
     assert retry_of(app.get(task.using(retry=None).enqueue(1).id).record().headers, rule).attempts == 1
     at = datetime.datetime(2090, 1, 1, tzinfo=datetime.UTC)
     assert app.get(task.using(at=at, retry=Retry(backoff=[1, "2m"])).enqueue(1).id).record().due == at.timestamp() * 1e6

@@ -20,6 +20,7 @@ from tarry.model.outcome import Raised, Released, Returned, Snoozed, outcome_not
 from tarry.server import claim_loop
 from tarry.store.rules import ids, owner
 from tarry.store.rules.base import BANDS, Want
+from tarry.tasks.arguments.options import Options
 from tarry.tasks.progress import Progress
 from tarry.worker.external_queues import find_external
 from tests.every_store.conftest import app  # noqa: F401 - each kind of store
@@ -406,6 +407,24 @@ def test_what_expired_before_it_was_taken_is_not_given_out(app: App) -> None:  #
             (got,) = await claims.claim(["php"], limit=2, lease=LEASE, wait=WITHIN)
             assert got.id == fresh.id
             await until(lambda: seen(app, late)[0].state is State.CANCELLED)
+
+    run(story())
+
+
+def test_a_newer_job_of_a_key_is_given_once_the_one_before_is_let_go(app: App) -> None:  # noqa: F811
+    async def story() -> None:
+        newest, client = Options(key="ann", queue="php", running="cancel"), app.client
+        put(app, key="ann")
+        async with taking(app) as claims:
+            (got,) = await claims.claim(["php"], limit=1, lease=LEASE, wait=0)
+            (newer,) = await client.ainsert_jobs([client.make_job(got.task, b"[]", newest)], newest)
+            assert newer.is_new
+            assert await claims.claim(["php"], limit=1, lease=LEASE, wait=0.5) == []
+            assert (newer.record().epoch > 1, newer.record().attempts) == (True, b"")
+            with pytest.raises(NotHeld):
+                await claims.settle(got.id, got.epoch, Returned())
+            (again,) = await claims.claim(["php"], limit=1, lease=LEASE, wait=WITHIN)
+            assert (ids.text(again.id), again.failures) == (newer.id, 0)
 
     run(story())
 

@@ -22,6 +22,7 @@ from tarry.model.limit import EACH, Limit
 from tarry.model.outcome import (
     Cancelled,
     Expired,
+    HeldBack,
     Lost,
     Outcome,
     Quarantined,
@@ -35,6 +36,7 @@ from tarry.model.outcome import (
 from tarry.model.retry import Retry
 from tarry.store.memory.store import MemoryStore
 from tarry.store.opening import open_store
+from tarry.store.rules import kept_places
 from tarry.store.rules.base import BANDS, Exchange, Query, Store, Want
 from tarry.store.rules.history.sums import LENGTH, Place, Sums, decode
 from tarry.store.shards.sharded import ShardedStore
@@ -70,6 +72,7 @@ OUTCOMES: list[Outcome] = [
     Expired(),
     Unknown(),
     Quarantined(),
+    HeldBack(),
 ]
 Decision = Callable[[Job, Rules, int], Change]
 DECISIONS: list[Decision] = [
@@ -213,6 +216,19 @@ class Histories(RuleBasedStateMachine):
         assert [isinstance(id, bytes) and id for id in answers] == [isinstance(id, bytes) and id for id in ids]
         self.saw(*self.reference.get([id for id in ids if isinstance(id, bytes)]))
 
+    @precondition(lambda self: self.seen)
+    @rule(back=BACK, new=NEW, rules=st.sampled_from(RULES), owner=st.none() | st.none() | OWNERS)
+    def supersede(self, back: int, new: New, rules: Rules, owner: str | None) -> None:
+        """A job makes way for a newer one of its key, by what was seen of it, of its owner or another."""
+        old = self.back(back)
+        if old.state.finished or old.key is None:
+            return
+        change = lifecycle.make_way(replace(old, owner=old.owner and (owner or old.owner)), rules, self.now)
+        job = self.job(new._replace(again=None, task=old.task, key=old.key))
+        done = self.reference.supersede(change, job, self.now)
+        assert self.store.supersede(change, job, self.now) == done
+        self.saw(*self.reference.get([old.id, job.id]))
+
     @rule(queue=QUEUES, limit=st.sampled_from([0, 1, 5, 1000]))
     def oldest_waiting(self, queue: str, limit: int) -> None:
         oldest = self.reference.oldest_waiting(queue, limit)
@@ -324,6 +340,8 @@ class Histories(RuleBasedStateMachine):
     def apply_late(self, outcome: Outcome) -> None:
         """A worker that slept reports all that it once ran."""
         late = self.late(outcome, ALL)
+        # The reference, too: they free the places that their attempts had kept.
+        assert self.reference.apply(late, self.now) == [False] * len(late)
         assert self.store.apply(late, self.now) == [False] * len(late)
 
     def late(self, outcome: Outcome, most: int) -> list[Change]:
@@ -482,6 +500,7 @@ class Histories(RuleBasedStateMachine):
         assert self.store.kv_list("a:") == self.reference.kv_list("a:")
         if self.one_lease:
             assert self.store.limits() == self.reference.limits()
+            assert self.store.kv_list(kept_places.PREFIX) == self.reference.kv_list(kept_places.PREFIX)
 
 
 def by_id(jobs: list[Job]) -> list[Job]:

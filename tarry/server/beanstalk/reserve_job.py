@@ -45,7 +45,7 @@ def reserve_job(door: BeanstalkDoor, id: bytes, owner: str, allows: Callable[[st
 
 def _complete(door: BeanstalkDoor, store: Store, job: Job, now: int) -> Job | None:
     """The job with all of its arguments; None if these cannot be had, and then its attempt has ended."""
-    made = GivenJobs(store, door.client.rules).complete(job)
+    made = GivenJobs(store, door.client.rules).complete(job, now)
     if isinstance(made, Job):
         return made
     store.apply([lifecycle.after(job, made, door.rules(job), now)], now)

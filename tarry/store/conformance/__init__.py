@@ -44,7 +44,7 @@ from tarry.store.conformance.losing import Losing
 from tarry.store.conformance.owning import Owning
 from tarry.store.conformance.place_keeping import PlaceKeeping
 from tarry.store.conformance.place_taking import PlaceTaking
-from tarry.store.conformance.racing import Racing
+from tarry.store.conformance.racing import Racing, Superseding
 from tarry.store.conformance.relimiting import LaneAssignment, Relimiting
 from tarry.store.conformance.timing import Timing
 from tarry.store.conformance.waking import Waking
@@ -57,6 +57,7 @@ class Conformance(
     Lateness,
     Changing,
     Racing,
+    Superseding,
     Owning,
     Limiting,
     Relimiting,

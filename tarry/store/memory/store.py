@@ -37,6 +37,7 @@ from tarry.store.rules.base import (
     drop_order,
 )
 from tarry.store.rules.history.journal import record_of_changes, record_of_new
+from tarry.store.rules.kept_places import followed_place
 from tarry.store.rules.lanes import JobKey, Levels, earliest, lane_level, merge_lines, take_in_turn
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.wakeup.hub import WakeupHub
@@ -80,6 +81,15 @@ class MemoryStore(Store):
             refused = admit(MemoryRooms(self._cells, self._index), jobs, bounds, now, freed)
             ids = iter(self._insert_all([job for at, job in enumerate(jobs) if at not in refused]))
             return [refused.get(at) or next(ids) for at in range(len(jobs))]
+
+    def supersede(self, change: Change, job: Job, now: int) -> bool:
+        with self._lock:
+            if self._index.find_holder(job, now) not in (None, change.id) or not self._apply_all([change], now)[0][0]:
+                return False
+            if change.keeps_places:
+                self._cells.put(*followed_place(change, self._leases.get(change.owner), now))
+            self._insert_all([job])
+            return True
 
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
         with self._lock:

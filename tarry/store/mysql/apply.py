@@ -19,7 +19,7 @@ from tarry.store.mysql.link.literals import blob_or_null, bounded_statements, ch
 from tarry.store.mysql.plain_ends import ChangePlan, is_plain_end, leave_running, lose_keys, lose_labels, write_ends
 from tarry.store.mysql.settings import StoreSettings
 from tarry.store.mysql.sql import ALREADY, DIFFERING, digest, note_literal
-from tarry.store.rules.kept_places import given_up, job_keys, places_to_keep
+from tarry.store.rules.kept_places import followed_place, given_up, job_keys, places_to_keep
 from tarry.store.rules.lanes import JobKey, count_by_level
 from tarry.store.shared.state_codes import CODE, state_of
 from tarry.store.sql.columns import name_text
@@ -232,8 +232,13 @@ class ChangeApplier:
         """Keeps what levels count of these attempts, which go on."""
         ended = [(change, self._job_key(change)) for change in changes]
         for name, value in places_to_keep(ended, self._settings.limits, self._leased, self._now).items():
-            values = f"{text(name)}, {raw(value)}"
-            plan.add(f"INSERT INTO tarry_cell VALUES ({values}) ON DUPLICATE KEY UPDATE value = VALUES(value)")
+            plan.add(_keep(name, value))
+
+    def keep_followed_place(self, change: Change) -> list[str]:
+        """The statement that keeps the place of the attempt which a newer job is to follow, if this ends one."""
+        if not change.keeps_places:
+            return []
+        return [_keep(*followed_place(change, self._leased(change.owner), self._now))]
 
     def _leased(self, owner: str) -> int | None:
         rows = self._link.rows(f"SELECT until FROM tarry_owner WHERE name = {text(owner)}")
@@ -243,7 +248,7 @@ class ChangeApplier:
         """The statements that remove the kept places of these names, as far as there are any, and lower the levels that
         count them."""
         # Under limits only the transaction that has the turn changes places, so nobody else frees these.
-        if not names or not self._settings.limits:
+        if not names:
             return []
         where = f"WHERE name IN ({id_list(name.encode() for name in names)})"
         values = [bytes(value) for (value,) in self._link.rows(f"SELECT value FROM tarry_cell {where}")]
@@ -253,6 +258,11 @@ class ChangeApplier:
         plan.add(f"DELETE FROM tarry_cell {where}")
         self._lower(job_keys(values), plan)
         return plan.statements
+
+
+def _keep(name: str, value: bytes) -> str:
+    values = f"{text(name)}, {raw(value)}"
+    return f"INSERT INTO tarry_cell VALUES ({values}) ON DUPLICATE KEY UPDATE value = VALUES(value)"
 
 
 def _group(pairs: Iterable[tuple[str, bytes]]) -> Iterable[tuple[str, list[bytes]]]:

@@ -12,6 +12,7 @@ from tarry.store.mysql.apply import ChangeApplier
 from tarry.store.mysql.claim import OpenLineClaim, Reader, Start, promote
 from tarry.store.mysql.flows import FlowsAhead, LinkFlowTables
 from tarry.store.mysql.history import to_journal
+from tarry.store.mysql.insert import one_by_one
 from tarry.store.mysql.lane_reader import MysqlLaneReader
 from tarry.store.mysql.link.connection import COMMIT, MysqlConnection, StatementResult
 from tarry.store.mysql.open_lanes import LatenessLine, nothing_to_claim
@@ -183,3 +184,21 @@ class MysqlExchange:
             return due
         rows = answers[-1].rows
         return int(rows[0][0]) if rows else None
+
+
+def supersede(
+    link: MysqlConnection, settings: StoreSettings, change: Change, job: Job, now: int, news: Sequence[str]
+) -> bool:
+    """As `Store.supersede`. job: with its lane. news: the statements that tell other hosts."""
+    applying = ChangeApplier(link, settings, now)
+    # As in an exchange: the turn comes before any lock on jobs.
+    turn = [TAKE_TURN] if settings.limits else []
+    (is_valid,), left = applying.apply([change], ["BEGIN", settings.look(), *turn])
+    if is_valid:
+        link.run(*left, *applying.keep_followed_place(change))
+        is_valid = one_by_one(link.rows, [job], settings.number) == [job.id]
+    if not is_valid:
+        link.run("ROLLBACK")
+        return False
+    link.run(*to_journal(record_of_valid([change], [True])), *news, COMMIT)
+    return True

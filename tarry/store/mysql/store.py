@@ -21,7 +21,7 @@ from tarry.store.mysql import sql
 from tarry.store.mysql.claim import Reader
 from tarry.store.mysql.diagnostics import diagnostics, now
 from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
-from tarry.store.mysql.exchange import ExchangeRequest, ExchangeResult, MysqlExchange
+from tarry.store.mysql.exchange import ExchangeRequest, ExchangeResult, MysqlExchange, supersede
 from tarry.store.mysql.finished import MysqlFinished
 from tarry.store.mysql.flows import MysqlFlows
 from tarry.store.mysql.history import MysqlHistory
@@ -141,6 +141,17 @@ class MysqlStore(ScanningSqlStore):
         answers = self._call(work)
         self._hub.notify(WakeReason.WORK)
         return answers
+
+    def supersede(self, change: Change, job: Job, now: int) -> bool:
+        def work(link: MysqlConnection) -> bool:
+            settings = self._known.get(link)
+            told = self._news(settings.boards, (WakeReason.WORK, *_reasons([change], settings)))
+            return supersede(link, settings, change, assign_lanes([job], settings.limits)[0], now, told)
+
+        done = self._call(work)
+        if done:
+            self._hub.notify(WakeReason.WORK, *wake_reasons([change], True))
+        return done
 
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
         rows = self._rows_of_all(sql.OLDEST_WAITING, (queue, max(0, limit)))

@@ -23,7 +23,7 @@ from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.pool import LONG_TIMEOUT, PostgresPool
-from tarry.store.rules.kept_places import job_keys, name_for, name_of, places_to_keep
+from tarry.store.rules.kept_places import followed_place, job_keys, name_for, name_of, places_to_keep
 from tarry.store.rules.lanes import UNTIL_AN_END, JobKey, count_by_level, lane_level
 from tarry.store.shared.backoff import jitter
 from tarry.store.sql.columns import Row
@@ -188,6 +188,14 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         if counts := count_by_level(job_keys(kept.values()), limits):
             self.change(sql.KEEP, (pack.texts(kept), pack.blobs(kept.values())))
             self.change(sql.ADD_RUNNING, (pack.texts(counts), pack.big_ints(counts.values())))
+
+    def keep_followed_place(self, change: Change, now: int) -> None:
+        """Keeps the place of the attempt that a newer job is to follow, if this ends one."""
+        if not change.keeps_places:
+            return
+        leases = self.rows(sql.LEASED_UNTIL, (change.owner,))
+        name, value = followed_place(change, leases[0][0] if leases else None, now)
+        self.change(sql.KEEP, (pack.texts([name]), pack.blobs([value])))
 
     def free_places(self, names: Sequence[str], now: int) -> None:
         """Removes the kept places of these names, as far as there are any, and lowers the levels that count them."""

@@ -15,6 +15,7 @@ _COLUMNS = column_list(expressions={"id": "uuid_send(id)", "priority": "-claim_o
 _OWNERS = distinct_scan("owner", "FROM {s}.job WHERE state = 2")
 LEASE = """INSERT INTO {s}.owner AS o (name, until) VALUES ($1, $2)
     ON CONFLICT (name) DO UPDATE SET until = excluded.until WHERE o.until < $3"""
+LEASED_UNTIL = "SELECT until FROM {s}.owner WHERE name = $1"
 LEASED = "SELECT 1 FROM {s}.owner WHERE name = $1 AND until >= $2"
 # By id alone: by owner it would read index entries of all jobs that the owner had before.
 OWNED = "SELECT uuid_send(id), epoch, state, owner FROM {s}.job WHERE id = ANY ($1)"

@@ -66,6 +66,10 @@ _OF_FLOWS = _MADE + 7
 _NOTHING_RELEASED = 0, False, b""
 
 
+class _NotSuperseded(Exception):
+    """Rolls back."""
+
+
 class PostgresStore(SqlStore):
     """Jobs in a schema of a database; `url` as in docs/stores.md.
 
@@ -162,6 +166,32 @@ class PostgresStore(SqlStore):
         self._hub.notify(WakeReason.WORK)
         return [refused.get(at) or held.get(at) or job.id for at, job in enumerate(jobs)]
 
+    def supersede(self, change: Change, job: Job, now: int) -> bool:
+        began = time.monotonic()
+        if done := self._call(lambda connection: self._supersede(connection, change, job, now)):
+            set_aside_if_slow(self._pool, began, [change.id, job.id])
+            self._hub.notify(WakeReason.WORK, *wake_reasons([change], True))
+        return done
+
+    def _supersede(self, connection: PostgresConnection, change: Change, job: Job, now: int) -> bool:
+        packed = self._packed([change], now, (), (0, PROMOTED_AT_ONCE, "", 0))
+        with translate_errors(self._url):
+            new = (*pack.new_jobs([job]), True, False, None, "", record_of_new([job]))
+        try:
+            with connection.transaction_with(*self._claim_settings(lazy=False)):
+                limits = self._limits(connection)
+                limits.keep_places([change], now)
+                # The first argument: not without an fsync, since a job is stored.
+                *_, end = connection.rows(self._for_schema(sql.EXCHANGE), (False, *packed[1:]))
+                if not end[_MADE]:
+                    raise _NotSuperseded
+                limits.keep_followed_place(change, now)
+                if connection.rows(self._for_schema(sql.INSERT), new):
+                    raise _NotSuperseded
+        except _NotSuperseded:
+            return False
+        return True
+
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
         return [self._job(row) for row in self._rows_of_all(sql.OLDEST_WAITING, (queue, max(0, limit)))]
 
@@ -219,7 +249,8 @@ class PostgresStore(SqlStore):
         released, more_to_release, awake = end[_OF_FLOWS:] or _NOTHING_RELEASED
         self._scan_starts.update(wants, zip(on_time, late, strict=True), scheduled)
         valid = pack.valid(made, len(changes))
-        if limited and (names := given_up(changes, valid)):
+        # Also where nothing is limited: another job may wait for the end of such an attempt.
+        if names := given_up(changes, valid):
             # No error may leave this: changes are made. What is not freed now ends with its lease.
             with suppress(StoreError):
                 self._call(lambda connection: self._limits(connection).free_places(names, now))

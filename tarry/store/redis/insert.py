@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from tarry.model.bound import Bound
+from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
+from tarry.store.redis.changes import pack_changes
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import STATE_BYTE, is_plain, join_names, line_entries, line_name, pack_job, size_of
 from tarry.store.rules.history.journal import record_of_new
+from tarry.store.rules.kept_places import name_for, place_of
 
 _WIDTH = {"h": 30, "n": 24, "l": 30, "H": 30, "N": 24, "L": 30, "d": 24}
 """Bytes of an entry, by the first letter of its line: due 8, id 16; before them `claim_order` of 6 where priorities
@@ -46,6 +49,14 @@ def bounded_arguments(jobs: Sequence[Job], bounds: Mapping[str, Bound]) -> list[
     used = sorted({job.queue for job in jobs} & bounds.keys())
     most = [word for name in used if bounds[name].most for word in (name, bounds[name].most)]
     return [0, len(jobs), *stored, *most, record_of_new(jobs)]
+
+
+def supersede_arguments(change: Change, job: Job, now: int) -> list[Word]:
+    """The arguments of the script `supersede`."""
+    packed = pack_changes([change])
+    ended: list[Word] = [now, *packed.descriptions, change.id, packed.record]
+    place = name_for(change) if change.keeps_places else "", change.owner, place_of(change, now).names
+    return [*ended, *place, job.id, pack_job(job), record_of_new((job,))]
 
 
 def _single(job: Job) -> list[Word]:

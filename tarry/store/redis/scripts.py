@@ -9,6 +9,7 @@ _SCRIPTS = make_scripts(
     [
         Verb("insert", flags="", shortcut="insert_plain"),
         Verb("insert_bounded", flags=""),
+        Verb("supersede", flags="", repeatable=False),  # a second run finds that the first has ended the attempt
         # Not repeatable: if the answer is lost, a second run claims more jobs, and nobody knows of the first ones.
         Verb("exchange", repeatable=False, shortcut="exchange_nothing"),
         Verb("extend"),
@@ -65,6 +66,7 @@ _SCRIPTS = make_scripts(
 
 INSERT = _SCRIPTS["insert"]
 INSERT_BOUNDED = _SCRIPTS["insert_bounded"]
+SUPERSEDE = _SCRIPTS["supersede"]
 EXCHANGE = _SCRIPTS["exchange"]
 EXTEND = _SCRIPTS["extend"]
 PRUNE = _SCRIPTS["prune"]

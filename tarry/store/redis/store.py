@@ -22,7 +22,7 @@ from tarry.store.redis.diagnostics import diagnostics, refuse_eviction
 from tarry.store.redis.exchange import NO_CHANGES, ClaimRequest, earliest, parse_validity
 from tarry.store.redis.flows import RedisFlows
 from tarry.store.redis.history import RedisHistory
-from tarry.store.redis.insert import bounded_arguments, insert_arguments, split_jobs
+from tarry.store.redis.insert import bounded_arguments, insert_arguments, split_jobs, supersede_arguments
 from tarry.store.redis.link.base import RedisLink, Script, ScriptCall, Word
 from tarry.store.redis.link.line_wakeup import LineWakeup
 from tarry.store.redis.link.wakeup import channel
@@ -107,6 +107,9 @@ class RedisStore(Store):
                 answers[start + position] = QueueFull(queue, bounds[queue].most)
             start += len(piece)
         return answers
+
+    def supersede(self, change: Change, job: Job, now: int) -> bool:
+        return bool(self._run(scripts.SUPERSEDE, *supersede_arguments(change, job, now)))
 
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
         return parse_jobs(self._run(scripts.OLDEST_WAITING, queue, max(0, limit)))

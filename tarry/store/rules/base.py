@@ -206,6 +206,15 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def supersede(self, change: Change, job: Job, now: int) -> bool:
+        """Ends the job that holds a key, and stores the new job that takes the key, in one step: both, or nothing and
+        False, if the change is not valid, or another job holds the key.
+
+        change: `lifecycle.make_way`. The attempt of a job that runs goes on until its worker has heard of it, and keeps
+        its place (`rules/kept_places.py`) also where no limit counts it.
+        """
+
+    @abstractmethod
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
         """Jobs of a queue that wait: the ready ones first, of the lowest band first and in it by `due`; then the
         scheduled ones by `due`. May look at all that wait in the queue, and at all that are scheduled."""

@@ -11,6 +11,7 @@ class Entry(Struct, frozen=True):
     job: Job
     on_duplicate: str = "return"
     idempotency: str | None = None
+    running: str = "return"
 
 
 class Content(Struct, frozen=True):

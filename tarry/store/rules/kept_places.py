@@ -6,6 +6,9 @@ other job may start in its place. For each such attempt that a limit counts, the
 step as the change, and levels count it like a running job. A later outcome of the attempt, which is not valid any more,
 removes it and lowers the levels. The worker prolongs it while the body goes on; once its time is over, or its owner is
 dead, the keeper removes it.
+
+Of a job that has lost its key to a newer one (`Store.supersede`) the value is kept though no limit counts it. The newer
+job names it in its headers, and is held back until it is gone.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,8 +16,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.errors import StoreError
+from tarry.model import overrides
 from tarry.model.change import Change
-from tarry.model.job import State
+from tarry.model.job import Job, State
 from tarry.model.limit import Limit
 from tarry.store.rules.base import Store
 from tarry.store.rules.lanes import JobKey, count_by_level
@@ -40,10 +45,14 @@ class KeptPlace(Struct, frozen=True):
         """What limits need."""
         return self.queue, self.task, self.lane
 
+    @property
+    def names(self) -> str:
+        """What the named value has behind the time."""
+        return _SEPARATOR.join((self.queue, self.task) if self.lane is None else (self.queue, self.task, self.lane))
+
     def encode(self) -> bytes:
         """The named value."""
-        lane = () if self.lane is None else (self.lane,)
-        return _SEPARATOR.join((str(self.until), self.queue, self.task, *lane)).encode()
+        return f"{self.until}{_SEPARATOR}{self.names}".encode()
 
 
 def places_to_keep(
@@ -57,6 +66,45 @@ def places_to_keep(
             until = leased(change.owner)
             kept[name_for(change)] = KeptPlace(now if until is None else until, *key).encode()
     return kept
+
+
+def place_of(change: Change, until: int) -> KeptPlace:
+    """The place of the attempt that `Store.supersede` ends with this change."""
+    # A change that counts has its job.
+    assert change.job is not None
+    return KeptPlace(until, change.job.queue, change.job.task, change.job.lane)
+
+
+def followed_place(change: Change, leased: int | None, now: int) -> tuple[str, bytes]:
+    """Its name and value. leased: the end of its owner's lease; None: not known."""
+    return name_for(change), place_of(change, now if leased is None else leased).encode()
+
+
+def held_back(store: Store, jobs: Iterable[Job], now: int) -> set[bytes]:
+    """The ids of those jobs that must not start yet, since an attempt that they follow goes on, or it is not known
+    whether it does."""
+    # Few jobs follow one, so each is asked for by itself.
+    return {job.id for job in jobs if job.headers and places_followed(store, job, now)}
+
+
+def places_followed(store: Store, job: Job, now: int) -> list[str]:
+    """The names of the places that go, or may go, before the job starts."""
+    return [name for name in overrides.followed_places(job.headers) if _is_kept(store, name, now)]
+
+
+def places_to_follow(store: Store, old: Job, change: Change, now: int) -> list[str]:
+    """The names of the places that a job has to wait for which supersedes `old` by this change: those that this had to
+    wait for itself, since it may run only to be held back; and if it runs, that of its attempt."""
+    own = [name_for(change)] if change.keeps_places else []
+    return [*places_followed(store, old, now), *own]
+
+
+def _is_kept(store: Store, name: str, now: int) -> bool:
+    try:
+        value = reachable_part(lambda: store.kv_get(name))
+    except StoreError:
+        return True
+    return value is not None and decode(value).until > now
 
 
 _AT_ONCE = 1000

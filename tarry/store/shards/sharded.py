@@ -182,6 +182,11 @@ class ShardedStore(Store):
         }
         return self._insert(jobs, lambda number, store, part: store.insert_bounded(part, parts[number], now, freed))
 
+    def supersede(self, change: Change, job: Job, now: int) -> bool:
+        """As promised: who holds a key is on the shard of the jobs that want it."""
+        shard = self.shards[self._hashing.place_of_job(job.id)]
+        return shard.ask(lambda store: store.supersede(change, job, now))
+
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
         answers = self._ask_all(lambda store: store.oldest_waiting(queue, limit))
         for number, jobs in answers.items():

@@ -56,7 +56,11 @@ def apply_changes(db: Database, lanes: SqliteLanes, groups: ChangeGroups, now: i
         if change.key_held_until:
             db.execute(sql.OUTLIVED_BY, (now, change.id, CODE[change.was], change.epoch))
     if not lanes.limits:
-        return _make(db, groups)
+        valid = _make(db, groups)
+        # Also where nothing is limited: another job may wait for the end of such an attempt.
+        if not all(valid):
+            lanes.free_places(given_up(changes, valid))
+        return valid
     # Read before the changes: afterwards these jobs no longer run, and their queue may be another one.
     running = lanes.running_keys(changes)
     valid = _make(db, groups)

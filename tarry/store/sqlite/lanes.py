@@ -12,7 +12,7 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import EACH, Level, Limit
 from tarry.store.rules.base import PROMOTED_AT_ONCE, Want, band
-from tarry.store.rules.kept_places import job_keys, places_to_keep
+from tarry.store.rules.kept_places import followed_place, job_keys, places_to_keep
 from tarry.store.rules.lanes import JobKey, assign_lanes, count_by_level, decode_limit
 from tarry.store.sql.columns import Row
 from tarry.store.sql.lane_claim import claim_in_lanes
@@ -101,6 +101,12 @@ class SqliteLanes(SqliteTransaction):
         kept = places_to_keep(ended, self.limits, lambda owner: self._db.execute(sql.LEASED_UNTIL, (owner,)).get, now)
         if kept:
             self._db.executemany(sql.SET_CELL, list(kept.items()))
+
+    def keep_followed_place(self, change: Change, now: int) -> None:
+        """Keeps the place of the attempt that a newer job is to follow, if this ends one."""
+        if change.keeps_places:
+            until = self._db.execute(sql.LEASED_UNTIL, (change.owner,)).get
+            self._db.execute(sql.SET_CELL, followed_place(change, until, now))
 
     def free_places(self, names: Sequence[str]) -> None:
         """Lowers the levels by kept places of these names, as far as there are any, and removes them."""

@@ -181,6 +181,29 @@ class SqliteStore(ScanningSqlStore):
             ids = iter(insert_jobs(self._db, self._lanes.assign_lanes(admitted), hoping))
         return [refused.get(at) or next(ids) for at in range(len(jobs))]
 
+    def supersede(self, change: Change, job: Job, now: int) -> bool:
+        self._check_insert()
+        with self._lock, self._errors:
+            done = call_again(partial(self._supersede_locked, change, job, now), self.path)
+            if done:
+                self._board.wake(WakeReason.WORK, *wake_reasons([change], self._lanes.has_made_room))
+        self._guard.check_file()
+        return done
+
+    def _supersede_locked(self, change: Change, job: Job, now: int) -> bool:
+        with transaction(self._db):
+            self._lanes.load_limits()
+            self._db.execute(sql.OUTLIVED, (now, job.task, job.key))
+            is_free = self._db.execute(sql.HOLDER, (job.task, job.key)).get in (None, change.id)
+            if not is_free or not apply_changes(self._db, self._lanes, ChangeGroups([change]), now)[0]:
+                return False
+            self._lanes.keep_followed_place(change, now)
+            insert_any(self._db, self._lanes.assign_lanes([job]))
+            if record := record_of_valid([change], [True]):
+                self._db.execute(sql.TO_JOURNAL, (record,))
+            self._lanes.save_levels(now)
+        return True
+
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
         return self._jobs(sql.OLDEST_WAITING, (queue, max(0, limit)))
 

@@ -60,6 +60,7 @@ class Options(Struct, frozen=True):
     per: Literal["host", "worker"] | None = None
     max_delay: Duration | None = None
     labels: Mapping[str, str] | None = None
+    running: Literal["return", "cancel"] = "return"
     keeps_attempts: bool = False
     """For tarry's own use: the job tells its start and its worker also if it is done at the first attempt."""
 
@@ -91,10 +92,13 @@ class Options(Struct, frozen=True):
     def _check_unique(self) -> "Options":
         if self.idempotency is not None and self.key is not None:
             raise ValueError("key= and idempotency= both say what is the same job; give one of them")
-        if self.key is None and (self.unique_for is not None or self.on_duplicate != "return"):
-            raise ValueError("unique_for= and on_duplicate= are about a key: give key= too")
+        if self.key is None:
+            for name in ("unique_for", "on_duplicate", "running"):
+                if getattr(self, name) not in (None, "return"):
+                    raise ValueError(f"{name}= is about a key: give key= too")
         if self.on_duplicate not in ("return", "replace", "postpone"):
             raise ValueError(f'on_duplicate={self.on_duplicate!r}: "return", "replace" or "postpone"')
+        self._check_running()
         if self.max_delay is not None:
             self._check_max_delay(microseconds(self.max_delay, "max_delay"))
         if self.durable not in (None, "replica"):
@@ -107,8 +111,16 @@ class Options(Struct, frozen=True):
         self.key_ttl  # noqa: B018
         return self
 
+    def _check_running(self) -> None:
+        if self.running not in ("return", "cancel"):
+            raise ValueError(f'running={self.running!r}: "return" or "cancel"')
+        if self.running == "cancel" and self.on_duplicate == "postpone":
+            raise ValueError('running="cancel" is for the newest call, and on_duplicate="postpone" keeps the first')
+        if self.running == "cancel" and self.unique_for == "waiting":
+            raise ValueError('running="cancel": with unique_for="waiting" no running job holds the key')
+
     def _check_max_delay(self, most: int) -> None:
-        if self.on_duplicate == "return":
+        if self.on_waiting == "return":
             raise ValueError('max_delay= bounds on_duplicate="replace" and "postpone": give one of them too')
         if self.delay is not None and microseconds(self.delay) > most:
             raise ValueError(f"max_delay={self.max_delay!r} is less than delay={self.delay!r}")
@@ -139,12 +151,18 @@ class Options(Struct, frozen=True):
         return self.key if self.idempotency is None else IDEMPOTENCY + self.idempotency
 
     @property
+    def on_waiting(self) -> str:
+        """What the call does to a waiting job that holds its key: as `on_duplicate`."""
+        return "replace" if self.running == "cancel" else self.on_duplicate
+
+    @property
     def key_ttl(self) -> int:
         """`Job.key_ttl`: how long the job holds its key."""
         if self.idempotency is not None:
             return microseconds(self.window, "window")
-        # Only a waiting job can be replaced or postponed; so a running one does not hold the key.
-        unique_for = self.unique_for or ("unfinished" if self.on_duplicate == "return" else "waiting")
+        # Only a waiting job can be replaced or postponed; so a running one holds the key only to be cancelled.
+        is_held = self.on_duplicate == "return" or self.running == "cancel"
+        unique_for = self.unique_for or ("unfinished" if is_held else "waiting")
         if unique_for == "waiting":
             return WAITING
         return UNFINISHED if unique_for == "unfinished" else microseconds(unique_for, "unique_for")

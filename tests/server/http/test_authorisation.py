@@ -164,13 +164,13 @@ def test_a_token_for_another_queue_sees_and_changes_nothing(shop: Shop, method: 
         assert found.status_code == 403 or "mail.send" in found.text or "mail" not in found.text, found.text
 
 
-@pytest.mark.parametrize("how", ["replace", "postpone"])
-def test_a_key_does_not_lead_to_a_job_of_another_queue(shop: Shop, how: str) -> None:
+@pytest.mark.parametrize("how", [{"on_duplicate": "replace"}, {"on_duplicate": "postpone"}, {"running": "cancel"}])
+def test_a_key_does_not_lead_to_a_job_of_another_queue(shop: Shop, how: dict[str, str]) -> None:
     theirs = shop.app.named("mail.send").using(key="k", delay="1h").enqueue()
 
     async def put(queues: str) -> int:
         async with api(shop.app, access=shop.access('["put"]', queues)) as client:
-            body = {"task": "mail.send", "queue": "other", "key": "k", "on_duplicate": how, "delay": "2h"}
+            body = {"task": "mail.send", "queue": "other", "key": "k", **how, "delay": "2h"}
             return (await client.post("/v1/jobs", json=body, headers={"authorization": "Bearer it"})).status_code
 
     assert run(lambda: put('["other"]')) == 403

@@ -22,7 +22,7 @@ from tarry.server.http.methods.put_request import PutRequest
 from tarry.server.service import DoorService
 from tarry.server.serving.application import create_application
 from tarry.store.memory.store import MemoryStore
-from tarry.store.rules.base import Query
+from tarry.store.rules.base import NORMAL, Query, Want
 from tarry.tasks.arguments.options import Options
 from tests.server.http.calling import api, caller, run
 
@@ -165,6 +165,17 @@ def test_a_job_is_found_by_its_labels() -> None:
         assert problem(got)[:2] == (422, "label")
 
 
+def test_a_newer_job_of_a_key_cancels_the_one_that_runs() -> None:
+    app = App(MemoryStore())
+    newest = {"task": "t", "key": "k", "running": "cancel"}
+    first = app.get(put(app, newest).json()["id"])
+    assert len(app.client.store.claim([Want("default", NORMAL, 1)], 1, "ann", HOUR, app.client.clock.now())) == 1
+    second = put(app, newest | {"args": [2]})
+    assert (second.status_code, second.json()["is_new"], first.state) == (201, True, "cancelled")
+    third = put(app, newest | {"args": [3]})
+    assert (third.status_code, third.json()["id"]) == (200, second.json()["id"])
+
+
 def test_a_request_that_is_sent_again_is_stored_once() -> None:
     app = App(MemoryStore())
     name = {"Idempotency-Key": '"a-7"'}
@@ -201,6 +212,9 @@ def test_a_request_that_is_sent_again_is_stored_once() -> None:
         ({"unique_for": "1h"}, "unique_for"),
         ({"on_duplicate": "drop"}, "on_duplicate"),
         ({"key": "k", "max_delay": 5}, "max_delay"),
+        ({"running": "cancel"}, "running"),
+        ({"key": "k", "running": "stop"}, "running"),
+        ({"key": "k", "running": "cancel", "on_duplicate": "postpone"}, "running"),
         ({"delays": 1}, "delays"),
         ({"key": "k", "idempotency": "i"}, "key"),
         ({"durable": "replica"}, None),

@@ -215,11 +215,10 @@ def _make(call: ApiCall, wanted: PutRequest, name: str | None) -> JobWithOptions
     call.caller.check_task(wanted.task, None if task is None else task.queue)
     made = make_job(call.service.client, wanted, name, call.caller.namespace)
     call.check(made[0].queue)
-    if wanted.on_duplicate != "return" and not call.allows(EVERY_QUEUE):
+    if made[1].on_waiting != "return" and not call.allows(EVERY_QUEUE):
+        said = "running=cancel" if wanted.running == "cancel" else f"on_duplicate={wanted.on_duplicate}"
         # The job with this key may have been moved to any queue.
-        raise errors.NotAllowed(
-            f"on_duplicate={wanted.on_duplicate} may change a job of another queue, and this token is not for all"
-        )
+        raise errors.NotAllowed(f"{said} may change a job of another queue, and this token is not for all")
     return made
 
 

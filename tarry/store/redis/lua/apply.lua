@@ -229,7 +229,7 @@ function lib.lower_levels_of(limits, job)
   lib.lower_levels(limits, queue, task, nil)
 end
 
--- What a change does to levels. job: one that no longer runs.
+-- What a change does to levels and places. job: one that no longer runs.
 function lib.count_end(limits, change, id, good, job, now)
   if good and job then
     if change.keeps then return lib.keep_place(limits, change, id, job, now) end
@@ -248,7 +248,7 @@ function lib.apply(descriptions, ids, numbers, limits, now)
   for place, entry in ipairs(lib.fetch(lib.RUN, ids)) do
     if parsed[2] then change = parsed[lib.parse('>I2', numbers, 2 * place - 1)] end
     local good, job = lib.apply_one(change, ids[place], entry, limits, now)
-    if limits then lib.count_end(limits, change, ids[place], good, job, now) end
+    if limits or not good then lib.count_end(limits, change, ids[place], good, job, now) end
     valid[place] = good and '1' or '0'
   end
   lib.write_changes()

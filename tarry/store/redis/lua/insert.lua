@@ -152,3 +152,26 @@ function lib.note_holder(held, number, id, lives)
     held[#held + 1] = lives
   end
 end
+
+-- supersede: ends the job that holds a key, and keeps the new job that takes the key.
+-- Keys: as exchange and insert; cells, cellnames.
+-- Arguments: now; the description of the change, the id of its job, and the record of what it counts as; of the
+-- place that its attempt keeps the name, or nothing if it does not run, the owner and the names; id and record of the
+-- new job, and the record of what it counts as.
+-- Answer: 1; or 0, and nothing is done, if the change is not valid, or another job holds the key.
+-- Cost: as a change of one job and insert of one job.
+function lib.supersede()
+  local now, limits = tonumber(ARGV[1]), lib.read_limits()
+  local tail = lib.tail_of(ARGV[9])
+  local holder = lib.key_holder(lib.key_field(tail.task, tail.key), ARGV[8], now)
+  if holder and holder ~= ARGV[3] then return 0 end
+  local valid = lib.apply({ARGV[2]}, {ARGV[3]}, '', limits, now)
+  if valid ~= '1' then return 0 end
+  if ARGV[5] ~= '' then lib.keep_followed_place(ARGV[5], ARGV[6], ARGV[7], now) end
+  if limits then lib.write_levels(now) end
+  lib.to_journal(ARGV[4], valid)
+  local _, is_new = lib.insert_one(ARGV[8], ARGV[9], limits)
+  lib.end_insert({is_new and '1' or '0'})
+  lib.wake(lib.wake_reasons({ARGV[2]}, limits))
+  return 1
+end

@@ -17,10 +17,15 @@ end
 -- The attempt goes on: what levels count stays.
 function lib.keep_place(limits, change, id, job, now)
   if #lib.limited_level_names(limits, job.queue, job.task, job.lane) == 0 then return end
-  local expires = tonumber(lib.call('ZSCORE', lib.LEASES, change.owner) or now)
-  local parts = {string.format('%.0f', expires), job.queue, job.task, job.lane}
-  local name = lib.place_name(change, id)
-  lib.call('HSET', lib.CELLS, name, lib.concat(parts, lib.SEPARATOR))
+  local names = lib.concat({job.queue, job.task, job.lane}, lib.SEPARATOR)
+  lib.keep_followed_place(lib.place_name(change, id), change.owner, names, now)
+end
+
+-- As `keep_place`, for an attempt that a newer job is to follow: also if no limit counts it. names: queue, task and, if
+-- there is one, lane.
+function lib.keep_followed_place(name, owner, names, now)
+  local expires = tonumber(lib.call('ZSCORE', lib.LEASES, owner) or now)
+  lib.call('HSET', lib.CELLS, name, string.format('%.0f', expires) .. lib.SEPARATOR .. names)
   lib.call('ZADD', lib.CELL_NAMES, 0, name)
 end
 
@@ -32,7 +37,7 @@ function lib.free_place(limits, change, id)
   lib.call('HDEL', lib.CELLS, name)
   lib.call('ZREM', lib.CELL_NAMES, name)
   local queue, task, lane = lib.parse_place(value)
-  if queue then lib.lower_levels(limits, queue, task, lane) end
+  if limits and queue then lib.lower_levels(limits, queue, task, lane) end
 end
 
 -- Calls `count` with queue, task and lane of each.
