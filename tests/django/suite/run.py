@@ -30,8 +30,8 @@ CONSTANT = {"django_content_type", "auth_permission"}
 
 
 def keep_what_is_constant() -> None:
-    """After each case Django empties all tables, and makes each permission of each model anew, as after `migrate`: half
-    of the suite's CPU, to have the rows that were there before. No case adds one."""
+    """After each case Django empties all tables, and makes each permission of each model anew, as after `migrate`: a
+    third of the suite's CPU, to have the rows that were there before. No case adds one."""
 
     def sql_flush(style: object, connection: Any, **options: object) -> list[str]:
         tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
