@@ -174,16 +174,15 @@ class Task(TaskDefinition[P, R]):
         delay: seconds, timedelta or text ("5m"). at: a datetime with a zone, or seconds since the epoch. priority:
         within +-2^40, higher first. expires: a job that has not started this long after it was due is cancelled.
         labels: text by name, by which people find the job; jobs that it enqueues get them, too. timeout, retry: as the
-        task's, for these jobs only; not for HTTP tasks, and no timeout for batch tasks. per: for `broadcast`: a job for
-        each "host" or "worker". key: at most one job of this task holds it. unique_for: how long: "waiting", until a
-        worker takes the job; "unfinished", until it has ended; a duration: so long after its end. on_duplicate: while
-        another job holds the key: "return" it; "replace" its call by this one (debounce); "postpone" it to when this
-        one would be due (throttle). With these two, unique_for is "waiting" by default, and they put it off for
-        `max_delay` after the first enqueue at most. running: "cancel": a job that runs and holds the key is cancelled
-        for this one; one that waits is replaced. idempotency: a name for this request. A second enqueue with it, up to
-        `window` after the end of the first job, returns that; IdempotencyError if the arguments differ. connection:
-        your own to the store's database: the job exists only if you commit. durable: "replica": waits 5 s for a replica
-        to have it (Redis); StoreUnavailable."""
+        task's, for these jobs; not for HTTP tasks, no timeout for batch tasks. per: for `broadcast`, a job for each
+        "host" or "worker". key: at most one job of this task holds it. unique_for: how long: "waiting", until a worker
+        takes the job; "unfinished", until it has ended; a duration: so long after its end. on_duplicate: while another
+        job holds the key: "return" it; "replace" its call by this one (debounce); "postpone" it to when this one would
+        be due (throttle). With these two, unique_for is "waiting" by default, and they put it off for `max_delay` after
+        the first enqueue at most. running: "cancel": a job that runs and holds the key is cancelled for this one; one
+        that waits is replaced. idempotency: a name for this request. A second enqueue with it, up to `window` after the
+        end of the first job, returns that; IdempotencyError if the arguments differ. connection: your own to the
+        store's database: it exists only if you commit. durable="replica": StoreUnavailable if none has it in 5 s."""
         return Using(self, self._client, Options(
             delay, at, key, priority, queue, expires, unique_for, on_duplicate, idempotency, window, connection,
             durable, timeout, retry, per, max_delay, labels, running,
