@@ -72,6 +72,11 @@ def test_the_version_is_that_of_the_installed_package() -> None:
     assert "email" not in loaded("from tarry import __version__")
 
 
+def test_the_version_is_told_without_any_command() -> None:
+    code = "try: tarry.cli.main.main(['--version'])\nexcept SystemExit: pass"
+    assert not set(COMMAND_MODULES) & loaded(f"import tarry.cli.main\n{code}")
+
+
 def test_a_name_is_loaded_when_it_is_asked_for() -> None:
     assert not {"tarry.app", "tarry.tasks", "tarry.client"} & loaded("import tarry")
     assert "tarry.app" in loaded("from tarry import App")

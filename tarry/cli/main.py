@@ -150,7 +150,9 @@ def _in_zone(args: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command's exit status: 0 done, 1 not, with the reason on stderr; 2 is for a wrong call."""
     words = sys.argv[1:] if argv is None else argv
-    args = parser(_find_command(words)).parse_args(words)
+    # The version is of no command, and to import all of them takes half a second.
+    only = "" if list(words[:1]) == ["--version"] else _find_command(words)
+    args = parser(only).parse_args(words)
     # Commands print their errors themselves; only those that keep running configure logging.
     logging.getLogger("tarry").addHandler(logging.NullHandler())
     try:
