@@ -197,8 +197,12 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         name, value = followed_place(change, leases[0][0] if leases else None, now)
         self.change(sql.KEEP, (pack.texts([name]), pack.blobs([value])))
 
-    def free_places(self, names: Sequence[str], now: int) -> None:
-        """Removes the kept places of these names, as far as there are any, and lowers the levels that count them."""
+    def free_places(self, names: Sequence[str], now: int, limited: bool) -> None:
+        """Removes the kept places of these names, as far as there are any, and lowers the levels that count them.
+        limited: whether there may be such levels; else it takes one round trip."""
+        if not limited:
+            self.rows(sql.FREE, (pack.texts(names),))
+            return
         with self._link.transaction_with():
             values = [bytes(value) for (value,) in self.rows(sql.FREE, (pack.texts(names),))]
             if values:

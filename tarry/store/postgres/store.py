@@ -253,7 +253,7 @@ class PostgresStore(SqlStore):
         if names := given_up(changes, valid):
             # No error may leave this: changes are made. What is not freed now ends with its lease.
             with suppress(StoreError):
-                self._call(lambda connection: self._limits(connection).free_places(names, now))
+                self._call(lambda connection: self._limits(connection).free_places(names, now, limited))
         if changes:
             set_aside_if_slow(self._pool, began, [*(change.id for change in changes), *split_ids(awake)])
             self._hub.notify(*wake_reasons(changes, limited or released > 0))
