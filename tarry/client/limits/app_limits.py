@@ -90,7 +90,6 @@ class PermitRequest:
     def __init__(self, limits: AppLimits, key: JobKey, cost: int, timeout: float | None) -> None:
         self._limits, self._key, self._cost, self._timeout = limits, key, cost, timeout
         self._permit: Permit | None = None
-        self._begin()
 
     def __enter__(self) -> Permit:
         self._begin()
