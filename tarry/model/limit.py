@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import StoredCount, StoredTime
@@ -28,6 +29,14 @@ class Limit(Struct, frozen=True):
     most: Annotated[int, Meta(ge=0, le=UNLIMITED)] | None = None
     count: StoredCount = 0
     period: StoredTime = 0
+    has_key_limits: bool = False
+    """Of a limit for each key: some keys have numbers of their own. A store sets it by itself."""
+
+    @property
+    def declared(self) -> "Limit | None":
+        """The limit as it was set; None: it is there only for the keys that have numbers of their own."""
+        plain = replace(self, has_key_limits=False) if self.has_key_limits else self
+        return None if self.has_key_limits and plain == Limit() else plain
 
     @property
     def at_once(self) -> int:
@@ -52,6 +61,22 @@ class Limit(Struct, frozen=True):
         if self.rate_text:
             parts.append(self.rate_text)
         return ", ".join(parts) or "none"
+
+
+class KeyLimit(Struct, frozen=True):
+    """What one key of a task has instead of the limit for each key. None: as that limit says."""
+
+    most: Annotated[int, Meta(ge=0, le=UNLIMITED)] | None = None
+    count: StoredCount | None = None
+    period: StoredTime = 0
+    is_paused: bool = False
+    """Nothing of the key starts, whatever the numbers are."""
+
+    def over(self, limit: Limit) -> Limit:
+        """The limit that holds for this key. limit: the one for each key."""
+        most = limit.most if self.most is None else self.most
+        count, period = (limit.count, limit.period) if self.count is None else (self.count, self.period)
+        return Limit(0 if self.is_paused else most, count, period)
 
 
 class Level(Struct, frozen=True):

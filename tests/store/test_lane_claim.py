@@ -44,6 +44,9 @@ class FakeReader(LaneReader[JobKey]):
         self.calls["levels"] += 1
         return {lane_level("mail", lane): Level(count) for lane, count in self.running.items()}
 
+    def key_limits(self, names: Sequence[str]) -> dict[str, Limit]:
+        return {}
+
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[JobKey]]]:
         self.calls["fronts"] += 1
         return {(task, lane): self._front(lane, most) for (task, lane), most in counts.items()}

@@ -18,7 +18,7 @@ from tarry.model.change import Change
 from tarry.model.duration import SECOND
 from tarry.model.job import HELD, UNFINISHED, WAITING, Job, State
 from tarry.model.lifecycle import DEFAULT, NotPossible, Rules
-from tarry.model.limit import EACH, Limit
+from tarry.model.limit import EACH, KeyLimit, Limit
 from tarry.model.outcome import (
     Cancelled,
     Expired,
@@ -87,6 +87,8 @@ DECISIONS: list[Decision] = [
     lambda job, rules, now: lifecycle.postpone(job, replace(job, due=now - TICK, expires=now + 3 * TICK), now),
 ]
 LIMITS = [None, Limit(0), Limit(1), Limit(3), Limit(12), Limit(90), Limit(None, 2, 3 * TICK), Limit(2, 40, 4 * TICK)]
+
+KEY_LIMITS = [None, None, KeyLimit(1), KeyLimit(5), KeyLimit(is_paused=True), KeyLimit(None, 2, 3 * TICK)]
 
 
 class New(NamedTuple):
@@ -427,6 +429,17 @@ class Histories(RuleBasedStateMachine):
         """Of shards each keeps its own part, so they choose otherwise than one store."""
         self.reference.limit(name, limit)
         self.store.limit(name, limit)
+
+    @precondition(lambda self: self.one_lease)
+    @rule(
+        task=st.sampled_from(["mail", "mail", "fetch"]),
+        lane=st.sampled_from(["", "x", "y"]),
+        limit=st.sampled_from(KEY_LIMITS),
+    )
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
+        """A tenant's own numbers."""
+        self.reference.limit_key(task, lane, limit)
+        self.store.limit_key(task, lane, limit)
 
     @precondition(lambda self: self.seen)
     @rule(back=BACK, progress=st.sampled_from([b'[0.5,"half"]', b'[1,""]']), owner=st.none() | OWNERS)

@@ -37,6 +37,7 @@ from tarry.store.conformance.flows.signalling import Signalling
 from tarry.store.conformance.flows.storing import FlowStoring
 from tarry.store.conformance.foreseeing import Foreseeing
 from tarry.store.conformance.keeping import Keeping
+from tarry.store.conformance.key_limiting import KeyLimiting
 from tarry.store.conformance.labelling import Labelling
 from tarry.store.conformance.lateness import Lateness
 from tarry.store.conformance.limiting import Limiting
@@ -61,6 +62,7 @@ class Conformance(
     Owning,
     Limiting,
     Relimiting,
+    KeyLimiting,
     PlaceKeeping,
     PlaceTaking,
     LaneAssignment,

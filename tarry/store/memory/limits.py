@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.model.limit import Level, Limit
+from tarry.model.limit import EACH, KeyLimit, Level, Limit
 from tarry.store.memory.index import NamedValues
-from tarry.store.rules import kept_places
+from tarry.store.rules import kept_places, key_limits
 from tarry.store.rules.base import PlaceAnswer
-from tarry.store.rules.lanes import JobKey, count_by_level, limit_name, taken_levels, wrong_levels
+from tarry.store.rules.lanes import JobKey, count_by_level, limit_name, limit_of, taken_levels, wrong_levels
 
 
 class MemoryLimits:
@@ -17,13 +17,34 @@ class MemoryLimits:
     def __init__(self, leases: Mapping[str, int], cells: NamedValues) -> None:
         self.limits: dict[str, Limit] = {}
         self.levels: dict[str, Level] = {}
+        self.key_limits: dict[str, Limit] = {}
+        """Those that hold for single keys, by the names of their levels."""
         self._leases, self._cells = leases, cells
+
+    def set_limit(self, name: str, limit: Limit | None) -> bool:
+        """Sets or lifts a limit; whether what runs has to be counted anew."""
+        prefix = key_limits.prefix_of(name.removeprefix(EACH))
+        has_key_limits = name.startswith(EACH) and bool(self._cells.with_prefix(prefix))
+        limit = key_limits.for_each(limit, has_key_limits)
+        was = self.limits.pop(name, None)
+        if limit is not None:
+            self.limits[name] = limit
+        self.key_limits = key_limits.effective(self._cells.with_prefix(key_limits.PREFIX).items(), self.limits)
+        # A limit that only changes keeps its levels: what runs is counted already.
+        return was is None or limit is None
+
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> bool:
+        """As `Store.limit_key`; the answer is that of `set_limit`."""
+        self._cells.put(key_limits.value_name(task, lane), None if limit is None else key_limits.encode(limit))
+        each = self.limits.get(EACH + task)
+        return self.set_limit(EACH + task, each and each.declared)
 
     def start(self, jobs: Iterable[Job], now: int) -> None:
         """Takes the places of these jobs."""
         for name, count in count_by_level(map(_key, jobs), self.limits).items():
             level = self.levels.get(name, Level())
-            self.levels[name] = level.started(self.limits[limit_name(name)], count, now)
+            limit = limit_of(name, self.limits, self.key_limits) or Limit()
+            self.levels[name] = level.started(limit, count, now)
 
     def end(self, job: Job, change: Change, now: int) -> None:
         """Gives back the places of a job that ran; those of an attempt that goes on are kept."""
@@ -46,7 +67,7 @@ class MemoryLimits:
         """As `Store.take_place`."""
         if self._cells.get(name) is not None:
             return PlaceAnswer(True)
-        answer, raised = taken_levels(key, cost, self.limits, self.levels, now)
+        answer, raised = taken_levels(key, cost, self.limits, self.key_limits, self.levels, now)
         self.levels |= raised
         if answer.is_taken:
             self._cells.put(name, kept_places.KeptPlace(until, *key).encode())

@@ -16,7 +16,7 @@ from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import holds_key
-from tarry.model.limit import QUEUE, TASK, Level, Limit, waiting_lane
+from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Level, Limit, waiting_lane
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.memory.flows import MemoryFlows
 from tarry.store.memory.history import MemoryHistory
@@ -133,7 +133,7 @@ class MemoryStore(Store):
             return [], None
         self._promote(now)
         # After the promotion, and once for all wants: what one want takes counts for the next.
-        levels = Levels(self._limits, self._levels, now)
+        levels = Levels(self._limits, self._levels, self._limiting.key_limits, now)
         taken: list[Job] = []
         # Twice: first the share of each want, then, if some gave less, the rest of `limit` to the others.
         for want, count in [(want, want.count) for want in wants] + [(want, limit) for want in wants]:
@@ -335,15 +335,17 @@ class MemoryStore(Store):
 
     def limit(self, name: str, limit: Limit | None) -> None:
         with self._lock:
-            known = name in self._limits
-            self._limits.pop(name, None)
-            if limit is not None:
-                self._limits[name] = limit
-            # A limit that only changes keeps its levels: what runs is counted already.
-            if not known or limit is None:
-                self._assign_lanes_to_all()
-                self._limiting.count_anew(name, self._running_jobs())
-            self._hub.wake(WakeReason.WORK)
+            self._relimit(name, self._limiting.set_limit(name, limit))
+
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
+        with self._lock:
+            self._relimit(EACH + task, self._limiting.limit_key(task, lane, limit))
+
+    def _relimit(self, name: str, count_anew: bool) -> None:
+        if count_anew:
+            self._assign_lanes_to_all()
+            self._limiting.count_anew(name, self._running_jobs())
+        self._hub.wake(WakeReason.WORK)
 
     def _assign_lanes_to_all(self) -> None:
         # A blocked job gets its lane when it is released.

@@ -8,7 +8,7 @@ the change that ends an attempt lowers it, in any process. A transaction that re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tarry.model.job import Job
-from tarry.model.limit import EACH, TASK, Level
+from tarry.model.limit import EACH, TASK, Level, Limit
 from tarry.store.mysql import open_lanes
 from tarry.store.mysql.claim import Reader, Start, last_of_each
 from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
@@ -99,6 +99,9 @@ class MysqlLaneReader(LaneReader[bytes]):
     def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
         wanted = id_list(name.encode() for name in names)
         return levels_of(self._link.rows(f"SELECT name, running, next FROM tarry_level WHERE name IN ({wanted})"))
+
+    def key_limits(self, names: Sequence[str]) -> dict[str, Limit]:
+        return MysqlLimits(self._link).key_limits(self._limits, names)
 
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[bytes]]]:
         look = [

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from tarry.model.limit import Level, Limit
+from tarry.model.limit import KeyLimit, Level, Limit
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.claim import into_lanes
 from tarry.store.mysql.link.connection import MysqlConnection
@@ -53,6 +53,10 @@ class MysqlLimits(MysqlTransaction, SqlLimits):
     def change(self, statement: str, values: Sequence[Any]) -> int:
         return self._link.run(bind(statement, values))[0].changed
 
+    def named_values(self, names: Sequence[str]) -> Sequence[Row]:
+        wanted = id_list(name.encode() for name in names)
+        return self._link.rows(f"SELECT name, value FROM tarry_cell WHERE name IN ({wanted})")
+
     def set_running(self, counts: Mapping[str, int]) -> None:
         values = (f"({text(name)},{count})" for name, count in sorted(counts.items()))
         self._link.run(*bounded_statements("INSERT INTO tarry_level (name, running) VALUES ", values,
@@ -82,6 +86,10 @@ class MysqlLimits(MysqlTransaction, SqlLimits):
     def set_limit(self, name: str, limit: Limit | None) -> bool:
         self._link.run(RAISE, TAKE_TURN)
         return super().set_limit(name, limit)
+
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> bool:
+        self._link.run(RAISE, TAKE_TURN)
+        return super().limit_key(task, lane, limit)
 
     def recount(self, now: int) -> int:
         # Claims and ends go on while `needs_recount` looks: the counts are exact only under the turn.

@@ -14,7 +14,7 @@ from tarry.errors import QueueFull
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.model.limit import QUEUE, Level, Limit
+from tarry.model.limit import EACH, QUEUE, KeyLimit, Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.mysql import insert as inserting
 from tarry.store.mysql import sql
@@ -335,7 +335,14 @@ class MysqlStore(ScanningSqlStore):
         self._known.forget()
 
     def limit(self, name: str, limit: Limit | None) -> None:
-        is_new = self.tell(lambda link: MysqlLimits(link).set_limit(name, limit), (WakeReason.WORK,))
+        self._relimit(name, lambda link: MysqlLimits(link).set_limit(name, limit))
+
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
+        self._relimit(EACH + task, lambda link: MysqlLimits(link).limit_key(task, lane, limit))
+
+    def _relimit(self, name: str, change: Callable[[MysqlConnection], bool]) -> None:
+        """Makes this change; the answer to it says whether the limit of that name was not set before."""
+        is_new = self.tell(change, (WakeReason.WORK,))
         self._known.forget()
         kind, _, task = name.partition(":")
         if is_new and f"{kind}:" != QUEUE:

@@ -52,6 +52,7 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         """The same limits as they are stored: closing a lane compares them (`PostgresLimits.close`)."""
         self._tasks: dict[Line, list[str]] = {}
         self._lane_levels: dict[str, Level] = {}
+        self._key_limits: dict[str, Limit] = {}
         self.claimed: list[Row] = []
 
     def look(self, lines: Sequence[Line]) -> LaneState:
@@ -113,6 +114,11 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
     def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
         return self._lane_levels
 
+    def key_limits(self, names: Sequence[str]) -> dict[str, Limit]:
+        found = self._lanes.key_limits(self._limits, names)
+        self._key_limits |= found
+        return found
+
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[WaitingJob]]]:
         fronts: dict[Lane, list[Candidate[WaitingJob]]] = {lane: [] for lane in counts}
         for task in dict.fromkeys(task for task, _ in counts):
@@ -143,8 +149,10 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
             self._lanes.remove(line, sorted(lanes))
         # Last: after closing lanes a claim must not wait for any lock (`PostgresLimits.close`).
         for line, full in use.full.items():
-            limit = self._limits[EACH + line[-1]], self._stored_limits[EACH + line[-1]]
-            self._lanes.close(line, sorted(full), limit, self._now)
+            task = line[-1]
+            each = self._limits[EACH + task]
+            limits = {lane: self._key_limits.get(lane_level(task, lane), each) for lane in full}
+            self._lanes.close(line, limits, self._stored_limits[EACH + task], self._now)
 
 
 def _candidates(rows: Iterable[Row]) -> list[Candidate[WaitingJob]]:

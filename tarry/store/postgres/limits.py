@@ -11,14 +11,14 @@ lane, one closed row replaces all open rows. No lane stays closed or is lost by 
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import psycopg
 
 from tarry.errors import StoreBusy
 from tarry.model.change import Change
-from tarry.model.limit import QUEUE, TASK, Level, Limit
+from tarry.model.limit import QUEUE, TASK, KeyLimit, Level, Limit
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.link.connection import PostgresConnection
@@ -90,6 +90,9 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         reopen_task=("UPDATE {s}.lane SET again = NULL WHERE again IS NOT NULL AND task = ?1",),
     )
 
+    def named_values(self, names: Sequence[str]) -> Sequence[Row]:
+        return self.rows(sql.CELLS, (pack.texts(names),))
+
     def set_running(self, counts: Mapping[str, int]) -> None:
         self.change(sql.RUNNING_NOW, (pack.texts(counts), pack.big_ints(counts.values())))
 
@@ -97,6 +100,11 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         # A claim that still uses the old limit could close lanes after this.
         self._wait_for_claims(task)
         super()._reopen_task(task)
+
+    def _reopen_lane(self, task: str, lane: str) -> None:
+        # As above. Claims read what keys have with the lock held, so those that follow know of this.
+        self._wait_for_claims(task)
+        super()._reopen_lane(task, lane)
 
     def _wait_for_claims(self, task: str) -> None:
         """Takes the lock that claims of the task have."""
@@ -123,21 +131,21 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         tasks, names = zip(*lanes, strict=True)
         self.change(_OPEN_THESE, (pack.texts(tasks), pack.texts(names)))
 
-    def close(self, line: TaskLine, lanes: Iterable[str], limit: tuple[Limit, bytes], now: int) -> None:
-        """Closes the lanes that are full. limit: the task's limit for each key, decoded and as it is stored.
+    def close(self, line: TaskLine, lanes: Mapping[str, Limit], stored: bytes, now: int) -> None:
+        """Closes the lanes that are full under these limits. stored: the task's limit for each key, as it is stored.
 
         To be called only at the end of a claim: after it the claim must not wait for any lock.
         """
-        names = {lane_level(line[-1], lane): lane for lane in lanes}
+        names = {lane_level(line[-1], lane): lane for lane in sorted(lanes)}
         # Locked and read again: an attempt may have ended since the claim saw the lane full, and then there is room.
         locked = self.rows(_LOCKED, (pack.texts(names),))
         # Where nothing may start there may be no row of a level: the lane is full without one.
-        levels = dict.fromkeys(names, Level()) if limit[0].most == 0 else {}
-        levels |= levels_of(locked)
-        full = {names[name]: one.again(limit[0], now) for name, one in levels.items() if not one.room(limit[0], now)}
+        levels = {name: Level() for name, lane in names.items() if lanes[lane].most == 0} | levels_of(locked)
+        found = {names[name]: (level, lanes[names[name]]) for name, level in levels.items()}
+        full = {lane: level.again(limit, now) for lane, (level, limit) in found.items() if not level.room(limit, now)}
         if full:
             again = pack.big_ints(UNTIL_AN_END if time is None else time for time in full.values())
-            self.change(_CLOSE, (*line, pack.texts(full), again, limit[1]))
+            self.change(_CLOSE, (*line, pack.texts(full), again, stored))
 
     def remove(self, line: TaskLine, lanes: Iterable[str]) -> None:
         """Removes the lanes where no job waits."""
@@ -221,10 +229,20 @@ def set_limit(pool: PostgresPool, schema: str, name: str, limit: Limit | None) -
     # One that is set already is changed without stopping all others.
     if limit is not None and pool.call_long(lambda link: PostgresLimits(link, schema).change_limit(name, limit)):
         return
+    _repeat_until_alone(pool, name, lambda link: PostgresLimits(link, schema).set_limit(name, limit))
+
+
+def limit_key(pool: PostgresPool, schema: str, task: str, lane: str, limit: KeyLimit | None) -> None:
+    """As `Store.limit_key`. StoreBusy: as of `set_limit`."""
+    name = lane_level(task, lane)
+    _repeat_until_alone(pool, name, lambda link: PostgresLimits(link, schema).limit_key(task, lane, limit))
+
+
+def _repeat_until_alone(pool: PostgresPool, name: str, change: Callable[[PostgresConnection], object]) -> None:
     until = time.monotonic() + LONG_TIMEOUT
     while time.monotonic() < until:
         try:
-            pool.call_long(lambda link: PostgresLimits(link, schema).set_limit(name, limit))
+            pool.call_long(change)
             return
         except NotAlone:
             time.sleep(jitter(0.3))  # meanwhile the others go on

@@ -19,7 +19,7 @@ from tarry.errors import QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
-from tarry.model.limit import Level, Limit
+from tarry.model.limit import KeyLimit, Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
@@ -28,7 +28,7 @@ from tarry.store.postgres.finished import PostgresFinished
 from tarry.store.postgres.flows import PostgresFlows, split_ids
 from tarry.store.postgres.history import PostgresHistory
 from tarry.store.postgres.lane_reader import PostgresLaneReader
-from tarry.store.postgres.limits import PostgresLimits, PostgresRooms, set_limit
+from tarry.store.postgres.limits import PostgresLimits, PostgresRooms, limit_key, set_limit
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.pool import PostgresPool
 from tarry.store.postgres.link.postgres_errors import translate_errors
@@ -363,6 +363,10 @@ class PostgresStore(SqlStore):
 
     def limit(self, name: str, limit: Limit | None) -> None:
         set_limit(self._pool, self._schema, name, limit)
+        self._hub.notify(WakeReason.WORK)
+
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
+        limit_key(self._pool, self._schema, task, lane, limit)
         self._hub.notify(WakeReason.WORK)
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:

@@ -16,6 +16,7 @@ _SCRIPTS = make_scripts(
         Verb("prune"),
         Verb("save_progress"),
         Verb("set_limit"),
+        Verb("limit_key"),
         Verb("take_place"),
         Verb("migrate"),
         Verb("recount"),
@@ -72,6 +73,7 @@ EXTEND = _SCRIPTS["extend"]
 PRUNE = _SCRIPTS["prune"]
 SAVE_PROGRESS = _SCRIPTS["save_progress"]
 SET_LIMIT = _SCRIPTS["set_limit"]
+LIMIT_KEY = _SCRIPTS["limit_key"]
 TAKE_PLACE = _SCRIPTS["take_place"]
 MIGRATE = _SCRIPTS["migrate"]
 RECOUNT = _SCRIPTS["recount"]

@@ -14,7 +14,7 @@ from tarry.errors import QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, JobLabel
-from tarry.model.limit import UNLIMITED, Level, Limit
+from tarry.model.limit import UNLIMITED, KeyLimit, Level, Limit
 from tarry.model.wake import WakeReason
 from tarry.store.redis import scripts
 from tarry.store.redis.changes import PackedChanges, pack_changes, split_rounds
@@ -32,6 +32,7 @@ from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, epoch_bytes, lua
 from tarry.store.redis.rights import require_rights, rights
 from tarry.store.redis.schema import RedisSchema
 from tarry.store.redis.waiting import RedisWaiting
+from tarry.store.rules import key_limits
 from tarry.store.rules.base import Backlog, Diagnostic, Exchange, NextClaim, PlaceAnswer, Query, Store, Tally, Want
 from tarry.store.rules.kept_places import KeptPlace
 from tarry.store.rules.lanes import JobKey
@@ -274,13 +275,20 @@ class RedisStore(Store):
     def limit(self, name: str, limit: Limit | None) -> None:
         kind, _, which = name.partition(":")
         numbers = () if limit is None else (_format_limit(limit),)
-        lines = self._run(scripts.SET_LIMIT, name, kind, which, *numbers)
-        # The limit is set by now. The task's earlier jobs get lanes in parts, so that other calls get a turn between.
+        self._give_lanes(which, self._run(scripts.SET_LIMIT, name, kind, which, *numbers))
+
+    def _give_lanes(self, which: str, lines: Sequence[bytes]) -> None:
+        """Moves the jobs of these lines of a task that is limited now into lanes."""
+        # In parts, so that other calls get a turn between.
         with a_part_is_done():
             for line in lines:
                 after = b""
                 while after := self._run(scripts.MIGRATE, which, line, after):
                     pass
+
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
+        value = () if limit is None else (key_limits.encode(limit),)
+        self._give_lanes(task, self._run(scripts.LIMIT_KEY, task, lane, *value))
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         limits = {
@@ -367,7 +375,7 @@ def _format_limit(limit: Limit) -> str:
 @lru_cache(maxsize=1000)
 def _parse_limit(text: bytes) -> Limit:
     try:
-        most, count, period, *_ = text.decode().split()
-        return Limit(None if most == "-" else int(most), int(count), int(period))
+        most, count, period, _, _, *keys = text.decode().split()
+        return Limit(None if most == "-" else int(most), int(count), int(period), bool(keys))
     except ValueError:
         return Limit()

@@ -29,7 +29,7 @@ from tarry.errors import OtherDatabase, QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, JobLabel, State, has_labels
-from tarry.model.limit import UNLIMITED, Level, Limit
+from tarry.model.limit import UNLIMITED, KeyLimit, Level, Limit
 from tarry.store.rules.flows import NoFlows, StoreFlows
 from tarry.store.rules.history.history import StoreHistory
 from tarry.store.rules.ids import uuid7
@@ -341,6 +341,12 @@ class Store(ABC):
     @abstractmethod
     def limit(self, name: str, limit: Limit | None) -> None:
         """Sets the limit of that name (`model.limit` has the names); None lifts it. Counts what runs at that moment."""
+
+    @abstractmethod
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
+        """Sets what one key of a task has instead of the limit for each key; None: it has nothing of its own any more.
+        `rules.key_limits` reads it. If the task has no limit for each key, one without bounds is set, which goes with
+        the last key that has its own. What runs counts at once."""
 
     @abstractmethod
     def limits(self) -> dict[str, tuple[Limit, Level]]:

@@ -56,6 +56,17 @@ def limit_name(name: str) -> str:
     return name.partition(_OF)[0]
 
 
+def task_and_lane(level: str) -> tuple[str, str]:
+    """The task and the lane of the level of a lane."""
+    name, _, lane = level.partition(_OF)
+    return name.removeprefix(EACH), lane
+
+
+def limit_of(level: str, limits: Mapping[str, Limit], key_limits: Mapping[str, Limit]) -> Limit | None:
+    """The limit that holds for a level. key_limits: those of single keys, by the names of their levels."""
+    return key_limits.get(level) or limits.get(limit_name(level))
+
+
 @lru_cache(maxsize=1000)
 def decode_limit(value: bytes) -> Limit:
     """The limit in this JSON; one without bounds, if it is none."""
@@ -164,19 +175,21 @@ class _Alternation:
 class Levels:
     """How far the limits are used, as one claim sees it. A level that is not in `levels` is unused."""
 
-    def __init__(self, limits: Mapping[str, Limit], levels: Mapping[str, Level], now: int) -> None:
-        self._limits, self._levels, self._now = limits, levels, now
+    def __init__(
+        self, limits: Mapping[str, Limit], levels: Mapping[str, Level], key_limits: Mapping[str, Limit], now: int
+    ) -> None:
+        self._limits, self._levels, self._key_limits, self._now = limits, levels, key_limits, now
         self.again: int | None = None
         """When a rate allows a start that it refused before; 0: not all lanes were examined, come again at once."""
 
     def has_room(self, name: str) -> bool:
         """Whether anything may start under the limit of that level."""
-        limit = self._limits.get(limit_name(name))
+        limit = limit_of(name, self._limits, self._key_limits)
         return limit is None or self._levels.get(name, Level()).room(limit, self._now) > 0
 
     def room(self, name: str, most: int) -> int:
         """How many of at most `most` may start under the limit of that level; if none, notes when."""
-        limit = self._limits.get(limit_name(name))
+        limit = limit_of(name, self._limits, self._key_limits)
         if limit is None:
             return most
         level = self._levels.get(name, Level())
@@ -187,11 +200,21 @@ class Levels:
 
 
 def taken_levels(
-    key: JobKey, cost: int, limits: Mapping[str, Limit], levels: Mapping[str, Level], now: int
+    key: JobKey,
+    cost: int,
+    limits: Mapping[str, Limit],
+    key_limits: Mapping[str, Limit],
+    levels: Mapping[str, Level],
+    now: int,
 ) -> tuple[PlaceAnswer, dict[str, Level]]:
-    """Whether a place for this key may be taken, and if so the levels that count it, raised. levels: those of these
-    limits; one that is not there is unused."""
-    found = {name: (limits[limit_name(name)], levels.get(name, Level())) for name in count_by_level([key], limits)}
+    """Whether a place for this key may be taken, and if so the levels that count it, raised. key_limits: of `limit_of`.
+    levels: those of these limits; one that is not there is unused."""
+    names = count_by_level([key], limits)
+    found = {
+        name: (limit, levels.get(name, Level()))
+        for name in names
+        if (limit := limit_of(name, limits, key_limits)) is not None
+    }
     most = min((limit.at_once for limit, _ in found.values() if limit.count), default=UNLIMITED)
     full = [
         level.again(limit, now, cost) for limit, level in found.values() if not level.has_room_for(limit, cost, now)

@@ -15,12 +15,14 @@ from tarry.model.change import Change
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job, State
+from tarry.store.rules import kept_places, key_limits
 from tarry.store.rules.base import Query, Store
-from tarry.store.rules.kept_places import PREFIX
 from tarry.store.shards.identity import CELL
 from tarry.store.shards.sharded import ShardedStore
 
 PAGE = 500
+OF_EACH_SHARD = (kept_places.PREFIX, key_limits.PREFIX)
+"""How the names of values begin of which each shard has its own, or all have the same."""
 HOLD = "shards:move"
 _HOLD_FOR = 60 * SECOND
 
@@ -148,7 +150,7 @@ class Mover:
         here = self._store.shards[number]
         for name, value in here.ask(lambda store: store.kv_list("")).items():
             home = self._store.shards[self._store.shard(name.encode())]
-            # Each has one of its own; and the limits of a shard count what attempts keep there.
-            if home is not here and name != CELL and not name.startswith(PREFIX):
+            # Each has one of its own; and the limits of a shard count what attempts keep there, and hold on all.
+            if home is not here and name != CELL and not name.startswith(OF_EACH_SHARD):
                 home.ask(lambda store: store.kv_cas(name, value, None))  # noqa: B023
                 here.ask(lambda store: store.kv_cas(name, None, value))  # noqa: B023

@@ -22,7 +22,8 @@ from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job, JobLabel
-from tarry.model.limit import Level, Limit
+from tarry.model.limit import EACH, KeyLimit, Level, Limit
+from tarry.store.rules import key_limits
 from tarry.store.rules.base import (
     NOTHING,
     Backlog,
@@ -352,6 +353,20 @@ class ShardedStore(Store):
         numbers = range(len(self.shards))
         parts = [limit and merge.limit_share(name, limit, number, len(numbers)) for number in numbers]
         self._ask(numbers, lambda n, store: store.limit(name, parts[n])).result(None)
+        if name.startswith(EACH):
+            self._spread_key_limits(name.removeprefix(EACH))
+
+    def _spread_key_limits(self, task: str) -> None:
+        """Gives shards that were added the limits of single keys that the others have."""
+        answers = self._ask_all(lambda store: key_limits.read_key_limits(store, task))
+        every = {lane: limit for part in answers.values() for lane, limit in part.items()}
+        for number, part in answers.items():
+            for lane in every.keys() - part.keys():
+                self.shards[number].ask(lambda store: store.limit_key(task, lane, every[lane]))  # noqa: B023
+
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
+        """As promised, on all shards: the key's jobs live on one of them, which another one may be tomorrow."""
+        self._ask_all(lambda store: store.limit_key(task, lane, limit)).result(None)
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         """As promised; a limit that is not set alike on all shards counts as none."""

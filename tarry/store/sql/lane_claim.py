@@ -10,9 +10,18 @@ among its lanes, beginning after the lane that was served last.
 from collections.abc import Mapping, Sequence
 from typing import Generic
 
-from tarry.model.limit import EACH, QUEUE, TASK, Level
+from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.rules.base import Want
-from tarry.store.rules.lanes import Levels, count_by_level, earliest, lane_level, limit_name, merge_lines, take_in_turn
+from tarry.store.rules.lanes import (
+    Levels,
+    count_by_level,
+    earliest,
+    lane_level,
+    limit_name,
+    limit_of,
+    merge_lines,
+    take_in_turn,
+)
 from tarry.store.sql.lane_reader import (
     Candidate,
     FoundLane,
@@ -47,7 +56,8 @@ class _LaneClaim(Generic[T]):
         self._reader, self._now = reader, now
         self._limits, self._known = state.limits, state.levels
         self._turns, self._next_open = state.turns, state.next_open
-        self._levels = Levels(state.limits, state.levels, now)
+        self._key_limits: dict[str, Limit] = {}
+        self._levels = Levels(state.limits, state.levels, self._key_limits, now)
         self._use = LaneUse()
         self._exhausted: set[Line] = set()
 
@@ -84,7 +94,8 @@ class _LaneClaim(Generic[T]):
     def _start(self, line: Line, chosen: Sequence[T]) -> int:
         started = self._reader.start(chosen)
         for name, count in count_by_level(started, self._limits).items():
-            level = self._known.get(name, Level()).started(self._limits[limit_name(name)], count, self._now)
+            limit = limit_of(name, self._limits, self._key_limits) or Limit()
+            level = self._known.get(name, Level()).started(limit, count, self._now)
             self._known[name] = self._use.levels[name] = level
             self._use.started[name] += count
         for _, task, lane in started:
@@ -145,15 +156,17 @@ class _LaneClaim(Generic[T]):
         if wanted:
             levels = self._reader.lane_levels(wanted)
             self._known.update((name, levels.get(name, Level())) for name in wanted)
+            if own := [name for name in wanted if self._limits[limit_name(name)].has_key_limits]:
+                self._key_limits.update(self._reader.key_limits(own))
 
     def _examine(self, place: TaskLine, scan: "_LaneScan", lanes: Sequence[FoundLane]) -> None:
         """Adds lanes with room to the scan, and notes the others."""
         task = place[-1]
-        limit = self._limits.get(EACH + task)
         for lane in lanes:
             if scan.ended:
                 break
             name = lane_level(task, lane.name)
+            limit = limit_of(name, self._limits, self._key_limits)
             room = scan.most if limit is None else self._levels.room(name, scan.most)
             if limit is None or (room and lane.has_jobs):
                 scan.found.append((lane.name, room))

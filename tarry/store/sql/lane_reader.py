@@ -105,6 +105,9 @@ class LaneReader(Protocol[T]):
     def lane_levels(self, names: Sequence[str]) -> Mapping[str, Level]:
         """The levels of these names that are not unused."""
 
+    def key_limits(self, names: Sequence[str]) -> Mapping[str, Limit]:
+        """Of these levels of lanes, those with limits of their own (`rules/key_limits.py`), and these."""
+
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[T]]]:
         """The first jobs of each of these lanes, at most so many."""
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Struct
 
-from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
+from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Level, Limit
+from tarry.store.rules import key_limits
 from tarry.store.rules.base import PlaceAnswer
 from tarry.store.rules.kept_places import PREFIX, KeptPlace, job_keys
 from tarry.store.rules.lanes import (
@@ -24,10 +25,11 @@ from tarry.store.rules.lanes import (
     is_wrongly_closed,
     lane_level,
     lane_levels,
+    limit_of,
     taken_levels,
     wrong_levels,
 )
-from tarry.store.sql.columns import name_text
+from tarry.store.sql.columns import Row, name_text
 from tarry.store.sql.lane_reader import Lane, levels_of
 from tarry.store.sql.prefix import prefix_end
 from tarry.store.sql.transaction import SqlTransaction
@@ -90,11 +92,57 @@ class SqlLimits(SqlTransaction):
         rows = self.rows(f"SELECT {columns} FROM {self.sql.limits} ORDER BY name")
         return {name_text(name): (decode_limit(value), Level(*level)) for name, value, *level in rows}
 
+    def _has_key_limits(self, name: str) -> bool:
+        """Whether keys have limits of their own beside this one."""
+        if not name.startswith(EACH):
+            return False
+        first = key_limits.prefix_of(name.removeprefix(EACH))
+        look = f"SELECT 1 FROM {self.sql.tables}cell WHERE name >= ?1 AND name < ?2 LIMIT 1"
+        return bool(self.rows(look, (first, prefix_end(first))))
+
+    def key_limits(self, limits: Mapping[str, Limit], names: Sequence[str]) -> dict[str, Limit]:
+        """The limits of single keys that hold for levels of these names. limits: with those for each key."""
+        rows = self.named_values([key_limits.PREFIX + name for name in names])
+        return key_limits.effective(((name_text(name), bytes(value)) for name, value in rows), limits)
+
+    @abstractmethod
+    def named_values(self, names: Sequence[str]) -> Sequence[Row]:
+        """Names and values of those of these named values that are there."""
+
+    def _all_key_limits(self, limits: Mapping[str, Limit]) -> dict[str, Limit]:
+        """All that single keys have."""
+        if not any(limit.has_key_limits for limit in limits.values()):
+            return {}
+        first = key_limits.PREFIX
+        look = f"SELECT name, value FROM {self.sql.tables}cell WHERE name >= ?1 AND name < ?2"
+        rows = self.rows(look, (first, prefix_end(first)))
+        return key_limits.effective(((name_text(name), bytes(value)) for name, value in rows), limits)
+
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> bool:
+        """As `Store.limit_key`; whether the task had no limit for each key before."""
+        cell, each = key_limits.value_name(task, lane), EACH + task
+        self.change(f"DELETE FROM {self.sql.tables}cell WHERE name = ?1", (cell,))
+        if limit is not None:
+            self.change(f"INSERT INTO {self.sql.tables}cell VALUES (?1, ?2)", (cell, key_limits.encode(limit)))
+        was = self.read().get(each)
+        wanted = key_limits.for_each(was and was.declared, self._has_key_limits(each))
+        if was is not None and wanted is not None and was != wanted:
+            self.change_limit(each, wanted)
+        elif was != wanted:
+            return self.set_limit(each, wanted)
+        self._reopen_lane(task, lane)
+        return False
+
+    def _reopen_lane(self, task: str, lane: str) -> None:
+        """Opens a lane if it is closed."""
+        self.reopen([(task, lane)])
+
     def change_limit(self, name: str, limit: Limit) -> bool:
         """Changes a limit that is set; False if it is not set."""
         # Since it was set running jobs are counted and waiting jobs have lanes, so no pass over the jobs is needed.
         update = f"UPDATE {self.sql.limits} SET value = ?2 WHERE name = ?1"
-        found = self.change(update, (name, msgspec.json.encode(limit))) > 0
+        kept = key_limits.for_each(limit, self._has_key_limits(name))
+        found = self.change(update, (name, msgspec.json.encode(kept))) > 0
         if found and name.startswith(EACH):
             self._reopen_task(name.removeprefix(EACH))
         return found
@@ -111,6 +159,7 @@ class SqlLimits(SqlTransaction):
 
     def set_limit(self, name: str, limit: Limit | None) -> bool:
         """Sets or lifts a limit, and counts what runs under it; whether it was not set before."""
+        limit = key_limits.for_each(limit, self._has_key_limits(name))
         if limit is not None and self.change_limit(name, limit):
             return False
         if limit is None:
@@ -167,11 +216,12 @@ class SqlLimits(SqlTransaction):
     def wrongly_closed(self, now: int) -> list[Lane]:
         """The lanes that are closed and need not be."""
         limits = self.read()
+        own = self._all_key_limits(limits)
         closed = ((name_text(task), name_text(lane), *rest) for task, lane, *rest in self.rows(self.sql.closed))
         return [
             (task, lane)
             for task, lane, running, again in closed
-            if is_wrongly_closed(limits.get(EACH + task), running, again, now)
+            if is_wrongly_closed(limit_of(lane_level(task, lane), limits, own), running, again, now)
         ]
 
     def needs_recount(self, now: int) -> bool:
@@ -195,11 +245,12 @@ class SqlLimits(SqlTransaction):
     def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
         """As `Store.take_place`."""
         limits = self.read_some(key)
+        own = self._key_limit_of(key, limits)
         levels = self.levels_to_raise(key, limits)
         # After the locks: an earlier call, whose answer was lost, may just have taken it.
         if self.rows(f"SELECT 1 FROM {self.sql.tables}cell WHERE name = ?1", (name,)):
             return PlaceAnswer(True)
-        answer, raised = taken_levels(key, cost, limits, levels, now)
+        answer, raised = taken_levels(key, cost, limits, own, levels, now)
         if answer.is_taken:
             self.raise_levels(raised)
             self.change(f"INSERT INTO {self.sql.tables}cell VALUES (?1, ?2)", (name, KeptPlace(until, *key).encode()))
@@ -211,6 +262,13 @@ class SqlLimits(SqlTransaction):
         names = (QUEUE + queue, TASK + task, EACH + task)
         rows = self.rows(f"SELECT name, value FROM {self.sql.limits} WHERE name IN (?1, ?2, ?3)", names)
         return {name_text(name): decode_limit(value) for name, value in rows}
+
+    def _key_limit_of(self, key: JobKey, limits: Mapping[str, Limit]) -> dict[str, Limit]:
+        _, task, lane = key
+        each = limits.get(EACH + task)
+        if lane is None or each is None or not each.has_key_limits:
+            return {}
+        return self.key_limits(limits, [lane_level(task, lane)])
 
     def levels_to_raise(self, key: JobKey, limits: Mapping[str, Limit]) -> dict[str, Level]:
         """The levels that are not unused, of these limits, for a claim of jobs with this key: until the transaction

@@ -82,6 +82,9 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
     def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
         return self._levels.levels(names)
 
+    def key_limits(self, names: Sequence[str]) -> dict[str, Limit]:
+        return self._open.key_limits(self._limits, names)
+
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[Row]]]:
         fronts: dict[Lane, list[Candidate[Row]]] = {lane: [] for lane in counts}
         alike: dict[tuple[str, int], list[str]] = {}

@@ -17,7 +17,7 @@ from tarry.errors import QueueFull, StoreFull
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.model.limit import Level, Limit
+from tarry.model.limit import KeyLimit, Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.rules.admission import admit, admit_all
 from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, PlaceAnswer, Want
@@ -361,6 +361,13 @@ class SqliteStore(ScanningSqlStore):
         with self._lock, self._errors:
             with transaction(self._db):
                 self._limits.set_limit(name, limit)
+                self._lanes.load_limits()
+            self._board.wake(WakeReason.WORK)
+
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
+        with self._lock, self._errors:
+            with transaction(self._db):
+                self._limits.limit_key(task, lane, limit)
                 self._lanes.load_limits()
             self._board.wake(WakeReason.WORK)
 

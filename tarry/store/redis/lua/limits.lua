@@ -3,14 +3,19 @@
 -- Levels that were read, those that have changed, those that sank; and when to claim again, for a rate's sake.
 lib.levels, lib.touched, lib.lowered, lib.retry_at = {}, {}, {}, nil
 
+function lib.limit_from(most, count, period, at_once, spacing)
+  return {
+    most = tonumber(most), count = tonumber(count), period = tonumber(period), at_once = tonumber(at_once),
+    spacing = tonumber(spacing),
+  }
+end
+
 function lib.read_limit(limits, name)
   local text, limit = lib.call('HGET', lib.LIMITS, name), false
   if text then
-    local most, count, period, at_once, spacing = string.match(text, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
-    limit = {
-      most = tonumber(most), count = tonumber(count), period = tonumber(period), at_once = tonumber(at_once),
-      spacing = tonumber(spacing),
-    }
+    local most, count, period, at_once, spacing, keys = string.match(text, '^(%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
+    limit = lib.limit_from(most, count, period, at_once, spacing)
+    limit.has_key_limits = keys ~= ''
   end
   limits[name] = limit
   return limit
@@ -23,7 +28,41 @@ function lib.read_limits()
   return setmetatable({}, {__index = lib.read_limit})
 end
 
-function lib.limit_of(limits, name) return limits[lib.limit_name(name)] end
+-- The limit that holds for a level: that of a single key, if it has one, is a named value, which
+-- `tarry.store.rules.key_limits` reads and writes, too.
+function lib.limit_of(limits, name)
+  local limit = limits[lib.limit_name(name)]
+  return limit and limit.has_key_limits and lib.limit_of_key(name, limit) or limit
+end
+
+lib.KEY_LIMITS = 'key-limit:'
+-- By the names of levels, what was read.
+lib.key_limits = {}
+
+function lib.limit_of_key(level, each)
+  local limit = lib.key_limits[level]
+  if not limit then
+    limit = lib.read_key_limit(lib.call('HGET', lib.CELLS, lib.KEY_LIMITS .. level), each)
+    lib.key_limits[level] = limit
+  end
+  return limit
+end
+
+-- The numbers of a key over those for each key, where it has none itself.
+function lib.read_key_limit(text, each)
+  local most, count, period, at_once, spacing, paused =
+    string.match(text or '', '^([-%d]+) ([-%d]+) (%d+) (%d+) (%d+) ([01])$')
+  if not most then return each end
+  if count == '-' then count, period, at_once, spacing = each.count, each.period, each.at_once, each.spacing end
+  if paused == '1' then most = 0 elseif most == '-' then most = each.most end
+  return lib.limit_from(most, count, period, at_once, spacing)
+end
+
+function lib.has_key_limits(task)
+  local first = lib.KEY_LIMITS .. 'each:' .. task
+  local from, to = '[' .. first .. lib.SEPARATOR, '(' .. first .. ' '
+  return #lib.call('ZRANGEBYLEX', lib.CELL_NAMES, from, to, 'LIMIT', 0, 1) > 0
+end
 
 function lib.level_of(name)
   local level = lib.levels[name]
@@ -137,8 +176,45 @@ end
 -- Arguments: the limit's name, its kind and whose it is, and its numbers; no numbers: it is lifted.
 -- Answer: lines with jobs that may have no lane: `migrate` has to be called for each of them, in this order.
 -- Cost: one read if the limit is there already; else one of all running jobs.
-function lib.set_limit()
-  local name, kind, which, numbers = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+function lib.set_limit() return lib.relimit(ARGV[1], ARGV[2], ARGV[3], ARGV[4]) end
+
+-- Where keys have numbers of their own, a limit without bounds is left.
+lib.UNBOUNDED, lib.HAS_KEY_LIMITS = '- 0 0 1 0', ' k'
+
+-- limit_key: sets what one key of a task has instead of the limit for each key, or removes it.
+-- Keys: as of `set_limit`.
+-- Arguments: task and lane; the numbers.
+-- Answer: as of `set_limit`.
+-- Cost: as of `set_limit`, if the task had no limit for each key, or has none after that; else it opens one lane.
+function lib.limit_key()
+  local task, lane, numbers = ARGV[1], ARGV[2], ARGV[3]
+  local each = 'each:' .. task
+  local level = each .. lib.SEPARATOR .. lane
+  local cell = lib.KEY_LIMITS .. level
+  if numbers then
+    lib.call('HSET', lib.CELLS, cell, numbers)
+    lib.call('ZADD', lib.CELL_NAMES, 0, cell)
+  else
+    lib.call('HDEL', lib.CELLS, cell)
+    lib.call('ZREM', lib.CELL_NAMES, cell)
+  end
+  local was = lib.call('HGET', lib.LIMITS, each)
+  local declared = was and string.gsub(was, lib.HAS_KEY_LIMITS .. '$', '')
+  if declared == lib.UNBOUNDED then declared = false end
+  if was ~= lib.kept_numbers('each', task, declared) then return lib.relimit(each, 'each', task, declared) end
+  lib.open_lanes({task .. lib.SEPARATOR .. lane})
+  lib.wake('w')
+  return {}
+end
+
+-- What is kept of these numbers of a limit.
+function lib.kept_numbers(kind, task, numbers)
+  if kind ~= 'each' or not lib.has_key_limits(task) then return numbers end
+  return (numbers or lib.UNBOUNDED) .. lib.HAS_KEY_LIMITS
+end
+
+function lib.relimit(name, kind, which, numbers)
+  numbers = lib.kept_numbers(kind, which, numbers)
   lib.open_lanes_of(kind, which)
   if numbers and lib.call('HEXISTS', lib.LIMITS, name) == 1 then
     -- What runs is counted since the limit is there, and jobs have lanes or get them: no need to read all of them.
@@ -266,7 +342,7 @@ end
 -- allows, since the clock was set back.
 function lib.reopen_wrongly_closed(limits, now)
   for _, name in ipairs(lib.call('HKEYS', lib.CLOSED)) do
-    local limit = limits['each:' .. lib.limit_name(name)]
+    local limit = lib.limit_of(limits, 'each:' .. name)
     local again = limit and lib.call('ZSCORE', lib.REOPEN_AT, name)
     local stays = limit and limit.most and lib.level_of('each:' .. name).running >= limit.most
     if again then stays = tonumber(again) <= now + 2 * limit.period end
