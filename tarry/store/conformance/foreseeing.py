@@ -7,7 +7,7 @@ from tarry.model.job import Job
 from tarry.model.limit import Limit
 from tarry.store.conformance.cases.jobs import LEASE, NOW, Promises, made, put, seen
 from tarry.store.rules.base import HIGH, LOW, NORMAL, Store, Want
-from tarry.store.rules.waiting import CappedCount
+from tarry.store.rules.waiting import CappedCount, WaitingLane
 
 PLENTY = 1000
 
@@ -118,6 +118,20 @@ class Foreseeing(Promises):
         (laned,) = put(store, task="fetch", lane="z", due=NOW - 6)
         assert place_of(store, open_) == 2
         assert place_of(store, laned) == 3
+
+    def test_the_jobs_of_a_lane_are_counted(self, store: Store) -> None:
+        """Of all priorities, in one queue; and since when the first of them waits."""
+        put(store, 3, lane="ann", due=NOW - 5)
+        for priority in (-2, 0, 7):
+            put(store, 2, lane="ann", due=NOW - abs(priority), priority=priority)
+        put(store, 4, lane="bob")
+        put(store, 4, lane="ann", task="bill")
+        put(store, 4, lane="ann", queue="slow")
+        put(store, 4, lane="ann", due=NOW + HOUR)
+        assert store.waiting.lane("default", "mail", "ann", PLENTY) == WaitingLane(CappedCount(9), NOW - 7)
+        assert store.waiting.lane("slow", "mail", "ann", 4) == WaitingLane(CappedCount(4, at_least=True), NOW)
+        assert store.waiting.lane("default", "mail", "cid", PLENTY) == WaitingLane()
+        assert store.waiting.lane("default", "mail", "", PLENTY) == WaitingLane()
 
     def test_how_many_run_before_is_counted_up_to_a_bound(self, store: Store) -> None:
         """Then there may be more."""

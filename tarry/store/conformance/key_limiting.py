@@ -13,6 +13,7 @@ from tarry.store.conformance.limiting import EACH, TASK, worked_off
 from tarry.store.conformance.place_taking import new_name
 from tarry.store.rules import key_limits
 from tarry.store.rules.base import Store
+from tarry.store.rules.lanes import lane_level
 
 MAIL = "mail"
 
@@ -46,6 +47,21 @@ class KeyLimiting(Promises):
             settle(store, job, Returned())
         assert lanes_of([job for job in taken(store, 100) if job.task == MAIL]) == {lane: 1, lane + "2": 1}
         assert store.recount(NOW) == 0
+
+    def test_levels_are_told(self, store: Store) -> None:
+        """Of single keys and of all of a task; what is not used is empty."""
+        store.limit(TASK, Limit(9))
+        store.limit(EACH, Limit(2, 100, SECOND))
+        for lane in ("ann", "bob"):
+            put(store, 2, lane=lane)
+        jobs = taken(store)
+        names = [lane_level(MAIL, "ann"), lane_level(MAIL, "cid"), TASK, "queue:none", lane_level(MAIL, "ann")]
+        assert [level.running for level in store.levels(names)] == [2, 0, 4, 0, 2]
+        assert store.levels(names)[0].next > NOW
+        assert store.levels([]) == []
+        for job in jobs:
+            settle(store, job, Returned())
+        assert [level.running for level in store.levels(names)] == [0] * 5
 
     def test_a_task_without_a_limit_for_each_key(self, store: Store) -> None:
         """Other keys have no bound; what ran before counts; nothing is left of the limit once no key has its own."""

@@ -357,6 +357,10 @@ class MemoryStore(Store):
         with self._lock:
             return {name: (limit, self._levels.get(name, Level())) for name, limit in sorted(self._limits.items())}
 
+    def levels(self, names: Sequence[str]) -> list[Level]:
+        with self._lock:
+            return [self._levels.get(name, Level()) for name in names]
+
     def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
         with self._lock:
             return self._limiting.take_place(name, key, until, cost, now)

@@ -8,7 +8,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
 from tarry.store.memory.index import JobIndex, Rank, rank
 from tarry.store.rules.base import BANDS, band
-from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, capped
+from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, WaitingLane, capped
 
 
 class MemoryWaiting(WaitingCounts):
@@ -29,6 +29,10 @@ class MemoryWaiting(WaitingCounts):
     def bands(self, queue: str, most: int) -> dict[int, CappedCount]:
         ready = self._ready(queue)
         return {which: capped(sum(band(job.priority) == which for job in ready), most) for which in BANDS}
+
+    def lane(self, queue: str, task: str, lane: str, most: int) -> WaitingLane:
+        found = [job.due for job in self._ready(queue) if (job.task, job.lane) == (task, lane)]
+        return WaitingLane(capped(len(found), most), min(found, default=None))
 
     def _before(self, job: Job, most: int) -> ReadyBefore:
         ready, place = self._ready(job.queue), rank(job)

@@ -53,9 +53,8 @@ class MysqlLimits(MysqlTransaction, SqlLimits):
     def change(self, statement: str, values: Sequence[Any]) -> int:
         return self._link.run(bind(statement, values))[0].changed
 
-    def named_values(self, names: Sequence[str]) -> Sequence[Row]:
-        wanted = id_list(name.encode() for name in names)
-        return self._link.rows(f"SELECT name, value FROM tarry_cell WHERE name IN ({wanted})")
+    def named_rows(self, source: str, names: Sequence[str]) -> Sequence[Row]:
+        return self._link.rows(f"SELECT {source} WHERE name IN ({id_list(name.encode() for name in names)})")
 
     def set_running(self, counts: Mapping[str, int]) -> None:
         values = (f"({text(name)},{count})" for name, count in sorted(counts.items()))

@@ -374,6 +374,9 @@ class MysqlStore(ScanningSqlStore):
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         return self._call(lambda link: MysqlLimits(link).with_levels())
 
+    def levels(self, names: Sequence[str]) -> list[Level]:
+        return self._call(lambda link: MysqlLimits(link).levels(names))
+
     def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
         return self._write(lambda link: MysqlLimits(link).take_place(name, key, until, cost, now))
 

@@ -90,8 +90,8 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         reopen_task=("UPDATE {s}.lane SET again = NULL WHERE again IS NOT NULL AND task = ?1",),
     )
 
-    def named_values(self, names: Sequence[str]) -> Sequence[Row]:
-        return self.rows(sql.CELLS, (pack.texts(names),))
+    def named_rows(self, source: str, names: Sequence[str]) -> Sequence[Row]:
+        return self.rows(f"SELECT {source} WHERE name = ANY ($1)", (pack.texts(names),))
 
     def set_running(self, counts: Mapping[str, int]) -> None:
         self.change(sql.RUNNING_NOW, (pack.texts(counts), pack.big_ints(counts.values())))

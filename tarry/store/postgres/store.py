@@ -372,6 +372,9 @@ class PostgresStore(SqlStore):
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         return self._call(lambda connection: self._limits(connection).with_levels())
 
+    def levels(self, names: Sequence[str]) -> list[Level]:
+        return self._call(lambda connection: self._limits(connection).levels(names))
+
     def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
         def work(connection: PostgresConnection) -> PlaceAnswer:
             with connection.transaction_with(*self._claim_settings()):

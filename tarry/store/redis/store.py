@@ -294,11 +294,13 @@ class RedisStore(Store):
         limits = {
             name.decode("utf-8", "replace"): _parse_limit(value) for name, value in sorted(self._hash("limits").items())
         }
-        levels = self._link.command("HMGET", f"{self._prefix}:levels", *limits) if limits else ()
         return {
-            name: (limit, Level(*map(int, level.split())) if level else Level())
-            for (name, limit), level in zip(limits.items(), levels, strict=True)
+            name: (limit, level) for (name, limit), level in zip(limits.items(), self.levels([*limits]), strict=True)
         }
+
+    def levels(self, names: Sequence[str]) -> list[Level]:
+        texts = self._link.command("HMGET", f"{self._prefix}:levels", *names) if names else ()
+        return [Level(*map(int, text.split())) if text else Level() for text in texts]
 
     def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
         is_taken, again, most, is_limited = map(

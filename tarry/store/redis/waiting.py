@@ -9,7 +9,7 @@ from tarry.store.redis import scripts
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import TIME, claim_order_bytes
 from tarry.store.rules.base import HIGH, LOW, NORMAL, band
-from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, capped
+from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, WaitingLane, capped
 
 _LETTERS = {HIGH: "h", NORMAL: "n", LOW: "l"}
 
@@ -30,6 +30,10 @@ class RedisWaiting(WaitingCounts):
     def bands(self, queue: str, most: int) -> dict[int, CappedCount]:
         counts = self._run(scripts.WAITING_BANDS, queue, most, *_LETTERS.values())
         return {which: capped(int(count), most) for which, count in zip(_LETTERS, counts, strict=True)}
+
+    def lane(self, queue: str, task: str, lane: str, most: int) -> WaitingLane:
+        count, oldest = self._run(scripts.WAITING_LANE, queue, task, lane, most, *_LETTERS.values())
+        return WaitingLane(capped(int(count), most), int(oldest) if int(count) else None)
 
     def _before(self, job: Job, most: int) -> ReadyBefore:
         own = band(job.priority)

@@ -354,6 +354,11 @@ class Store(ABC):
         # Such a limit has one level for each key, and there may be many.
 
     @abstractmethod
+    def levels(self, names: Sequence[str]) -> list[Level]:
+        """The levels of these names, of lanes (`rules.lanes.lane_level`), queues and tasks; empty for one that is not
+        used, or has no limit."""
+
+    @abstractmethod
     def take_place(self, name: str, key: tuple[str, str, str | None], until: int, cost: int, now: int) -> PlaceAnswer:
         """Takes a place under all limits that would count a running job of this queue, task and lane, if each has room;
         a rate counts it as `cost` starts. The place is kept until that time under the name, which `kept_places.name_of`

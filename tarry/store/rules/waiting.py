@@ -1,7 +1,7 @@
 """What a store answers about the jobs that wait. Each count has a bound, so it is cheap, however many jobs wait."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -32,6 +32,14 @@ class ReadyBefore(Struct, frozen=True):
     """How many jobs in lanes were looked at."""
 
 
+class WaitingLane(Struct, frozen=True):
+    """The jobs of a lane that are ready in one queue."""
+
+    count: CappedCount = CappedCount(0)
+    oldest: int | None = None
+    """The earliest `due` of those counted; None: none waits."""
+
+
 class WaitingCounts(ABC):
     """The waiting jobs of a store. Each verb looks at up to `most` jobs for each number that it counts."""
 
@@ -47,6 +55,10 @@ class WaitingCounts(ABC):
     @abstractmethod
     def bands(self, queue: str, most: int) -> dict[int, CappedCount]:
         """How many jobs of the queue are ready in each band (`base.BANDS`). Those that a limit holds back count."""
+
+    @abstractmethod
+    def lane(self, queue: str, task: str, lane: str, most: int) -> WaitingLane:
+        """The jobs of a lane of a task that are ready in this queue. Those that a limit holds back count."""
 
     def before(self, job: Job, most: int) -> CappedCount:
         """How many ready jobs of its queue are to run before this one, in the order of promise 5 of `rules.base`.
@@ -67,6 +79,16 @@ class WaitingCounts(ABC):
     @abstractmethod
     def _before(self, job: Job, most: int) -> ReadyBefore:
         """What `before` counts with."""
+
+
+def merge_lanes(parts: Iterable[WaitingLane], most: int) -> WaitingLane:
+    """Several parts of a lane as one."""
+    parts = list(parts)
+    count = sum(part.count.count for part in parts)
+    oldest = min((part.oldest for part in parts if part.oldest is not None), default=None)
+    return WaitingLane(
+        CappedCount(min(count, most), count >= most or any(part.count.at_least for part in parts)), oldest
+    )
 
 
 def capped(count: int, most: int) -> CappedCount:

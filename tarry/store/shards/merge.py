@@ -1,7 +1,7 @@
 """Merges the answers of several stores into one."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -89,6 +89,15 @@ def queues(parts: Iterable[Mapping[str, bool]]) -> dict[str, bool]:
     return dict(sorted(seen.items()))
 
 
+def levels(parts: Sequence[Sequence[Level]]) -> list[Level]:
+    """The same levels on all shards, each as one."""
+    return [_level(found) for found in zip(*parts, strict=True)]
+
+
+def _level(found: Collection[Level]) -> Level:
+    return Level(sum(level.running for level in found), max(level.next for level in found))
+
+
 def limits(parts: Mapping[int, Limits], among: int) -> Limits:
     """The limits by name, from the limits of each shard by its number. A limit that is not set alike on all shards
     counts as none."""
@@ -101,7 +110,7 @@ def limits(parts: Mapping[int, Limits], among: int) -> Limits:
 def _limit(
     name: str, pairs: Mapping[int, tuple[Limit, Level]], parts: Mapping[int, Limits], among: int
 ) -> tuple[Limit, Level]:
-    level = Level(sum(level.running for _, level in pairs.values()), max(level.next for _, level in pairs.values()))
+    level = _level([level for _, level in pairs.values()])
     whole = next(iter(pairs.values()))[0]
     if name.startswith(QUEUE):
         most = None if whole.most is None else sum(limit.most or 0 for limit, _ in pairs.values())

@@ -373,6 +373,11 @@ class ShardedStore(Store):
         answers = self._ask_all(lambda store: store.limits())
         return answers.result(merge.limits(answers, len(self.shards)))
 
+    def levels(self, names: Sequence[str]) -> list[Level]:
+        """As promised: the sums of all shards, and the last of their times."""
+        answers = self._ask_all(lambda store: store.levels(names))
+        return answers.result(merge.levels([*answers.values()]))
+
     def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
         """As promised, on the shard of the attempt: its share of a queue's limit counts there."""
         (number,) = self._located.group([attempt_of(name)[0]])

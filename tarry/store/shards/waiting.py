@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from tarry.model.job import Job
-from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts
+from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, WaitingLane, merge_lanes
 from tarry.store.shards.answers import ask_shards
 from tarry.store.shards.shard import Shard
 
@@ -25,6 +25,9 @@ class ShardedWaiting(WaitingCounts):
 
     def bands(self, queue: str, most: int) -> dict[int, CappedCount]:
         return self._ask(lambda waiting: waiting.bands(queue, most), lambda parts: _summed_bands(parts, most))
+
+    def lane(self, queue: str, task: str, lane: str, most: int) -> WaitingLane:
+        return self._ask(lambda waiting: waiting.lane(queue, task, lane, most), lambda parts: merge_lanes(parts, most))
 
     def before(self, job: Job, most: int) -> CappedCount:
         return self._ask(lambda waiting: waiting.before(job, most), lambda parts: _sum_counts(parts, most))

@@ -92,6 +92,11 @@ class SqlLimits(SqlTransaction):
         rows = self.rows(f"SELECT {columns} FROM {self.sql.limits} ORDER BY name")
         return {name_text(name): (decode_limit(value), Level(*level)) for name, value, *level in rows}
 
+    def levels(self, names: Sequence[str]) -> list[Level]:
+        """As `Store.levels`."""
+        found = levels_of(self.named_rows(f"name, running, next FROM {self.sql.tables}level", names))
+        return [found.get(name, Level()) for name in names]
+
     def _has_key_limits(self, name: str) -> bool:
         """Whether keys have limits of their own beside this one."""
         if not name.startswith(EACH):
@@ -102,12 +107,12 @@ class SqlLimits(SqlTransaction):
 
     def key_limits(self, limits: Mapping[str, Limit], names: Sequence[str]) -> dict[str, Limit]:
         """The limits of single keys that hold for levels of these names. limits: with those for each key."""
-        rows = self.named_values([key_limits.PREFIX + name for name in names])
+        rows = self.named_rows(f"name, value FROM {self.sql.tables}cell", [key_limits.PREFIX + name for name in names])
         return key_limits.effective(((name_text(name), bytes(value)) for name, value in rows), limits)
 
     @abstractmethod
-    def named_values(self, names: Sequence[str]) -> Sequence[Row]:
-        """Names and values of those of these named values that are there."""
+    def named_rows(self, source: str, names: Sequence[str]) -> Sequence[Row]:
+        """The rows with these names. source: columns, and a table: `name, value FROM cell`."""
 
     def _all_key_limits(self, limits: Mapping[str, Limit]) -> dict[str, Limit]:
         """All that single keys have."""

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tarry.model.job import Job
 from tarry.store.rules.base import BANDS, band
-from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, capped
+from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, WaitingLane, capped, merge_lanes
 
 _RANGES = {-1: "< 0", 0: "= 0", 1: "> 0"}
 SelectRows = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
@@ -59,6 +59,12 @@ class SqlWaiting(WaitingCounts):
         statement = _sums([[_limited(table, 2) for table in tables] for tables in counts])
         ((*found,),) = self._rows(statement, (queue, most))
         return {one: capped(count, most) for one, count in zip(BANDS, found, strict=True)}
+
+    def lane(self, queue: str, task: str, lane: str, most: int) -> WaitingLane:
+        first = [f"SELECT due FROM {_laned(self._sql, -one)} AND task = ?2 AND lane = ?3 LIMIT ?4" for one in BANDS]
+        parts = [f"SELECT count(*), min(due) FROM ({part}) p" for part in first]
+        found = self._rows(" UNION ALL ".join(parts), (queue, task, lane, most))
+        return merge_lanes((WaitingLane(capped(count, most), oldest) for count, oldest in found), most)
 
     def _before(self, job: Job, most: int) -> ReadyBefore:
         sign = -band(job.priority)

@@ -40,7 +40,6 @@ _CLOSED = "tarry_lane INDEXED BY tarry_closed"
 _REOPEN = f"UPDATE {_CLOSED} SET again = NULL WHERE again IS NOT NULL AND task = ? AND lane = ?"
 _RAISE = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, ?3)
     ON CONFLICT (name) DO UPDATE SET running = ?2, next = ?3"""
-_CELLS = "SELECT name, value FROM tarry_cell WHERE name IN (SELECT value FROM json_each(?))"
 _DUE = "FROM tarry_lane INDEXED BY tarry_again WHERE again IS NOT NULL AND again <= ? ORDER BY again LIMIT ?"
 _REOPEN_DUE = f"""UPDATE tarry_lane SET again = NULL
     WHERE (queue, band, task, lane) IN (SELECT queue, band, task, lane {_DUE})"""
@@ -86,8 +85,9 @@ class SqliteLimits(SqliteTransaction, SqlLimits):
     def change(self, statement: str, values: Sequence[Any]) -> int:
         return len(self.rows(f"{statement} RETURNING 1", values))
 
-    def named_values(self, names: Sequence[str]) -> Sequence[Row]:
-        return self.rows(_CELLS, (msgspec.json.encode(names).decode(),))
+    def named_rows(self, source: str, names: Sequence[str]) -> Sequence[Row]:
+        look = f"SELECT {source} WHERE name IN (SELECT value FROM json_each(?))"
+        return self.rows(look, (msgspec.json.encode(names).decode(),))
 
     def set_running(self, counts: Mapping[str, int]) -> None:
         self._db.executemany(sql.RUNNING_NOW, list(counts.items()))

@@ -375,6 +375,10 @@ class SqliteStore(ScanningSqlStore):
         with self._lock, self._errors:
             return self._limits.with_levels()
 
+    def levels(self, names: Sequence[str]) -> list[Level]:
+        with self._lock, self._errors:
+            return self._limits.levels(names)
+
     def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
         with self._lock, self._errors, transaction(self._db):
             return self._limits.take_place(name, key, until, cost, now)

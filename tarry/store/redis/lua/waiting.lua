@@ -68,6 +68,27 @@ function lib.waiting_bands()
   return counts
 end
 
+-- waiting_lane: how many jobs of a lane are ready in a queue.
+-- Keys: reads lanes.
+-- Arguments: queue, task, lane, how many to count at most in each band, letters of bands.
+-- Answer: how many; when the first of them was due, '0' if there are none.
+-- Cost: reads what it counts.
+function lib.waiting_lane()
+  local queue, task, lane, most, count, oldest = ARGV[1], ARGV[2], ARGV[3], ARGV[4] + 0, 0, nil
+  for number = 5, #ARGV do
+    local band, parts = ARGV[number], {}
+    local width = lib.WIDTHS[band] + 1
+    count = count + lib.count_between(lib.lane_line(queue, band, task, lane), width, nil, nil, most, parts)
+    local entries = lib.concat(parts)
+    -- Due stands before the id of 16 bytes and the byte that says whether it is late.
+    for last = width, #entries, width do
+      local due = lib.parse('>I8', entries, last - 24)
+      oldest = math.min(oldest or due, due)
+    end
+  end
+  return {count, string.format('%.0f', oldest or 0)}
+end
+
 -- How many ready jobs without a lane are from `first` to before `last`, on time and late.
 function lib.count_open(queue, band, first, last, most)
   local width = lib.WIDTHS[band]
