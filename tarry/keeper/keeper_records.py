@@ -76,7 +76,7 @@ class LimitRecord(Struct, frozen=True):
     """A limit in effect, and how far it is used."""
 
     limit: str
-    """`queue:NAME`, `task:NAME`, or `each:NAME` for each key of a task."""
+    """`queue:NAME`, `task:NAME`, `each:NAME` for each key of a task, or `each:NAME=KEY` for one of them."""
     at_once: int | None
     """null: no bound."""
     rate: str | None
@@ -85,6 +85,14 @@ class LimitRecord(Struct, frozen=True):
     """null: each key has its own level."""
     set_by: str
     """`hand` or `code`."""
+    has_keys: bool = False
+    """Of a limit for each key: some keys have numbers of their own."""
+    paused: bool = False
+    """Of one key: nothing of it starts, whatever the numbers are."""
+    waiting: int | None = None
+    """Of one key: how many of its jobs are ready, up to 1,000 of each queue. null: not counted."""
+    oldest: float | None = None
+    """Since when the first of these waits."""
 
 
 class RequestRecord(Struct, frozen=True):
@@ -187,7 +195,8 @@ def limit_record(one: EffectiveLimit) -> LimitRecord:
     """The record of a limit."""
     # Each key of a task has its own level; there may be millions.
     running = None if one.name.startswith(EACH) else one.level.running
-    return LimitRecord(one.name, one.limit.most, one.limit.rate_text, running, "hand" if one.by_hand else "code")
+    limit, set_by = one.limit, "hand" if one.by_hand else "code"
+    return LimitRecord(one.name, limit.most, limit.rate_text, running, set_by, limit.has_key_limits)
 
 
 def host_record(host: Host, pid_file: Path) -> HostRecord:

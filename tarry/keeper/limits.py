@@ -40,7 +40,7 @@ def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> 
     wanted = {name: limits.get(name) for name in {*limits, *(own & now.keys())}}
     wanted |= dict(_readable_overrides(by_hand))
     for name, limit in sorted(wanted.items()):
-        if (now[name][0].declared if name in now else None) != limit:
+        if (now[name][0].without_keys if name in now else None) != limit:
             reachable_part(lambda: store.limit(name, limit))  # noqa: B023
 
 

@@ -1,10 +1,11 @@
 """Reads from the store why a job may not run. Cheap at any size: it counts and lists up to a bound."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from tarry.keeper.waiting_reasons import (
     MOST_COUNTED,
@@ -17,10 +18,11 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import UNKNOWN_TASK
-from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit, waiting_lane
+from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Level, Limit, waiting_lane
 from tarry.store.queries.hosts import list_hosts
 from tarry.store.rules import ids, kept_places
 from tarry.store.rules.base import Store
+from tarry.store.rules.lanes import lane_level
 from tarry.store.rules.partial_result import partial_result
 from tarry.store.rules.waiting import CappedCount
 from tarry.worker.external_queues import is_external
@@ -124,18 +126,30 @@ def _limit_uses(reader: StoreReader, job: Job, now: int) -> Iterator[LimitUse]:
         yield _use_of_key(reader, job, found, now)
 
 
-def _with_holders(reader: StoreReader, name: str, limit: Limit, level: Level, now: int) -> LimitUse:
+def _with_holders(
+    reader: StoreReader, name: str, limit: Limit, level: Level, now: int, lane: str | None = None
+) -> LimitUse:
     # Who holds it is read only where that matters: it takes a query for each worker.
     is_full = limit.most is not None and level.running >= limit.most > 0
-    return LimitUse(name, limit, level, limit_holders(running_jobs(reader, now), name) if is_full else ())
+    return LimitUse(name, limit, level, limit_holders(running_jobs(reader, now), name, lane) if is_full else ())
 
 
 def _use_of_key(reader: StoreReader, job: Job, limits: Mapping[str, tuple[Limit, Level]], now: int) -> LimitUse:
-    """Of a limit for each key: the store shows no level, so the jobs of the key that run are counted."""
+    """Of a limit for each key, and what the key has of its own."""
     name, limit = EACH + job.task, limits[EACH + job.task][0]
-    lane = waiting_lane(job.task, job.lane, {each: one for each, (one, _) in limits.items()})
-    holders: Sequence[LimitHolder] = () if limit.most is None else limit_holders(running_jobs(reader, now), name, lane)
-    return LimitUse(name, Limit(limit.most), Level(len(holders)), holders)
+    lane = waiting_lane(job.task, job.lane, {each: one for each, (one, _) in limits.items()}) or ""
+    own = _read_own(reader, job.task, lane) if limit.has_key_limits else None
+    (level,) = reader.ask(lambda: reader.store.levels([lane_level(job.task, lane)]))
+    if own is None:
+        return _with_holders(reader, name, limit, level, now, lane)
+    found = _with_holders(reader, name, own.over(limit), level, now, lane)
+    return replace(found, name=f"{name}={lane}", is_paused=own.is_paused)
+
+
+def _read_own(reader: StoreReader, task: str, lane: str) -> KeyLimit | None:
+    from tarry.store.rules.key_limits import read_key_limit  # noqa: PLC0415 - few keys have numbers of their own
+
+    return reader.ask(lambda: read_key_limit(reader.store, task, lane))
 
 
 def _was_unknown(job: Job) -> bool:

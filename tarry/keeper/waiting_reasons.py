@@ -30,6 +30,7 @@ SENTENCES: Mapping[str, str] = {
     "circuit": "The endpoint of %(task)s gets no requests now: %(trouble)s.",
     "unknown": "The worker that took it last does not know task %(task)s.",
     "unlisted": "The app of this process has no task %(task)s.",
+    "key_paused": "%(limit)s is paused: no job of this key starts.",
     "stopped": "Limit %(limit)s is 0: no job starts.",
     "limit": "Limit %(limit)s is reached: %(running)s of %(most)s run.",
     "key": "Limit %(limit)s is reached for its key: %(running)s of %(most)s run.",
@@ -78,12 +79,14 @@ class WaitingReason(Struct, frozen=True):
 
 class LimitUse(Struct, frozen=True):
     """A limit that concerns a job, how far it is used, and by which jobs. Of a limit for each key: by those of its
-    key, and the level knows nothing of a rate."""
+    key."""
 
     name: str
     limit: Limit
     level: Level
     holders: Sequence[LimitHolder] = ()
+    is_paused: bool = False
+    """The key of the job is."""
 
 
 class EndpointState(Struct, frozen=True):
@@ -165,7 +168,7 @@ def _lasting_reasons(facts: WaitingFacts) -> Iterator[WaitingReason]:
     # While an endpoint gets no requests, its task has the limit 0: that says the same.
     is_told = bool(endpoint.trouble) or not endpoint.enabled
     yield from (
-        _reason("stopped", limit=use.name)
+        _reason("key_paused" if use.is_paused else "stopped", limit=use.name)
         for use in facts.limits
         if use.limit.most == 0 and not (is_told and use.name.startswith(TASK))
     )

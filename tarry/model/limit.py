@@ -33,7 +33,7 @@ class Limit(Struct, frozen=True):
     """Of a limit for each key: some keys have numbers of their own. A store sets it by itself."""
 
     @property
-    def declared(self) -> "Limit | None":
+    def without_keys(self) -> "Limit | None":
         """The limit as it was set; None: it is there only for the keys that have numbers of their own."""
         plain = replace(self, has_key_limits=False) if self.has_key_limits else self
         return None if self.has_key_limits and plain == Limit() else plain
@@ -77,6 +77,11 @@ class KeyLimit(Struct, frozen=True):
         most = limit.most if self.most is None else self.most
         count, period = (limit.count, limit.period) if self.count is None else (self.count, self.period)
         return Limit(0 if self.is_paused else most, count, period)
+
+    def with_numbers(self, numbers: Limit, *, has_rate: bool) -> "KeyLimit":
+        """These numbers instead; it stays paused if it is. has_rate: whether the rate is its own, too."""
+        count, period = (numbers.count, numbers.period) if has_rate else (None, 0)
+        return KeyLimit(numbers.most, count, period, self.is_paused)
 
 
 class Level(Struct, frozen=True):

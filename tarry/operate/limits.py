@@ -1,27 +1,34 @@
-"""Methods about limits: how many jobs run at once, and how many start in a period."""
+"""Methods about limits: how many jobs run at once, and how many start in a period; also for one key of a task."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from tarry.keeper.keeper_records import LimitRecord, limit_record
 from tarry.keeper.limits import check_name, effective_limits, reset, set_by_hand
-from tarry.model.limit import QUEUE, parse_limit
+from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, parse_limit
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, checking
 from tarry.tasks.arguments.options import MAX_NAME
+from tarry.tasks.task_limits import key_lane
 
+if TYPE_CHECKING:
+    from tarry.client.limits.tenant_facts import TenantFacts
+
+_MAX_PATH = 2 * MAX_NAME + len(QUEUE) + 1
 EVERY_QUEUE = "*"
 """Stands for all queues: a token that may use them all has this pattern, and no other pattern matches it."""
 
 
 class LimitPath(Struct, frozen=True):
-    """Names a limit."""
+    """Names a limit, or one key of a limit for each key: `each:NAME=KEY`."""
 
-    limit: Annotated[str, Meta(max_length=MAX_NAME + len(QUEUE), pattern=r"^[^\x00]*$")]
+    limit: Annotated[str, Meta(max_length=_MAX_PATH, pattern=r"^[^\x00]*$")]
 
 
 class LimitList(Struct, frozen=True):
@@ -39,44 +46,129 @@ class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
     """So many starts in a period: `100/s`, `10/m`."""
 
 
-def _check(call: MethodCall, path: LimitPath, body: object = None) -> None:
+class LimitsQuery(Struct, frozen=True):
+    """Which limits."""
+
+    of: Annotated[str, Meta(max_length=_MAX_PATH)] | None = None
+    """Those of single keys beside this one, `each:NAME`: the keys that have numbers of their own."""
+    after: Annotated[str, Meta(max_length=MAX_NAME)] | None = None
+    """Of the keys, only those behind this one, by name."""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    """At most so many keys."""
+
+
+class _NamedLimit(Struct, frozen=True):
+    """What a path names. task, lane: of one key; lane None: no key."""
+
+    limit: str
+    task: str = ""
+    lane: str | None = None
+
+
+def _target(call: MethodCall, name: str) -> _NamedLimit:
+    """RequestError, also if the caller may not use it."""
     with checking("limit"):
-        check_name(path.limit)
-    call.check(_queue(path.limit))
+        check_name(name)
+    call.check(_queue(name))
+    limit, separator, key = name.partition("=")
+    # A name may have the sign, too.
+    if not separator or name.startswith(QUEUE) or name in call.client.store.limits():
+        return _NamedLimit(name)
+    if not name.startswith(EACH):
+        raise RequestError(f"{limit} has no keys; those of the task are {EACH}{name.removeprefix(TASK)}", "limit", 422)
+    with checking("limit"):
+        return _NamedLimit(limit, check_name(limit).removeprefix(EACH), key_lane(limit, key))
+
+
+def _check(call: MethodCall, path: LimitPath, body: object = None) -> None:
+    _target(call, path.limit)
+
+
+def _check_key(call: MethodCall, path: LimitPath) -> None:
+    _key(call, path.limit)
+
+
+def _key(call: MethodCall, name: str) -> _NamedLimit:
+    """What a path names that has to name a key; RequestError."""
+    target = _target(call, name)
+    if target.lane is None:
+        raise RequestError(
+            f"{name} is no key: {EACH}NAME=KEY; {call.way_to(set_limit)} to 0 at once stops a limit", "limit", 422
+        )
+    return target
 
 
 @method("GET /v1/limits", Scope.READ, command="limits list")
-def list_limits(call: MethodCall) -> LimitList:
-    """Lists the limits in effect, and how far each is used."""
-    return LimitList([record for record in _records(call) if call.allows(_queue(record.limit))])
+def list_limits(call: MethodCall, query: LimitsQuery) -> LimitList:
+    """Lists the limits in effect, and how far each is used; or the keys of one that have numbers of their own."""
+    if query.of is None:
+        return LimitList([record for record in _records(call) if call.allows(_queue(record.limit))])
+    target = _target(call, query.of)
+    if not target.limit.startswith(EACH) or target.lane is not None:
+        raise RequestError(f"{query.of} has no keys; they are those of {EACH}NAME", "of", 422)
+    from tarry.client.limits.tenant_facts import tenants_with_own  # noqa: PLC0415 - few look at single keys
+
+    found = tenants_with_own(call.client.store, target.limit.removeprefix(EACH), query.after, query.limit)
+    return LimitList([_key_record(target.limit, lane, facts) for lane, facts in found.items()])
 
 
 @method("GET /v1/limits/{limit}", Scope.READ, command="limits show")
 def get_limit(call: MethodCall, path: LimitPath) -> LimitRecord:
-    """Shows a limit: `queue:NAME`, `task:NAME`, or `each:NAME` for each key of a task."""
-    _check(call, path)
-    return _known(call, path.limit)
+    """Shows a limit: `queue:NAME`, `task:NAME`, `each:NAME` for each key of a task, or `each:NAME=KEY` for one key."""
+    return _record(call, _target(call, path.limit))
 
 
 @method("PUT /v1/limits/{limit}", Scope.OPERATE, command="limits set", check=_check)
 def set_limit(call: MethodCall, path: LimitPath, body: NewLimit) -> LimitRecord:
-    """Sets a limit on all hosts, in place of what code and settings say, until it is deleted."""
-    _check(call, path)
+    """Sets a limit on all hosts, in place of what code and settings say, until it is deleted.
+
+    For one key, `each:NAME=KEY`, what is left out is as for each key."""
+    target = _target(call, path.limit)
     with checking("rate"):
         limit = parse_limit(body.at_once, body.rate)
     if limit is None:
         raise RequestError(f"set to what? Give {call.option('at_once')}, {call.option('rate')}, or both", "body", 422)
     call.subject = f"{path.limit} = {limit}"
-    set_by_hand(call.client.store, path.limit, limit)
-    return _known(call, path.limit)
+    if target.lane is None:
+        set_by_hand(call.client.store, path.limit, limit)
+    else:
+        _change_key(call, target, lambda was: was.with_numbers(limit, has_rate=body.rate is not None))
+    return _record(call, target)
+
+
+@method("POST /v1/limits/{limit}/pause", Scope.OPERATE, command="limits pause", check=_check_key)
+def pause_limit_key(call: MethodCall, path: LimitPath) -> LimitRecord:
+    """Holds back the jobs of one key of a task, `each:NAME=KEY`, until it is resumed. Those that run go on."""
+    return _set_paused(call, path, is_paused=True)
+
+
+@method("POST /v1/limits/{limit}/resume", Scope.OPERATE, command="limits resume", check=_check_key)
+def resume_limit_key(call: MethodCall, path: LimitPath) -> LimitRecord:
+    """Lets the jobs of one key of a task start again, with the numbers that it had."""
+    return _set_paused(call, path, is_paused=False)
 
 
 @method("DELETE /v1/limits/{limit}", Scope.OPERATE, command="limits reset", check=_check)
 def reset_limit(call: MethodCall, path: LimitPath) -> None:
-    """Brings back the limit of code and settings, if they have one."""
-    _check(call, path)
+    """Brings back the limit of code and settings, if they have one; for one key, that for each key."""
+    target = _target(call, path.limit)
+    if target.lane is not None:
+        call.client.store.limit_key(target.task, target.lane, None)
+        return
     call.sync_tasks()
     reset(call.client.store, path.limit, call.app.limits)
+
+
+def _set_paused(call: MethodCall, path: LimitPath, is_paused: bool) -> LimitRecord:
+    target = _key(call, path.limit)
+    _change_key(call, target, lambda was: replace(was, is_paused=is_paused))
+    return _record(call, target)
+
+
+def _change_key(call: MethodCall, target: _NamedLimit, change: Callable[[KeyLimit], KeyLimit]) -> None:
+    from tarry.client.limits.tenant import change_key_limit  # noqa: PLC0415 - as above
+
+    change_key_limit(call.client.store, target.task, target.lane or "", change)
 
 
 def _queue(name: str) -> str:
@@ -87,11 +179,28 @@ def _records(call: MethodCall) -> list[LimitRecord]:
     return [limit_record(one) for one in effective_limits(call.client.store)]
 
 
-def _known(call: MethodCall, name: str) -> LimitRecord:
-    found = next((record for record in _records(call) if record.limit == name), None)
+def _record(call: MethodCall, target: _NamedLimit) -> LimitRecord:
+    if target.lane is not None:
+        from tarry.client.limits.tenant_facts import tenant_facts  # noqa: PLC0415 - as above
+
+        return _key_record(target.limit, target.lane, tenant_facts(call.client.store, target.task, target.lane))
+    found = next((record for record in _records(call) if record.limit == target.limit), None)
     if found is None:
-        raise RequestError(f"no limit {name}; {call.way_to(list_limits)} lists them", "limit", 404)
+        raise RequestError(f"no limit {target.limit}; {call.way_to(list_limits)} lists them", "limit", 404)
     return found
+
+
+def _key_record(limit: str, lane: str, facts: "TenantFacts") -> LimitRecord:
+    return LimitRecord(
+        f"{limit}={lane}",
+        facts.limit,
+        facts.rate,
+        facts.running,
+        "hand" if facts.has_own else "code",
+        paused=facts.is_paused,
+        waiting=facts.waiting,
+        oldest=facts.oldest,
+    )
 
 
 METHODS = methods_of(__name__)

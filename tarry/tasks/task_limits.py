@@ -45,6 +45,13 @@ def make_lane_function(
     return lane
 
 
+def lane_of_key(task: str, lane: LaneFunction | None, key: object) -> str:
+    """The lane of jobs of this task with this key. TypeError, ValueError: the task has no keys, or it cannot be one."""
+    if lane is None or lane is _only_lane:
+        raise ValueError(f"{task} has no tenants: give it limit_by=, which says from its arguments whose a job is")
+    return key_lane(f"{task}: tenant", key)
+
+
 def key_lane(place: str, key: object) -> str:
     """The lane of jobs with this key. TypeError, ValueError: it cannot be one; they begin with `place`."""
     if not isinstance(key, str | int):

@@ -16,9 +16,10 @@ def test_limits_of_code_and_configuration_are_in_force_once_a_worker_came(projec
     project.settings('[queues.mail]\nlimit = 10\nrate = "100/s"')
     assert project.facts("limits") == {"limits": []}
     project.said("start", "-d")
+    of_keys = {"has_keys": False, "paused": False, "waiting": None, "oldest": None}
     assert project.facts("limits")["limits"] == [
-        {"limit": "queue:mail", "at_once": 10, "rate": "100 in 1 s", "running": 0, "set_by": "code"},
-        {"limit": "task:app.add", "at_once": 3, "rate": None, "running": 0, "set_by": "code"},
+        {"limit": "queue:mail", "at_once": 10, "rate": "100 in 1 s", "running": 0, "set_by": "code", **of_keys},
+        {"limit": "task:app.add", "at_once": 3, "rate": None, "running": 0, "set_by": "code", **of_keys},
     ]
     heads, mail, add = project.said("limits", "list").splitlines()
     assert heads.split() == ["limit", "at", "once", "rate", "running", "set", "by"]
@@ -65,10 +66,44 @@ def test_a_reset_brings_back_what_the_settings_of_http_tasks_say(project: Projec
     }
 
 
+TENANTS = """
+from tarry import App
+app = App()
+
+@app.task(limit_by=lambda account: account)
+def bill(account: str, n: int) -> int: return n
+"""
+
+
+def test_one_tenant_has_numbers_of_its_own_while_everything_runs(project: Project) -> None:
+    project.write("app.py", TENANTS)
+    ann, bob = "each:app.bill=ann/eu", "each:app.bill=bob"
+    assert project.said("limits", "pause", ann) == f"{ann}: paused, 0 running, 0 waiting"
+    project.said("start", "-d")
+    held, _, other = (project.said("enqueue", "app.bill", f'["{who}", 1]') for who in ("ann/eu", "ann/eu", "bob"))
+    until(lambda: project.facts("jobs", "show", other)[0]["state"] == "done")
+    assert f"{ann} is paused: no job of this key starts." in project.said("jobs", "why", held)
+    assert project.said("limits", "set", bob, "--limit", "20", "--rate", "100/s").startswith(
+        f"{bob}: 20 at once, 100 in"
+    )
+    assert project.said("limits").splitlines()[-1].endswith("code; some keys have their own")
+    heads, *rows = project.said("limits", "--of", "each:app.bill").splitlines()
+    assert heads.split() == ["key", "at", "once", "rate", "running", "waiting", "paused"]
+    assert [row.split() for row in rows] == [
+        [ann, "-", "-", "0", "2", "yes"],
+        [bob, "20", "100", "in", "1", "s", "0", "0", "-"],
+    ]
+    assert len(project.facts("limits", "--of", "each:app.bill", "--most", "1")["limits"]) == 1
+    project.said("limits", "resume", ann)
+    until(lambda: project.facts("jobs", "show", held)[0]["state"] == "done")
+    project.said("limits", "reset", bob)
+    assert project.facts("limits") == {"limits": []}
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("set",), "set which limit? tarry limits set queue:NAME, task:NAME, or each:NAME"),
+        (("set",), "set which limit? tarry limits set queue:NAME, task:NAME, each:NAME, or each:NAME=KEY"),
         (("set", "queue:mail"), "set to what? Give --limit, --rate, or both"),
         (
             ("set", "mail", "--limit", "1"),
@@ -78,6 +113,12 @@ def test_a_reset_brings_back_what_the_settings_of_http_tasks_say(project: Projec
         (("reset", "queue:mail", "--limit", "1"), "reset takes no --limit"),
         (("list", "queue:mail"), "list takes no names; `tarry limits` shows them all"),
         (("set", "queue:mail", "--limit", "-1"), "--limit: expected `int` >= 0"),
+        (("set", "each:=ann", "--limit", "1"), "limit: 'each:' names no limit"),
+        (("set", "task:shop.bill=ann", "--limit", "1"), "task:shop.bill has no keys; those of the task are each:shop"),
+        (("pause", "each:shop.bill"), "each:shop.bill is no key: each:NAME=KEY"),
+        (("list", "--of", "queue:mail"), "queue:mail has no keys; they are those of each:NAME"),
+        (("list", "--of", "each:shop.bill=ann"), "each:shop.bill=ann has no keys"),
+        (("list", "--of", "each:shop.bill", "--most", "0"), "--most: expected `int` >= 1"),
     ],
 )
 def test_what_cannot_be_set_is_told_and_changes_nothing(project: Project, words: tuple[str, ...], told: str) -> None:

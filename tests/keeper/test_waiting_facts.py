@@ -12,7 +12,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
-from tarry.model.limit import Limit
+from tarry.model.limit import KeyLimit, Limit
 from tarry.model.outcome import Returned, Unknown
 from tarry.model.overrides import with_followed
 from tarry.store.memory.store import MemoryStore
@@ -128,6 +128,30 @@ def test_a_limit_for_each_key_counts_the_jobs_of_that_key(store: Store) -> None:
     assert [held.id for held in use.holders] == [ids.text(ann.id)]
     carol = put(store, lane="carol")[0]
     assert facts(store, carol).limits[0].level.running == 0
+
+
+def test_what_a_key_has_of_its_own_is_told(store: Store) -> None:
+    store.limit("each:send", Limit(9))
+    store.limit_key("send", "ann", KeyLimit(1))
+    ann, waits = put(store, 2, lane="ann")
+    (bob,) = put(store, lane="bob")
+    assert {claim(store).id, claim(store).id} == {ann.id, bob.id}
+    (use,) = facts(store, waits).limits
+    assert (use.name, use.limit.most, [held.id for held in use.holders]) == ("each:send=ann", 1, [ids.text(ann.id)])
+    assert [one.kind for one in waiting_reasons(facts(store, waits))][-1] == "key"
+    store.limit_key("send", "ann", KeyLimit(is_paused=True))
+    reasons = waiting_reasons(facts(store, waits))
+    assert "each:send=ann is paused: no job of this key starts." in [one.text for one in reasons]
+    assert "stopped" not in [one.kind for one in reasons]
+
+
+def test_the_rate_of_a_key_says_when_it_goes_on(store: Store) -> None:
+    store.limit("each:send", Limit(None, 1, 100 * SECOND))
+    *_, waits = put(store, 2, lane="ann")
+    claim(store)
+    (reason,) = [one for one in waiting_reasons(facts(store, waits)) if one.kind == "rate"]
+    assert reason.until is not None
+    assert store.time() < reason.until * SECOND <= store.time() + 100 * SECOND
 
 
 def test_a_job_whose_task_its_worker_did_not_know(store: Store) -> None:

@@ -9,13 +9,13 @@ import pytest
 from tarry.model.job import Job
 from tarry.model.limit import Level
 from tarry.store.conformance import Conformance
-from tarry.store.conformance.bulk_limiting import BulkLimiting
 from tarry.store.conformance.claiming import Claiming
-from tarry.store.conformance.limiting import Limiting
+from tarry.store.conformance.limits.bulk_limiting import BulkLimiting
+from tarry.store.conformance.limits.limiting import Limiting
+from tarry.store.conformance.limits.place_keeping import PlaceKeeping
+from tarry.store.conformance.limits.relimiting import LaneAssignment, Relimiting
 from tarry.store.conformance.losing import Losing, LossyLine
-from tarry.store.conformance.place_keeping import PlaceKeeping
 from tarry.store.conformance.racing import Racing
-from tarry.store.conformance.relimiting import LaneAssignment, Relimiting
 from tarry.store.conformance.waking import Waking
 from tarry.store.memory.store import MemoryStore
 from tarry.store.mysql.store import MysqlStore

@@ -12,7 +12,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.store.conformance.cases.jobs import EVERYTHING, LEASE, NOW, made
-from tarry.store.conformance.limiting import started
+from tarry.store.conformance.limits.limiting import started
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
 from tarry.store.postgres.store import PostgresStore

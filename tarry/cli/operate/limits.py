@@ -12,14 +12,29 @@ from tarry.terminal import print_line
 
 
 def _print_list(_: CommandCall, found: LimitList) -> None:
+    if any(one.waiting is not None for one in found.limits):
+        _print_keys(found)
+        return
     rows = [
-        (one.limit, _or_dash(one.at_once), one.rate or "-", _or_dash(one.running), one.set_by) for one in found.limits
+        (one.limit, _or_dash(one.at_once), one.rate or "-", _or_dash(one.running), _set_by(one)) for one in found.limits
     ]
     print_table(("limit", "at once", "rate", "running", "set by"), rows)
 
 
+def _set_by(one: LimitRecord) -> str:
+    return f"{one.set_by}; some keys have their own" if one.has_keys else one.set_by
+
+
 def _or_dash(value: int | None) -> Any:
     return "-" if value is None else value
+
+
+def _print_keys(found: LimitList) -> None:
+    rows = [
+        (one.limit, _or_dash(one.at_once), one.rate or "-", one.running, one.waiting, "yes" if one.paused else "-")
+        for one in found.limits
+    ]
+    print_table(("key", "at once", "rate", "running", "waiting", "paused"), rows)
 
 
 def _print(_: CommandCall, names: Sequence[str], found: Sequence[LimitRecord | None]) -> None:
@@ -29,15 +44,23 @@ def _print(_: CommandCall, names: Sequence[str], found: Sequence[LimitRecord | N
 
 def _describe(one: LimitRecord) -> str:
     at_once = "" if one.at_once is None else f"{one.at_once} at once"
-    return ", ".join(filter(None, (at_once, one.rate)))
+    used = "" if one.waiting is None else f"{one.running} running, {one.waiting} waiting"
+    return ", ".join(filter(None, ("paused" if one.paused else "", at_once, one.rate, used))) or "no number"
 
 
 SUBJECT = Subject(
     METHODS,
-    {"list": _print_list, "show": _print, "set": _print, "reset": _print},
-    "list, show, set or reset how many jobs run at once, and start in a period",
-    options={"at_once": "limit"},
-    names="queue:NAME, task:NAME, or each:NAME",
+    {
+        "list": _print_list,
+        "show": _print,
+        "set": _print,
+        "reset": _print,
+        "pause": _print,
+        "resume": _print,
+    },
+    "list, show, set or reset how many jobs run at once, and start in a period; also of one key, which may be paused",
+    options={"at_once": "limit", "list limit": "most"},
+    names="queue:NAME, task:NAME, each:NAME, or each:NAME=KEY",
     show=get_limit,
 )
 add = partial(add_methods, "limits", SUBJECT)

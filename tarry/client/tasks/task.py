@@ -18,9 +18,11 @@ from tarry.tasks.call import AnyCall, Call, Then
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import CurrentJob
+from tarry.tasks.task_limits import lane_of_key
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
+    from tarry.client.limits.tenant import Tenant
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -101,6 +103,13 @@ class Task(TaskDefinition[P, R]):
     async def aby_key(self, key: str) -> Handle[R] | None:
         """The same, awaited."""
         return await asyncio.to_thread(self.by_key, key)
+
+    def tenant(self, key: str | int) -> "Tenant":
+        """One key of a task with `limit_by=`, to give it numbers of its own, or to pause it while everything runs:
+        `bill.tenant("whale").set(limit=20)`. TypeError, ValueError: this is no key."""
+        from tarry.client.limits.tenant import Tenant  # noqa: PLC0415 - few programs change limits
+
+        return Tenant(self._client, self.name, lane_of_key(self.name, self.lane, key))
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
         """Enqueues the call once for each host that has a worker which is ready, or with `using(per="worker")` for each

@@ -112,6 +112,14 @@ def problem_response(error: Exception, request: Request, headers: Mapping[str, s
     return Response(msgspec.json.encode(problem), problem.status, more, MEDIA_TYPE)
 
 
+class _ApiRoute(Route):
+    """The route of a path. Where none of its methods has the verb, a later route may fit: a name may end with `/pause`,
+    which is also what follows a name. If none does, this path answers that."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+
 class HttpDoor:
     """The ASGI application of the HTTP API. Its lifespan closes the service; without lifespan it works all the same."""
 
@@ -184,8 +192,8 @@ def _router(service: DoorService, methods: Iterable[Method]) -> Starlette:
 
     ordered = sorted(methods, key=lambda method: _order(method.route))
     routes: list[BaseRoute] = [
-        Route(route_of(path), ApiPath(service, group), name=path)
-        for path, group in groupby(ordered, key=lambda method: method.route)
+        _ApiRoute(route_of(path), ApiPath(service, group), name=path, methods=[method.verb for method in group])
+        for path, group in ((path, list(found)) for path, found in groupby(ordered, key=lambda method: method.route))
     ]
     routes += [] if console is None else console.routes()
     handlers: dict[Any, Any] = {404: not_found, 405: wrong_verb}

@@ -23,7 +23,6 @@ docstring below is a promise.
 from tarry.store.conformance.attempting import Attempting
 from tarry.store.conformance.bounding import Bounding
 from tarry.store.conformance.bulk import Bulk
-from tarry.store.conformance.bulk_limiting import BulkLimiting
 from tarry.store.conformance.changing import Changing
 from tarry.store.conformance.claiming import Claiming
 from tarry.store.conformance.counting import Counting
@@ -37,16 +36,17 @@ from tarry.store.conformance.flows.signalling import Signalling
 from tarry.store.conformance.flows.storing import FlowStoring
 from tarry.store.conformance.foreseeing import Foreseeing
 from tarry.store.conformance.keeping import Keeping
-from tarry.store.conformance.key_limiting import KeyLimiting
 from tarry.store.conformance.labelling import Labelling
 from tarry.store.conformance.lateness import Lateness
-from tarry.store.conformance.limiting import Limiting
+from tarry.store.conformance.limits.bulk_limiting import BulkLimiting
+from tarry.store.conformance.limits.key_limiting import KeyLimiting
+from tarry.store.conformance.limits.limiting import Limiting
+from tarry.store.conformance.limits.place_keeping import PlaceKeeping
+from tarry.store.conformance.limits.place_taking import PlaceTaking
+from tarry.store.conformance.limits.relimiting import LaneAssignment, Relimiting
 from tarry.store.conformance.losing import Losing
 from tarry.store.conformance.owning import Owning
-from tarry.store.conformance.place_keeping import PlaceKeeping
-from tarry.store.conformance.place_taking import PlaceTaking
 from tarry.store.conformance.racing import Racing, Superseding
-from tarry.store.conformance.relimiting import LaneAssignment, Relimiting
 from tarry.store.conformance.timing import Timing
 from tarry.store.conformance.waking import Waking
 

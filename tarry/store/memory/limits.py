@@ -37,7 +37,7 @@ class MemoryLimits:
         """As `Store.limit_key`; the answer is that of `set_limit`."""
         self._cells.put(key_limits.value_name(task, lane), None if limit is None else key_limits.encode(limit))
         each = self.limits.get(EACH + task)
-        return self.set_limit(EACH + task, each and each.declared)
+        return self.set_limit(EACH + task, each and each.without_keys)
 
     def start(self, jobs: Iterable[Job], now: int) -> None:
         """Takes the places of these jobs."""

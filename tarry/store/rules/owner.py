@@ -11,8 +11,7 @@ import socket
 from pathlib import Path
 
 _numbers = itertools.count(1)
-_HALTED = "Tt"
-_PID = re.compile("[0-9]{1,9}")
+_HALTED, _PID = "Tt", re.compile("[0-9]{1,9}")
 _OUTSIDE, _DOOR = "outside:", "door"
 
 

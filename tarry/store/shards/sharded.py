@@ -23,7 +23,6 @@ from tarry.model.change import Change
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job, JobLabel
 from tarry.model.limit import EACH, KeyLimit, Level, Limit
-from tarry.store.rules import key_limits
 from tarry.store.rules.base import (
     NOTHING,
     Backlog,
@@ -358,6 +357,8 @@ class ShardedStore(Store):
 
     def _spread_key_limits(self, task: str) -> None:
         """Gives shards that were added the limits of single keys that the others have."""
+        from tarry.store.rules import key_limits  # noqa: PLC0415 - few keys have numbers of their own
+
         answers = self._ask_all(lambda store: key_limits.read_key_limits(store, task))
         every = {lane: limit for part in answers.values() for lane, limit in part.items()}
         for number, part in answers.items():

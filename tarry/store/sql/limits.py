@@ -8,13 +8,13 @@ thousands of full lanes cost a claim nothing.
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
 
-from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Level, Limit
+from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.rules import key_limits
 from tarry.store.rules.base import PlaceAnswer
 from tarry.store.rules.kept_places import PREFIX, KeptPlace, job_keys
@@ -29,7 +29,8 @@ from tarry.store.rules.lanes import (
     taken_levels,
     wrong_levels,
 )
-from tarry.store.sql.columns import Row, name_text
+from tarry.store.sql.columns import name_text
+from tarry.store.sql.key_limits import SqlKeyLimits
 from tarry.store.sql.lane_reader import Lane, levels_of
 from tarry.store.sql.prefix import prefix_end
 from tarry.store.sql.transaction import SqlTransaction
@@ -60,22 +61,18 @@ class LimitSql(Struct, frozen=True, kw_only=True):
     """task: opens its closed lanes."""
 
 
-class SqlLimits(SqlTransaction):
+class SqlLimits(SqlKeyLimits):
     """The limits of one database, in a transaction of the caller."""
 
     sql: ClassVar[LimitSql]
 
-    @abstractmethod
-    def change(self, statement: str, values: Sequence[Any]) -> int:
-        """Runs a statement; how many rows it was about."""
+    @property
+    def _tables(self) -> str:
+        return self.sql.tables
 
     @abstractmethod
     def set_running(self, counts: Mapping[str, int]) -> None:
         """Sets how many run under these levels; the time of a rate stays."""
-
-    @abstractmethod
-    def reopen(self, lanes: Collection[Lane]) -> None:
-        """Opens these lanes, in all queues and bands."""
 
     # What is set
 
@@ -96,51 +93,6 @@ class SqlLimits(SqlTransaction):
         """As `Store.levels`."""
         found = levels_of(self.named_rows(f"name, running, next FROM {self.sql.tables}level", names))
         return [found.get(name, Level()) for name in names]
-
-    def _has_key_limits(self, name: str) -> bool:
-        """Whether keys have limits of their own beside this one."""
-        if not name.startswith(EACH):
-            return False
-        first = key_limits.prefix_of(name.removeprefix(EACH))
-        look = f"SELECT 1 FROM {self.sql.tables}cell WHERE name >= ?1 AND name < ?2 LIMIT 1"
-        return bool(self.rows(look, (first, prefix_end(first))))
-
-    def key_limits(self, limits: Mapping[str, Limit], names: Sequence[str]) -> dict[str, Limit]:
-        """The limits of single keys that hold for levels of these names. limits: with those for each key."""
-        rows = self.named_rows(f"name, value FROM {self.sql.tables}cell", [key_limits.PREFIX + name for name in names])
-        return key_limits.effective(((name_text(name), bytes(value)) for name, value in rows), limits)
-
-    @abstractmethod
-    def named_rows(self, source: str, names: Sequence[str]) -> Sequence[Row]:
-        """The rows with these names. source: columns, and a table: `name, value FROM cell`."""
-
-    def _all_key_limits(self, limits: Mapping[str, Limit]) -> dict[str, Limit]:
-        """All that single keys have."""
-        if not any(limit.has_key_limits for limit in limits.values()):
-            return {}
-        first = key_limits.PREFIX
-        look = f"SELECT name, value FROM {self.sql.tables}cell WHERE name >= ?1 AND name < ?2"
-        rows = self.rows(look, (first, prefix_end(first)))
-        return key_limits.effective(((name_text(name), bytes(value)) for name, value in rows), limits)
-
-    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> bool:
-        """As `Store.limit_key`; whether the task had no limit for each key before."""
-        cell, each = key_limits.value_name(task, lane), EACH + task
-        self.change(f"DELETE FROM {self.sql.tables}cell WHERE name = ?1", (cell,))
-        if limit is not None:
-            self.change(f"INSERT INTO {self.sql.tables}cell VALUES (?1, ?2)", (cell, key_limits.encode(limit)))
-        was = self.read().get(each)
-        wanted = key_limits.for_each(was and was.declared, self._has_key_limits(each))
-        if was is not None and wanted is not None and was != wanted:
-            self.change_limit(each, wanted)
-        elif was != wanted:
-            return self.set_limit(each, wanted)
-        self._reopen_lane(task, lane)
-        return False
-
-    def _reopen_lane(self, task: str, lane: str) -> None:
-        """Opens a lane if it is closed."""
-        self.reopen([(task, lane)])
 
     def change_limit(self, name: str, limit: Limit) -> bool:
         """Changes a limit that is set; False if it is not set."""
@@ -267,13 +219,6 @@ class SqlLimits(SqlTransaction):
         names = (QUEUE + queue, TASK + task, EACH + task)
         rows = self.rows(f"SELECT name, value FROM {self.sql.limits} WHERE name IN (?1, ?2, ?3)", names)
         return {name_text(name): decode_limit(value) for name, value in rows}
-
-    def _key_limit_of(self, key: JobKey, limits: Mapping[str, Limit]) -> dict[str, Limit]:
-        _, task, lane = key
-        each = limits.get(EACH + task)
-        if lane is None or each is None or not each.has_key_limits:
-            return {}
-        return self.key_limits(limits, [lane_level(task, lane)])
 
     def levels_to_raise(self, key: JobKey, limits: Mapping[str, Limit]) -> dict[str, Level]:
         """The levels that are not unused, of these limits, for a claim of jobs with this key: until the transaction

@@ -47,8 +47,7 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
 
     def tasks(self, line: Line) -> list[str] | None:
         if line not in self._tasks:
-            queue, band = line
-            found = [task for (task,) in self.rows(sql.TASKS, (queue, -band))]
+            found = [task for (task,) in self.rows(sql.TASKS, (line[0], -line[1]))]
             self._tasks[line] = found if found or self.has_open_jobs(line) else None
             for task in found:
                 if task not in self._state.turns:

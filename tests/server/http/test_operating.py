@@ -272,7 +272,9 @@ class TestSchedulesAndLimits:
 
     def test_a_limit_is_set_by_hand_and_reset(self, shop: App) -> None:
         (limit,) = asked(shop, "GET", "/v1/limits")["limits"]
-        assert limit == {"limit": "task:tidy", "at_once": 2, "rate": None, "running": 0, "set_by": "code"}
+        assert limit == {"limit": "task:tidy", "at_once": 2, "rate": None, "running": 0, "set_by": "code"} | {
+            "has_keys": False, "paused": False, "waiting": None, "oldest": None,
+        }  # fmt: skip
         set_ = asked(shop, "PUT", "/v1/limits/task:tidy", {"at_once": 5, "rate": "10/m"})
         assert (set_["at_once"], set_["rate"], set_["set_by"]) == (5, "10 in 60 s", "hand")
         assert asked(shop, "DELETE", "/v1/limits/task:tidy") == 204
@@ -282,6 +284,34 @@ class TestSchedulesAndLimits:
         assert asked(shop, "PUT", "/v1/limits/queue:mail", {})[1] == "set to what? Give at_once, rate, or both"
         assert asked(shop, "PUT", "/v1/limits/queue:mail", {"rate": "fast"})[1].startswith("rate: ")
         assert asked(shop, "PUT", "/v1/limits/queue:mail", {"at_once": -1})[0] == 422
+
+    @pytest.mark.parametrize("key", ["ann", "", "a/b", "a=b", "käse", "%2F", "..", "/pause", "x" * 150])
+    def test_one_key_of_a_task_has_its_own_numbers(self, shop: App, key: str) -> None:
+        limit = f"each:tidy={key}"
+        way, keys = f"/v1/limits/{quote(limit, safe='')}", "/v1/limits?of=each:tidy"
+        shown = asked(shop, "PUT", way, {"at_once": 5})["limit"]
+        assert shown == limit or len(key) > 100
+        paused = asked(shop, "POST", f"{way}/pause")
+        assert (paused["limit"], paused["at_once"], paused["paused"], paused["set_by"]) == (shown, 5, True, "hand")
+        assert asked(shop, "GET", keys)["limits"] == [paused]
+        last = quote(shown.partition("=")[2], safe="")
+        assert asked(shop, "GET", f"{keys}&after={last}") == {"limits": []}
+        assert asked(shop, "POST", f"{way}/resume") == {**paused, "paused": False}
+        assert asked(shop, "DELETE", way) == 204
+        assert asked(shop, "GET", keys) == {"limits": []}
+        assert asked(shop, "GET", way)["set_by"] == "code"
+
+    def test_what_is_no_key_is_refused(self, shop: App) -> None:
+        assert asked(shop, "POST", "/v1/limits/each:tidy/pause")[0] == 422
+        assert asked(shop, "POST", "/v1/limits/queue:mail/pause")[0] == 422
+        assert asked(shop, "PUT", "/v1/limits/task:tidy=ann", {"at_once": 1})[0] == 422
+        assert asked(shop, "PUT", "/v1/limits/each:=ann", {"at_once": 1})[0] == 422
+        assert asked(shop, "GET", "/v1/limits?of=task:tidy")[0] == 422
+        assert asked(shop, "GET", "/v1/limits?of=each:tidy&limit=0")[0] == 422
+        mine = MailOnly()
+        assert asked(shop, "PUT", "/v1/limits/each:tidy=ann", {"at_once": 1}, mine) == (403, "not for queue *")
+        assert asked(shop, "GET", "/v1/limits?of=each:tidy", access=mine) == (403, "not for queue *")
+        assert asked(shop, "PUT", "/v1/limits/queue:a=b", {"at_once": 1})["limit"] == "queue:a=b"
 
 
 def test_hosts_and_workers_that_run_jobs_are_listed(shop: App) -> None:

@@ -48,6 +48,8 @@ def test_a_method_says_503_while_the_store_is_away_and_works_again_at_once(metho
             taken = await client.post("/v1/queues/mail/claim", json={"limit": 1})
             held = taken.json()["jobs"][0]["id"]
             names = {"queue": "mail", "task": "hook", "schedule": "mail.send", "limit": "queue:mail"}
+            if method.name in ("pause_limit_key", "resume_limit_key"):
+                names["limit"] = "each:mail.send=ann"
             names |= {"host": HOST.name, "key": "7", "connection": "1-1"}
             names["id"] = next(
                 (id for part, id in {"operations": operation, "flows": flow}.items() if part in method.route), held

@@ -12,10 +12,9 @@ DURATIONS = (
     0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0, 30 * 86400.0,
 )  # fmt: skip
 """Seconds that people know, about a tenth of each other."""
-MOST_LABELS = 5
+MOST_LABELS, _DAY = 5, 86400
 _STEPS = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 2 * 86400, 5 * 86400, 7 * 86400)
 """Seconds between two times that are written below a chart."""
-_DAY = 86400
 
 
 class Label(Struct, frozen=True):

@@ -1,9 +1,22 @@
 """What operators look after: schedules, limits, operations."""
 
+from typing import Annotated
+from urllib.parse import quote, urlencode
+
 import msgspec
+from msgspec import Meta, Struct
 
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
-from tarry.operate.limits import list_limits, reset_limit, set_limit
+from tarry.operate.limits import (
+    LimitPath,
+    LimitsQuery,
+    get_limit,
+    list_limits,
+    pause_limit_key,
+    reset_limit,
+    resume_limit_key,
+    set_limit,
+)
 from tarry.operate.operations import OperationPath, get_operation, list_operations, start_operation, stop_operation
 from tarry.operate.schedules import (
     SchedulePath,
@@ -16,6 +29,10 @@ from tarry.operate.schedules import (
 from tarry.server.console.act import ConsoleAct
 from tarry.server.console.page import ConsolePage, PageData, console_page
 from tarry.server.http.method import ApiCall
+from tarry.tasks.arguments.options import MAX_NAME
+
+_SHOWN = 100
+"""Keys of a limit on one page."""
 
 
 @console_page("/schedules", "schedules.html")
@@ -33,13 +50,34 @@ def schedule_page(call: ApiCall, path: SchedulePath) -> PageData:
 @console_page("/limits", "limits.html")
 def limits_page(call: ApiCall) -> PageData:
     """The limits, how far each is used, and which jobs hold those that are reached."""
-    limits = list_limits.handler(call).limits
+    limits = list_limits.handler(call, LimitsQuery()).limits
     reached = [one.limit for one in limits if one.running is not None and one.at_once and one.running >= one.at_once]
     # Who holds it is read only where that matters: it takes a query for each worker.
     client = call.service.client
     jobs = list(running_jobs(StoreReader(client.store), client.clock.now())) if reached else []
     seen = [job for job in jobs if call.allows(job.queue)]
     return {"limits": limits, "holders": {name: limit_holders(seen, name) for name in reached}}
+
+
+class KeysPageQuery(Struct, frozen=True):
+    """A page of keys, and perhaps one of them by name."""
+
+    after: Annotated[str, Meta(max_length=MAX_NAME)] | None = None
+    key: Annotated[str, Meta(max_length=MAX_NAME)] | None = None
+    """Shown first, also if it has nothing of its own."""
+
+
+@console_page("/limits/{limit}/keys", "limit_keys.html")
+def limit_keys_page(call: ApiCall, path: LimitPath, query: KeysPageQuery) -> PageData:
+    """The keys of a task that have numbers of their own; and any key by name."""
+    keys = list_limits.handler(call, LimitsQuery(path.limit, query.after, _SHOWN + 1)).limits
+    shown = keys[:_SHOWN]
+    found = get_limit.handler(call, LimitPath(f"{path.limit}={query.key}")) if query.key else None
+    following = None
+    if len(keys) > len(shown):
+        last = {"after": shown[-1].limit.removeprefix(f"{path.limit}=")}
+        following = f"/limits/{quote(path.limit, safe='')}/keys?{urlencode(last)}"
+    return {"limit": path.limit, "keys": shown, "key": query.key, "found": found, "following": following}
 
 
 @console_page("/operations", "operations.html")
@@ -57,12 +95,21 @@ def operation_page(call: ApiCall, path: OperationPath) -> PageData:
     return {"operation": operation, "filter_json": filter_json, "target_json": target_json}
 
 
-PAGES: tuple[ConsolePage, ...] = (schedules_page, schedule_page, limits_page, operations_page, operation_page)
+PAGES: tuple[ConsolePage, ...] = (
+    schedules_page,
+    schedule_page,
+    limits_page,
+    limit_keys_page,
+    operations_page,
+    operation_page,
+)
 ACTS = (
     ConsoleAct(run_schedule, "The job is enqueued.", lambda run: f"/jobs/{run.id}"),
     ConsoleAct(pause_schedule, "Schedule {name} is paused."),
     ConsoleAct(resume_schedule, "Schedule {name} is resumed."),
     ConsoleAct(set_limit, "Limit {limit} is set."),
+    ConsoleAct(pause_limit_key, "{limit} is paused: no job of this key starts."),
+    ConsoleAct(resume_limit_key, "{limit} is resumed."),
     ConsoleAct(reset_limit, "The limit is what code and settings say."),
     ConsoleAct(start_operation, "The operation has begun.", lambda one: f"/operations/{one.id}"),
     ConsoleAct(stop_operation, "The operation ends after its present page of jobs."),

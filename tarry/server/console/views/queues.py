@@ -11,7 +11,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.limit import QUEUE
 from tarry.operate.jobs import JobsQuery, list_jobs
-from tarry.operate.limits import EVERY_QUEUE, list_limits
+from tarry.operate.limits import EVERY_QUEUE, LimitsQuery, list_limits
 from tarry.operate.queues import (
     QueuePath,
     get_queue,
@@ -121,7 +121,7 @@ def _pools(look: StoreOverview, queue: str) -> Iterator[ServingPool | None]:
 
 def _limits(call: ApiCall, queue: str, tasks: set[str]) -> tuple[LimitRecord | None, Sequence[LimitRecord]]:
     """The queue's own limit, and those of tasks whose jobs are in it."""
-    found = {one.limit: one for one in list_limits.handler(call).limits}
+    found = {one.limit: one for one in list_limits.handler(call, LimitsQuery()).limits}
     return found.pop(QUEUE + queue, None), [one for one in found.values() if one.limit.partition(":")[2] in tasks]
 
 

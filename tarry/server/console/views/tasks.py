@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from tarry.model.job import State
 from tarry.model.limit import EACH, TASK
 from tarry.operate.jobs import JobsQuery, list_jobs
-from tarry.operate.limits import list_limits
+from tarry.operate.limits import LimitsQuery, list_limits
 from tarry.operate.tasks import (
     SampleAnswer,
     TaskPath,
@@ -70,7 +70,7 @@ def task_page(call: ApiCall, path: TaskPath, query: TaskPageQuery) -> PageData:
     dead = list_jobs.handler(call, JobsQuery([State.DEAD], task=path.task, limit=_SHOWN))
     is_tried = bool(query.body) or query.status is not None
     tried = try_task.handler(call, path, query) if is_tried and task.kind == "http" else None
-    limits = {one.limit: one for one in list_limits.handler(call).limits}
+    limits = {one.limit: one for one in list_limits.handler(call, LimitsQuery()).limits}
     return {
         "task": task,
         "history": history_charts(call, query.range, task=path.task),

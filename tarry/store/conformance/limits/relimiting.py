@@ -12,7 +12,7 @@ from tarry.model.job import State
 from tarry.model.limit import Limit, waiting_lane
 from tarry.model.outcome import Returned
 from tarry.store.conformance.cases.jobs import FAILED, NOW, RETRY, Promises, in_state, made, put, seen, settle, taken
-from tarry.store.conformance.limiting import EACH, NAMES, QUEUE, TASK, worked_off
+from tarry.store.conformance.limits.limiting import EACH, NAMES, QUEUE, TASK, worked_off
 from tarry.store.rules.base import Store
 
 LANES = [None, "", "a"]

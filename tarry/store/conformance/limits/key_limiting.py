@@ -9,8 +9,8 @@ from tarry.model.job import Job
 from tarry.model.limit import KeyLimit, Limit
 from tarry.model.outcome import Returned
 from tarry.store.conformance.cases.jobs import LEASE, NOW, Promises, put, settle, taken
-from tarry.store.conformance.limiting import EACH, TASK, worked_off
-from tarry.store.conformance.place_taking import new_name
+from tarry.store.conformance.limits.limiting import EACH, TASK, worked_off
+from tarry.store.conformance.limits.place_taking import new_name
 from tarry.store.rules import key_limits
 from tarry.store.rules.base import Store
 from tarry.store.rules.lanes import lane_level
@@ -70,7 +70,7 @@ class KeyLimiting(Promises):
         first = taken(store, 2)
         assert lanes_of(first) == {"ann": 1, "bob": 1}
         store.limit_key(MAIL, "ann", KeyLimit(2))
-        assert {name: limit.declared for name, (limit, _) in store.limits().items()} == {EACH: None}
+        assert {name: limit.without_keys for name, (limit, _) in store.limits().items()} == {EACH: None}
         assert lanes_of(taken(store)) == {"ann": 1, "bob": 3}
         store.limit_key(MAIL, "bob", KeyLimit(0))
         store.limit_key(MAIL, "ann", None)
@@ -143,7 +143,7 @@ class KeyLimiting(Promises):
         jobs = taken(store)
         assert lanes_of(jobs) == {"ann": 2, "bob": 5}
         store.limit(EACH, Limit(1))
-        assert store.limits()[EACH][0].declared == Limit(1)
+        assert store.limits()[EACH][0].without_keys == Limit(1)
         for job in jobs:
             settle(store, job, Returned())
         put(store, 5, lane="bob")

@@ -1,0 +1,56 @@
+"""A tenant: one key of a task with `limit_by`, and the numbers that hold for it alone."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tarry.client.limits.tenant_facts import TenantFacts, tenant_facts
+from tarry.model.limit import KeyLimit, parse_limit
+from tarry.store.rules import key_limits
+from tarry.store.rules.base import Store
+
+if TYPE_CHECKING:
+    from tarry.client.client import Client
+
+
+class Tenant:
+    """One key of a task: `bill.tenant("whale").set(limit=20, rate="100/s")`. What is set holds at once on all hosts,
+    and over restarts and deployments, until it is reset. Every method may raise a StoreError."""
+
+    def __init__(self, client: "Callable[[], Client]", task: str, lane: str) -> None:
+        self._client, self._task, self._lane = client, task, lane
+
+    def set(self, *, limit: int | None = None, rate: str | None = None) -> None:
+        """Sets how many of its jobs run at once, and how many start in a period ("100/s"), in place of earlier numbers
+        of its own. What is left out is as for each key. ValueError."""
+        numbers = parse_limit(limit, rate)
+        if numbers is None:
+            raise ValueError("set to what? Give limit=, rate=, or both; reset() removes them")
+        self._change(lambda was: was.with_numbers(numbers, has_rate=rate is not None))
+
+    def pause(self) -> None:
+        """Holds its jobs back until `resume`; those that run go on."""
+        self._change(lambda was: replace(was, is_paused=True))
+
+    def resume(self) -> None:
+        """Its jobs start again, with the numbers that it had."""
+        self._change(lambda was: replace(was, is_paused=False))
+
+    def reset(self) -> None:
+        """Removes all that it has of its own: the limit for each key holds."""
+        self._client().store.limit_key(self._task, self._lane, None)
+
+    def facts(self) -> TenantFacts:
+        """What holds for it, what runs, and what waits."""
+        return tenant_facts(self._client().store, self._task, self._lane)
+
+    def _change(self, change: Callable[[KeyLimit], KeyLimit]) -> None:
+        change_key_limit(self._client().store, self._task, self._lane, change)
+
+
+def change_key_limit(store: Store, task: str, lane: str, change: Callable[[KeyLimit], KeyLimit]) -> None:
+    """Changes what a key has of its own; what says nothing any more is removed. Of two at the same time, the later one
+    counts. StoreError."""
+    changed = change(key_limits.read_key_limit(store, task, lane) or KeyLimit())
+    store.limit_key(task, lane, None if changed == KeyLimit() else changed)

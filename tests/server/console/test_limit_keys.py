@@ -1,0 +1,84 @@
+"""The page of the keys of a limit: what each has of its own, and the forms that change it."""
+
+import pytest
+
+from tarry import App
+from tarry.model.limit import KeyLimit, Limit
+from tarry.store.rules import key_limits
+from tests.server.console.visiting import Tokens, Visitor, visit
+
+PAGE = "/limits/each:mail.send/keys"
+HOSTILE = "<script>a/b=c&d"
+
+
+@pytest.fixture
+def limited(app: App) -> App:
+    app.client.store.limit("each:mail.send", Limit(2))
+    app.client.store.limit_key("mail.send", "ann", KeyLimit(7, is_paused=True))
+    app.client.store.limit_key("mail.send", HOSTILE, KeyLimit(3))
+    return app
+
+
+def test_a_key_is_paused_resumed_set_and_reset(limited: App) -> None:
+    async def story(browser: Visitor) -> list[str]:
+        pages = [await browser.text(PAGE)]
+        for act, form in (
+            ("each:mail.send=ann/resume", {}),
+            ("each:mail.send=bob/pause", {}),
+            ("each:mail.send=bob", {"at_once": "5"}),
+            ("each:mail.send=ann/delete", {}),
+        ):
+            answer = await browser.act(f"/limits/{act}", {**form, "next": PAGE}, PAGE)
+            assert answer.status_code == 303, answer.text
+            pages.append(await browser.text(PAGE))
+        return pages
+
+    first, resumed, *_, last = visit(limited, story)
+    assert ">paused<" in first
+    assert "<td>ann" in first
+    assert "&lt;script&gt;a/b=c&amp;d" in first
+    assert "<script>a/b" not in first
+    assert ">paused<" not in resumed
+    assert key_limits.read_key_limits(limited.client.store, "mail.send") == {
+        "bob": KeyLimit(5, is_paused=True),
+        HOSTILE: KeyLimit(3),
+    }
+    assert "<td>ann" not in last
+
+
+def test_any_key_is_shown_by_its_name(limited: App) -> None:
+    async def story(browser: Visitor) -> tuple[str, str, int]:
+        found = await browser.text(f"{PAGE}?key=new")
+        links = await browser.text("/limits")
+        return found, links, (await browser.get("/limits/queue:mail/keys")).status_code
+
+    found, links, wrong = visit(limited, story)
+    assert "<td>new" in found
+    assert f'href="{PAGE.replace(":", "%3A")}"' in links
+    assert wrong == 422
+
+
+def test_many_keys_come_page_by_page(limited: App) -> None:
+    for number in range(150):
+        limited.client.store.limit_key("mail.send", f"t{number:03}", KeyLimit(1))
+
+    async def story(browser: Visitor) -> tuple[str, str]:
+        first = await browser.text(PAGE)
+        following = first.partition('rel="next"')[0].rpartition('href="')[2].partition('"')[0]
+        return first, await browser.text(following.replace("&amp;", "&"))
+
+    first, second = visit(limited, story)
+    assert first.count("<td>t") + second.count("<td>t") == 150
+    assert 'rel="next"' not in second
+
+
+def test_who_only_looks_has_no_forms(limited: App, tokens: Tokens) -> None:
+    async def story(browser: Visitor) -> tuple[str, int]:
+        await browser.sign_in("reader-token")
+        page = await browser.text(PAGE)
+        return page, (await browser.send("/limits/each:mail.send=ann/resume", {"next": PAGE})).status_code
+
+    page, refused = visit(limited, story, tokens)
+    assert 'name="csrf"' not in page.partition("<main")[2]
+    assert refused == 403
+    assert key_limits.read_key_limits(limited.client.store, "mail.send")["ann"].is_paused
