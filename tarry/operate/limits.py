@@ -70,10 +70,11 @@ def _target(call: MethodCall, name: str) -> _NamedLimit:
     with checking("limit"):
         check_name(name)
     call.check(_queue(name))
-    limit, separator, key = name.partition("=")
-    # A name may have the sign, too.
-    if not separator or name.startswith(QUEUE) or name in call.client.store.limits():
+    if "=" not in name or name.startswith(QUEUE) or name in (known := call.client.store.limits()):
         return _NamedLimit(name)
+    # The name of a task may have the sign, too.
+    limit = max((one for one in known if name.startswith(f"{one}=")), key=len, default=name.partition("=")[0])
+    key = name[len(limit) + 1 :]
     if not name.startswith(EACH):
         raise RequestError(f"{limit} has no keys; those of the task are {EACH}{name.removeprefix(TASK)}", "limit", 422)
     with checking("limit"):

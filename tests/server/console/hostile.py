@@ -16,7 +16,7 @@ from tarry.keeper import schedule_state
 from tarry.keeper.host_requests import HostAct, HostRequests, RequestState, new_request
 from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.model.job import Job, State
-from tarry.model.limit import Limit
+from tarry.model.limit import KeyLimit, Limit
 from tarry.push.endpoint.endpoint_cells import FLOW_CELL, GONE_CELL, TASK_CELL
 from tarry.push.endpoint.flow import FlowState
 from tarry.server.identity.tokens import TokenAccess, digest
@@ -84,6 +84,7 @@ def fill(app: App) -> Mapping[str, list[str]]:
     store.pause(TEXT, True)
     for kind in ("queue", "task", "each"):
         store.limit(f"{kind}:{TEXT}", Limit(3))
+    store.limit_key(TEXT, TEXT, KeyLimit(1, is_paused=True))
     _endpoint(store)
     _hosts(store, now)
     _schedule(store, now, jobs[0])
@@ -103,6 +104,7 @@ def fill(app: App) -> Mapping[str, list[str]]:
         "task": [quote(name, safe="") for name in (TEXT, HOOK)],
         "schedule": [quote(TEXT, safe="")],
         "host": [quote(TEXT, safe="")],
+        "limit": [quote(f"each:{TEXT}", safe="")],
     }
 
 
@@ -198,4 +200,5 @@ def addresses(known: Mapping[str, list[str]]) -> Iterator[str]:
     text = quote(TEXT, safe="")
     yield f"/jobs?queue={text}&task={text}&key={text}&text={text}&state=dead"
     yield f"/flows?name={text}&key={text}"
+    yield f"/limits/{quote('each:', safe='')}{text}/keys?key={text}"
     yield f"/audit?who={text}&act={text}&queue={text}"

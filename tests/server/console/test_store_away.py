@@ -63,7 +63,8 @@ def test_a_page_says_so_and_recovers(app: App, store: Switched, page: object) ->
             added = {"task": "added", "settings": {"url": "https://shop.example/"}}
             assert (await browser.client.post("/v1/tasks", json=added)).status_code == 201
             task = "hook" if "endpoints" in page.route else "added" if "edit" in page.route else "mail.send"
-            path = page.route.format(id=id, queue="mail", task=task, host=HOST.name, schedule="mail.send")
+            names = {"queue": "mail", "host": HOST.name, "schedule": "mail.send", "limit": "each:mail.send"}
+            path = page.route.format(id=id, task=task, **names)
             assert (await browser.get(path)).status_code == 200
             store.down()
             away = await browser.get(path)

@@ -83,6 +83,7 @@ def names(large: LargePlace) -> Mapping[str, str]:
         "queue": "mail",
         "task": task_name(1),
         "schedule": "app.drain",
+        "limit": f"each:{task_name(1)}",
         "id": job("state=dead"),
         "waiting": job("queue=mail&state=ready"),
         "hook": job(f"queue={QUEUES[-1]}&state=dead"),
