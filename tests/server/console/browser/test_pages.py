@@ -29,6 +29,7 @@ PAGES = (
     "/flows", "/flows?state=dead", "/flows/{flow}", "/flows/{broken}", "/flows/{flow}/nodes", "/approvals",
     "/jobs/{flow}", "/jobs/{node}", "/jobs/{blocked}", "/jobs/{asking}",
     "/schedules", "/schedules/app.nightly", "/limits",
+    "/limits/each:app.send/keys?key=new",
     "/hosts", "/hosts/{host}", "/connections", "/stores", "/operations", "/operations/{operation}",
     "/audit", "/audit?who=nobody",
 )  # fmt: skip
@@ -47,6 +48,8 @@ def names(place: Place) -> Iterator[dict[str, str]]:
     hook = {"task": "hook", "settings": {"url": "http://127.0.0.1:9/hook", "queue": "hooks", "owner": "ann"}}
     assert place.api.post("/v1/tasks", json=hook).status_code == 201
     assert place.api.put("/v1/limits/queue:slow", json={"at_once": 3}).status_code == 200
+    assert place.api.put("/v1/limits/each:app.send=whale", json={"at_once": 20, "rate": "100/s"}).status_code == 200
+    assert place.api.post("/v1/limits/each:app.send=minnow/pause").status_code == 200
     assert place.api.post("/v1/queues/elsewhere/pause").status_code == 200
     counted = place.api.post("/v1/operations", json={"act": "delete", "dry_run": True, "filter": {"queue": "mail"}})
     found |= flows(place)
