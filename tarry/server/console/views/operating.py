@@ -72,12 +72,13 @@ def limit_keys_page(call: ApiCall, path: LimitPath, query: KeysPageQuery) -> Pag
     """The keys of a task that have numbers of their own; and any key by name."""
     keys = list_limits.handler(call, LimitsQuery(path.limit, query.after, _SHOWN + 1)).limits
     shown = keys[:_SHOWN]
-    found = get_limit.handler(call, LimitPath(f"{path.limit}={query.key}")) if query.key else None
+    found = [get_limit.handler(call, LimitPath(f"{path.limit}={query.key}"))] if query.key else []
     following = None
     if len(keys) > len(shown):
         last = {"after": shown[-1].limit.removeprefix(f"{path.limit}=")}
         following = f"/limits/{quote(path.limit, safe='')}/keys?{urlencode(last)}"
-    return {"limit": path.limit, "keys": shown, "key": query.key, "found": found, "following": following}
+    others = [one for one in shown if one.limit not in {each.limit for each in found}]
+    return {"limit": path.limit, "keys": [*found, *others], "key": query.key, "following": following}
 
 
 @console_page("/operations", "operations.html")
