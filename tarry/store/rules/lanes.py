@@ -64,7 +64,9 @@ def task_and_lane(level: str) -> tuple[str, str]:
 
 def limit_of(level: str, limits: Mapping[str, Limit], key_limits: Mapping[str, Limit]) -> Limit | None:
     """The limit that holds for a level. key_limits: those of single keys, by the names of their levels."""
-    return key_limits.get(level) or limits.get(limit_name(level))
+    # Mostly no key has one, and this is asked for each lane that a claim looks at.
+    own = key_limits.get(level) if key_limits else None
+    return own or limits.get(limit_name(level))
 
 
 @lru_cache(maxsize=1000)

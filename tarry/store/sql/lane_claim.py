@@ -17,7 +17,6 @@ from tarry.store.rules.lanes import (
     count_by_level,
     earliest,
     lane_level,
-    limit_name,
     limit_of,
     merge_lines,
     take_in_turn,
@@ -135,7 +134,11 @@ class _LaneClaim(Generic[T]):
         while going := {task: scan for task, scan in scans.items() if not scan.ended}:
             found = self._read_lanes(line, going)
             limited = [task for task in going if EACH + task in self._limits]
-            self._read_levels([lane_level(task, lane.name) for task in limited for lane in found[task]])
+            names = {task: [lane_level(task, lane.name) for lane in found[task]] for task in limited}
+            self._read_levels([name for some in names.values() for name in some])
+            own = [task for task in limited if self._limits[EACH + task].has_key_limits]
+            if own:
+                self._key_limits.update(self._reader.key_limits([name for task in own for name in names[task]]))
             for task, scan in going.items():
                 self._examine((*line, task), scan, found[task])
         return {task: scan.found for task, scan in scans.items()}
@@ -156,17 +159,16 @@ class _LaneClaim(Generic[T]):
         if wanted:
             levels = self._reader.lane_levels(wanted)
             self._known.update((name, levels.get(name, Level())) for name in wanted)
-            if own := [name for name in wanted if self._limits[limit_name(name)].has_key_limits]:
-                self._key_limits.update(self._reader.key_limits(own))
 
     def _examine(self, place: TaskLine, scan: "_LaneScan", lanes: Sequence[FoundLane]) -> None:
         """Adds lanes with room to the scan, and notes the others."""
         task = place[-1]
+        each = self._limits.get(EACH + task)
         for lane in lanes:
             if scan.ended:
                 break
             name = lane_level(task, lane.name)
-            limit = limit_of(name, self._limits, self._key_limits)
+            limit = each if each is None else self._key_limits.get(name, each)
             room = scan.most if limit is None else self._levels.room(name, scan.most)
             if limit is None or (room and lane.has_jobs):
                 scan.found.append((lane.name, room))
