@@ -1,7 +1,6 @@
 """What `tarry init --fastapi` writes: as the documentation has it, and in a browser."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +9,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from tests.frameworks.serving import ROOT, serving
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+from tests.servers.chromium import CHROMIUM
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: python -m tests.servers.install")

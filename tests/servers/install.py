@@ -31,6 +31,8 @@ PACKAGES = {
     "gcc": ("cc", "gcc"),
 }
 """Debian's package, and the program that it brings, under any of its names."""
+PREFERRED = {"chromium-headless-shell": ("chromium-headless-shell",)}
+"""As these: what is used in place of one of them where Debian has it."""
 LIBRARIES = {
     "php-pda-pheanstalk": Path("/usr/share/php/Pheanstalk/autoload.php"),
     "libc6-dev": Path("/usr/include/stdio.h"),
@@ -47,6 +49,8 @@ def main() -> int:
         print(f"installing {', '.join(missing)}: for tests, which start their own", file=sys.stderr)
         install(missing)
         missing = _missing()
+    if os.getuid() == 0 and shutil.which("apt-get") and (better := [*_offered()]):
+        install(better)
     npm.install()
     if not npm.is_installed():
         missing.append("clients of npm")
@@ -58,6 +62,13 @@ def main() -> int:
 def _missing() -> list[str]:
     programs = [package for package, names in PACKAGES.items() if not _there(*names)]
     return programs + [package for package, file in LIBRARIES.items() if not file.exists()]
+
+
+def _offered() -> Iterator[str]:
+    for package, names in PREFERRED.items():
+        show = ["apt-cache", "show", "--quiet", package]
+        if not _there(*names) and subprocess.run(show, capture_output=True, check=False).returncode == 0:
+            yield package
 
 
 def _there(*programs: str) -> bool:

@@ -1,5 +1,4 @@
 import re
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -8,9 +7,9 @@ from playwright.sync_api import Browser, sync_playwright
 from tarry.server.serving.console import ACTS
 from tests.server.console.browser.done_acts import DOES
 from tests.server.console.browser.place import MakePerson, Person, Place, people
+from tests.servers.chromium import CHROMIUM
 from tests.servers.redis import RedisServer
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 

@@ -9,9 +9,10 @@ from playwright.sync_api import Browser, sync_playwright
 from tarry import App
 from tarry.model.duration import SECOND
 from tests.cli.project import until
-from tests.server.console.browser.conftest import CHROMIUM, OPTIONS
+from tests.server.console.browser.conftest import OPTIONS
 from tests.server.console.browser.place import Place, people
 from tests.server.console.past import write_month, write_samples
+from tests.servers.chromium import CHROMIUM
 
 IMAGES = Path(__file__).parents[4] / "docs" / "images"
 WIDE, NARROW = {"width": 1280, "height": 860}, {"width": 390, "height": 844}

@@ -13,9 +13,10 @@ from tarry import App
 from tarry.server.console.page_updates import SHARE
 from tarry.server.serving.console import PAGES
 from tests.cli.project import until
-from tests.server.console.browser.conftest import CHROMIUM, OPTIONS
+from tests.server.console.browser.conftest import OPTIONS
 from tests.server.console.large.filling import NEEDLE, QUEUES, RARE, task_name
 from tests.server.console.large.place import JOBS, LargePlace, open_pages
+from tests.servers.chromium import CHROMIUM
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 MOST_SECONDS, MOST_BYTES = 0.5, 150_000
