@@ -10,6 +10,7 @@ DOES = {
     "test_an_operation_is_stopped": "stop_operation",
     "test_a_schedule_is_run_paused_and_resumed": "run_schedule pause_schedule resume_schedule",
     "test_a_limit_is_set_changed_and_reset": "set_limit reset_limit",
+    "test_one_key_of_a_task_is_paused_and_resumed": "pause_limit_key resume_limit_key set_limit reset_limit",
     "test_a_bound_is_set_changed_and_reset": "set_bound reset_bound",
     "test_an_http_task_is_added_tried_disabled_and_removed": "add_task edit_task remove_task",
     "test_an_endpoint_is_paused_resumed_and_its_jobs_sent_again": "pause_endpoint resume_endpoint replay_endpoint",

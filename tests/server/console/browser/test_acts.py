@@ -187,6 +187,29 @@ def limits(person: Person) -> dict[str, Any]:
     return {each["limit"]: (each["at_once"], each["rate"]) for each in found}
 
 
+def test_one_key_of_a_task_is_paused_and_resumed(operator: Person) -> None:
+    way = "/v1/limits/each:app.send=whale"
+    page = operator.open("/limits/each:app.send/keys")
+    page.get_by_label("Key", exact=True).fill("whale")
+    page.get_by_role("button", name="Show").click()
+    row = page.get_by_role("row").filter(has_text="whale")
+    row.get_by_text("limit").click()
+    row.get_by_label("At once", exact=True).fill("20")
+    row.get_by_role("button", name="Set", exact=True).click()
+    operator.is_told("Limit each:app.send=whale is set")
+    row.get_by_role("button", name="Pause").click()
+    operator.is_told("each:app.send=whale is paused")
+    found = operator.place.api.get(way).json()
+    assert (found["at_once"], found["paused"]) == (20, True)
+    row.get_by_role("button", name="Resume").click()
+    operator.is_told("each:app.send=whale is resumed")
+    assert not operator.place.api.get(way).json()["paused"]
+    row.get_by_text("limit").click()
+    row.get_by_role("button", name="Reset to code and settings").click()
+    operator.is_told("The limit is what code and settings say")
+    assert operator.place.api.get(way).json()["set_by"] == "code"
+
+
 def test_a_bound_is_set_changed_and_reset(operator: Person) -> None:
     operator.place.add("send", "ann@example.org", queue="bounded", delay=3600)
     page = operator.open("/queues/bounded")
