@@ -25,9 +25,12 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 def in_threads(number: int, call: Callable[[], object]) -> list[int]:
     """Calls without a pause in so many threads, `CALLS` times in all; how often each did."""
-    left, made = iter(range(CALLS)), [0] * number
+    left, made, all_there = iter(range(CALLS)), [0] * number, threading.Barrier(number)
 
     def work(thread: int) -> None:
+        # Connections are made and threads have begun before the first counts.
+        call()
+        all_there.wait(60)
         for _ in left:
             call()
             made[thread] += 1
@@ -43,8 +46,8 @@ def in_threads(number: int, call: Callable[[], object]) -> list[int]:
 
 def test_all_threads_get_connections_equally_often(store: Store) -> None:
     made = in_threads(8, lambda: store.get([b"\0" * 16]))
-    # Of threads that overtake each other some have none.
-    assert max(made) < 4 * min(made), made
+    # Of threads that overtake each other some have next to none.
+    assert min(made) > CALLS / len(made) / 8, made
 
 
 def test_first_come_first_served() -> None:
