@@ -166,6 +166,14 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
             raise NotAlone from None
         return super().set_limit(name, limit)
 
+    def change_limit(self, name: str, limit: Limit) -> bool:
+        self.change(sql.TURN_TO_LIMIT)
+        return super().change_limit(name, limit)
+
+    def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> bool:
+        self.change(sql.TURN_TO_LIMIT)
+        return super().limit_key(task, lane, limit)
+
     def needs_recount(self, now: int) -> bool:
         # So it sees levels, jobs and lanes as of one moment, and needs no lock.
         self.change("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

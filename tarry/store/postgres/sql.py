@@ -197,6 +197,8 @@ LIMITS_OF = "SELECT name, value FROM {s}.limits WHERE name = ANY ($1)"
 # be counted. While this waits for those that run, no other begins: so the time limit is short.
 NOBODY_ELSE = """SET LOCAL lock_timeout = '50ms'; LOCK TABLE {s}.limits IN ACCESS EXCLUSIVE MODE;
     SET LOCAL lock_timeout TO DEFAULT"""
+# Those who change limits take turns: what one sets follows from what others have set. Who reads limits does not wait.
+TURN_TO_LIMIT = "LOCK TABLE {s}.limits IN SHARE ROW EXCLUSIVE MODE"
 LOCK_RUNNING = """SELECT uuid_send(id), epoch, owner, queue, task, lane, o.until FROM {s}.job j
     LEFT JOIN {s}.owner o ON o.name = j.owner
     WHERE id = ANY ($1) AND state + 0 = 2 ORDER BY id FOR UPDATE OF j"""

@@ -1,6 +1,8 @@
 """Promise 8, third part: a key of a task may have numbers of its own, set and changed while jobs run."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -229,3 +231,29 @@ class KeyLimiting(Promises):
         assert sum(one.result() for one in done) + worked_off(store, "sum") == 120
         assert store.recount(NOW) == 0
         assert store.limits()[EACH][0] == Limit(1)
+
+    def test_keys_that_are_changed_at_the_same_time(self, store: Store) -> None:
+        """Of one key the last change holds. What one key has is neither lost when another one is reset, nor when the
+        limit for each key changes."""
+        for most in range(5, 15):
+            store.limit(EACH, Limit(most - 1))
+            store.limit_key(MAIL, "ann", KeyLimit(1))
+            changes: list[Callable[[], None]] = [
+                partial(store.limit_key, MAIL, "ann", None),
+                partial(store.limit_key, MAIL, "bob", KeyLimit(2)),
+                partial(store.limit_key, MAIL, "bob", KeyLimit(2)),
+                partial(store.limit, EACH, Limit(most)),
+            ]
+            with ThreadPoolExecutor(len(changes)) as pool:
+                for changed in [pool.submit(change) for change in changes]:
+                    changed.result()
+            assert key_limits.read_key_limits(store, MAIL) == {"bob": KeyLimit(2)}
+            assert store.limits()[EACH][0] == Limit(most, has_key_limits=True)
+            put(store, 3, lane="bob")
+            jobs = taken(store)
+            assert len(jobs) == 2
+            for job in jobs + taken(store):
+                settle(store, job, Returned())
+            for job in taken(store):
+                settle(store, job, Returned())
+            store.limit_key(MAIL, "bob", None)
