@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
 
+from tarry.errors import StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR
 from tarry.model.job import Job, State
-from tarry.model.limit import Limit
+from tarry.model.limit import KeyLimit, Limit
 from tarry.model.outcome import Returned
 from tarry.store.conformance.cases.jobs import LEASE, NOW, RETRY, made, put, seen, taken
 from tarry.store.redis import scripts
@@ -87,3 +89,14 @@ def test_jobs_that_move_between_two_parts_get_their_lane(store: RedisStore) -> N
     assert ran.count(scripts.MIGRATE) > 5
     lanes = {job.lane for job in store.get([job.id for job in (*due, *told, *moved)]) if job is not None}
     assert lanes == {""}
+
+
+def test_a_key_limit_that_broke_off_is_ended_by_the_next(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each claim, for ever, looks for jobs of the task that have no lane yet."""
+    jobs = without_lane(store, 2500)
+    with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
+        patch.setattr(store, "_give_lanes", Mock(side_effect=StoreUnavailable("gone")))
+        store.limit_key("mail", "ann", KeyLimit(1))
+    store.limit_key("mail", "ann", KeyLimit(1))
+    assert {job.lane for job in store.get([job.id for job in jobs]) if job is not None} == {""}
+    assert store._command("SMEMBERS", "laying") == []

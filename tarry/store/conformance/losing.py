@@ -13,7 +13,7 @@ from tarry.model.duration import DAY
 from tarry.model.flow.signal import Awaited, Signal
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
-from tarry.model.limit import Limit
+from tarry.model.limit import KeyLimit, Limit
 from tarry.model.moving import NEVER
 from tarry.model.outcome import Returned, Suspended
 from tarry.store.conformance.cases.flows import flow_of
@@ -35,7 +35,7 @@ from tarry.store.rules.ids import uuid7
 from tarry.store.shared.uncertain import NOT_DONE
 
 # No call of one verb needs so many.
-_MOST_REPLIES = 30
+_MOST_REPLIES = 50
 _REQUESTS = [*range(1, 10), *range(10, 70, 5)]
 
 LosingCall = Callable[[Store], object]
@@ -122,6 +122,11 @@ def _limit(store: Store, number: int) -> LosingCall:
     return lambda line: line.limit(f"each:task {number}", Limit(most=1))
 
 
+def _limit_key(store: Store, number: int) -> LosingCall:
+    put(store, 2, task=f"task {number}")
+    return lambda line: line.limit_key(f"task {number}", "ann", KeyLimit(1))
+
+
 def _pause(store: Store, number: int) -> LosingCall:
     return lambda line: line.pause(f"queue {number}", True)
 
@@ -132,7 +137,7 @@ def _write(store: Store, number: int) -> LosingCall:
 
 VERBS = {
     "insert": _insert, "insert of keys": _insert_keyed, "apply": _apply, "claim": _claim, "mark": _mark,
-    "prune": _prune, "limit": _limit, "pause": _pause, "write": _write,
+    "prune": _prune, "limit": _limit, "key": _limit_key, "pause": _pause, "write": _write,
 }  # fmt: skip
 
 

@@ -204,7 +204,12 @@ function lib.limit_key()
   if was ~= lib.kept_numbers('each', task, declared) then return lib.relimit(each, 'each', task, declared) end
   lib.open_lanes({task .. lib.SEPARATOR .. lane})
   lib.wake('w')
-  return {}
+  return lib.left_to_migrate(task)
+end
+
+-- The lines that an earlier call, whose answer was lost or that broke off, has left.
+function lib.left_to_migrate(task)
+  return lib.call('SISMEMBER', lib.MIGRATING, task) == 1 and lib.lines_of_task(task) or {}
 end
 
 -- What is kept of these numbers of a limit.
@@ -220,8 +225,7 @@ function lib.relimit(name, kind, which, numbers)
     -- What runs is counted since the limit is there, and jobs have lanes or get them: no need to read all of them.
     lib.call('HSET', lib.LIMITS, name, numbers)
     lib.wake('w')
-    if kind == 'queue' or lib.call('SISMEMBER', lib.MIGRATING, which) == 0 then return {} end
-    return lib.lines_of_task(which)
+    return kind == 'queue' and {} or lib.left_to_migrate(which)
   end
   local left = {}
   lib.reset_levels(name, kind, numbers)
