@@ -40,7 +40,10 @@ def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> 
     wanted = {name: limits.get(name) for name in {*limits, *(own & now.keys())}}
     wanted |= dict(_readable_overrides(by_hand))
     for name, limit in sorted(wanted.items()):
-        if (now[name][0].without_keys if name in now else None) != limit:
+        known = now[name][0] if name in now else None
+        # A shard that was away may have missed what single keys have: `limit` gives it that, too.
+        is_incomplete = known is not None and known.has_key_limits and store.topology_version > 0
+        if is_incomplete or (known and known.without_keys) != limit:
             reachable_part(lambda: store.limit(name, limit))  # noqa: B023
 
 

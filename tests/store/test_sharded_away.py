@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from msgspec.structs import replace
@@ -17,14 +19,16 @@ from tarry.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from tarry.keeper.limits import declare
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import HELD, Job, State
-from tarry.model.limit import Limit
+from tarry.model.limit import KeyLimit, Limit
 from tarry.model.outcome import Returned
 from tarry.store.memory.store import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.queries.history_reading import HistoryView, Period, Totals, totals, view
+from tarry.store.rules import key_limits
 from tarry.store.rules.base import BANDS, Query, Store, Want
 from tarry.store.rules.history.history import StoreHistory
 from tarry.store.rules.history.sums import MINUTES
@@ -33,6 +37,7 @@ from tarry.store.rules.partial_result import partial_result
 from tarry.store.rules.sleeper import WORK
 from tarry.store.shards import shard
 from tarry.store.shards.sharded import ShardedStore
+from tarry.store.sqlite.store import SqliteStore
 from tests.store.switched import Switched, memories, quick, slow, until
 
 NOW = 1_800_000_000 * SECOND
@@ -480,3 +485,44 @@ def test_a_draining_shard_gets_nothing_new_and_gives_what_it_has() -> None:
     assert len(parts[1].find(Query())) == 1
     assert old.id in {taken.id for taken in store.claim(WANTS, 100, "ann", LEASE, NOW)}
     assert [fact.value for fact in store.diagnostics() if fact.name == "memory://b"] == ["draining"]
+
+
+def test_one_that_comes_back_gets_what_single_keys_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was set while it was away, as soon as the limits are declared again, also where it has older numbers."""
+    quick(monkeypatch)
+    for away in range(3):
+        store, parts = memories("abc")
+        for declared in ({}, {"each:mail": Limit(5)}):
+            for lane in "ann", "bob":
+                store.limit_key("mail", lane, KeyLimit(1))
+            version = store.topology_version
+            parts[away].down()
+            for lane in "ann", "bob", "cid":
+                with pytest.raises(PartlyUnavailable):
+                    store.limit_key("mail", lane, KeyLimit(2))
+            parts[away].up()
+            until(lambda: store.topology_version > version)  # noqa: B023
+            declare(store, declared, ["mail"])
+            found = [key_limits.read_key_limits(part, "mail") for part in store.stores]
+            assert [part.keys() for part in found] == [{"ann", "bob", "cid"}] * 3
+            assert found == [found[0]] * 3
+
+
+def test_two_that_change_one_key_agree(tmp_path: Path) -> None:
+    """All shards have what one of both has set: else what is shown is not what holds."""
+    names = [tmp_path / f"{name}.db" for name in "abc"]
+    both = [ShardedStore([SqliteStore(name, durable=False) for name in names]) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(100):
+            barrier = Barrier(2)
+
+            def change(store: ShardedStore, most: int) -> None:
+                barrier.wait()  # noqa: B023
+                store.limit_key("mail", "ann", KeyLimit(most))
+
+            for changed in [pool.submit(change, store, most) for most, store in enumerate(both)]:
+                changed.result()
+            found = {key_limits.read_key_limit(part, "mail", "ann") for part in both[0].stores}
+            assert len(found) == 1
+    for store in both:
+        store.close()

@@ -49,6 +49,8 @@ from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
 from tarry.store.shards.waiting import ShardedWaiting
 
 T = TypeVar("T")
+_ROUNDS = 10
+"""How often those who change one key at the same time try to agree."""
 
 
 class ShardedStore(Store):
@@ -356,18 +358,42 @@ class ShardedStore(Store):
             self._spread_key_limits(name.removeprefix(EACH))
 
     def _spread_key_limits(self, task: str) -> None:
-        """Gives shards that were added the limits of single keys that the others have."""
+        """Gives all shards the same limits of single keys: one was added, or was away when they were set."""
         from tarry.store.rules import key_limits  # noqa: PLC0415 - few keys have numbers of their own
 
         answers = self._ask_all(lambda store: key_limits.read_key_limits(store, task))
         every = {lane: limit for part in answers.values() for lane, limit in part.items()}
+        # As in `kv_list`, the shard of its name says what a key has, if that one has anything.
+        every |= {
+            lane: limit
+            for number, part in answers.items()
+            for lane, limit in part.items()
+            if self.shard(key_limits.value_name(task, lane).encode()) == number
+        }
         for number, part in answers.items():
-            for lane in every.keys() - part.keys():
+            for lane in [lane for lane in every if part.get(lane) != every[lane]]:
                 self.shards[number].ask(lambda store: store.limit_key(task, lane, every[lane]))  # noqa: B023
 
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
         """As promised, on all shards: the key's jobs live on one of them, which another one may be tomorrow."""
-        self._ask_all(lambda store: store.limit_key(task, lane, limit)).result(None)
+        answers = self._ask_all(lambda store: store.limit_key(task, lane, limit))
+        if len(self.shards) > 1:
+            self._agree_on_key(task, lane)
+        answers.result(None)
+
+    def _agree_on_key(self, task: str, lane: str) -> None:
+        """Gives all shards what the shard of the value's name has: another process may have changed the key on the
+        shards in between."""
+        from tarry.store.rules import key_limits  # noqa: PLC0415 - as above
+
+        place = self.shard(key_limits.value_name(task, lane).encode())
+        # Who writes last reads once more after that, so all agree in the end.
+        for _ in range(_ROUNDS):
+            found = self._ask_all(lambda store: key_limits.read_key_limit(store, task, lane))
+            others = [number for number, limit in found.items() if place in found and limit != found[place]]
+            if not others:
+                return
+            self._ask(others, lambda _, store: store.limit_key(task, lane, found[place]))  # noqa: B023
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         """As promised; a limit that is not set alike on all shards counts as none."""
