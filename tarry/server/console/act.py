@@ -56,7 +56,9 @@ class ConsoleAct(Struct, frozen=True):
         """Where its form is sent: the path of the method, without /v1."""
         # A browser's form can only get and post, so what the verb says is said by the path.
         path = self.method.route.removeprefix("/v1")
-        return f"{path}/delete" if self.method.verb == "DELETE" else path
+        # Not the name alone: it may end as the path of another act does, `x/pause`, which would be called then.
+        own = {"DELETE": "/delete", "PUT": "/set", "PATCH": "/change"}
+        return path + own.get(self.method.verb, "")
 
     def said(self, answer: Any, language: Language) -> str:
         """What is said after it, in that language."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
@@ -43,7 +44,7 @@ def environment(language: Language) -> Environment:
     install(language.text, language.plural, newstyle=True)
     found.filters.update(number=number, span=span, size=size, pretty=pretty, percent=percent, short=short)
     found.filters.update(spark=spark, about=about, brief=short_number, trouble=trouble, word=partial(word, language))
-    found.filters["sentence"] = partial(sentence, language)
+    found.filters.update(sentence=partial(sentence, language), urlencode=encoded)
     found.filters.update(_time_filters(language))
     return found
 
@@ -131,6 +132,14 @@ def span(seconds: float | None) -> str:
 def about(seconds: float | None) -> str:
     """`290ms`, `1.7s`: to two digits, as exact as a percentile of the history is; a dash for None."""
     return "–" if seconds is None else span(float(f"{seconds:.2g}")).replace(".0ms", "ms")
+
+
+def encoded(name: object) -> str:
+    """A name as it stands in the path or the query of an address."""
+    text = str(name)
+    # A browser goes up a level at "..", and a proxy makes one slash of two: another name would be meant then.
+    is_changed = any(part in ("", ".", "..") for part in text.split("/")[1:])
+    return quote(text, safe="" if is_changed else "/")
 
 
 def size(octets: float | None) -> str:

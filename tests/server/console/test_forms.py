@@ -62,7 +62,7 @@ def test_the_bound_of_a_queue_is_set_and_reset_on_its_page(app: App, tokens: Tok
     async def story(browser: Visitor) -> None:
         await browser.sign_in("operator-token")
         form = {"max_waiting": "3", "when_full": "drop_oldest", "next": "/queues/mail"}
-        for path, fields in (("/queues/mail/bound", form), ("/queues/mail/bound/delete", {"next": "/queues/mail"})):
+        for path, fields in (("/queues/mail/bound/set", form), ("/queues/mail/bound/delete", {"next": "/queues/mail"})):
             done = await browser.act(path, fields, "/queues/mail")
             assert done.status_code == 303, done.text
             said.append(await browser.text("/queues/mail"))

@@ -1,5 +1,9 @@
 """The page of the keys of a limit: what each has of its own, and the forms that change it."""
 
+import re
+from typing import Any
+from urllib.parse import urlencode
+
 import pytest
 
 from tarry import App
@@ -25,7 +29,7 @@ def test_a_key_is_paused_resumed_set_and_reset(limited: App) -> None:
         for act, form in (
             ("each:mail.send=ann/resume", {}),
             ("each:mail.send=bob/pause", {}),
-            ("each:mail.send=bob", {"at_once": "5"}),
+            ("each:mail.send=bob/set", {"at_once": "5"}),
             ("each:mail.send=ann/delete", {}),
         ):
             answer = await browser.act(f"/limits/{act}", {**form, "next": PAGE}, PAGE)
@@ -44,6 +48,30 @@ def test_a_key_is_paused_resumed_set_and_reset(limited: App) -> None:
         HOSTILE: KeyLimit(3),
     }
     assert "<td>ann" not in last
+
+
+@pytest.mark.parametrize("key", ["ann/pause", "ann/resume", "ann/delete", "ann/set", "a/../b", "ann/../../ann", "a//", "a=b", " "])
+def test_the_forms_of_a_key_are_about_this_key(app: App, key: str) -> None:
+    """Its name may end as the path of an act does, and browsers take dots out of a path."""
+    app.client.store.limit_key("mail.send", "ann", KeyLimit(7))
+    app.client.store.limit_key("mail.send", key, KeyLimit(3))
+
+    async def story(browser: Visitor) -> list[Any]:
+        shown = await browser.text(f"{PAGE}?{urlencode({'key': key})}")
+        pause, change, reset = re.findall(r'method="post" action="(/limits/[^"]+)"', shown)[:3]
+        found = []
+        for path, form in ((pause, {}), (change, {"at_once": "5"}), (reset, {})):
+            answer = await browser.act(path, {**form, "next": PAGE}, PAGE)
+            assert answer.status_code == 303, answer.text
+            found.append(key_limits.read_key_limits(app.client.store, "mail.send"))
+        return found
+
+    own = {"ann": KeyLimit(7)}
+    assert visit(app, story) == [
+        own | {key: KeyLimit(3, is_paused=True)},
+        own | {key: KeyLimit(5, is_paused=True)},
+        own,
+    ]
 
 
 def test_any_key_is_shown_by_its_name(limited: App) -> None:
