@@ -155,7 +155,7 @@ def rate(text: str) -> tuple[int, int]:
     found = _RATE.fullmatch(text) if isinstance(text, str) and len(text) <= MAX_SHORT else None
     # The error below shows the whole rate; one of the duration alone would not.
     with contextlib.suppress(ValueError):
-        if found is not None and int(found[1]):
+        if found is not None and 0 < int(found[1]) <= UNLIMITED:
             unit = _PERIODS.get(found[3].rstrip("s") or "s", found[3])
             if period := microseconds(f"{found[2] or 1}{unit}"):
                 return int(found[1]), period
@@ -167,7 +167,7 @@ def parse_limit(most: int | None = None, rate_text: str | None = None) -> Limit 
     if most is None and rate_text is None:
         return None
     # Not isinstance: True is an int.
-    if most is not None and (type(most) is not int or most < 0):
-        raise ValueError(f"limit={most!r}: how many at once, 0 or more")
+    if most is not None and (type(most) is not int or not 0 <= most <= UNLIMITED):
+        raise ValueError(f"limit={most!r}: how many at once, from 0 to {UNLIMITED}")
     count, period = (0, 0) if rate_text is None else rate(rate_text)
     return Limit(most, count, period)

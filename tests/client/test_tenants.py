@@ -119,6 +119,8 @@ def test_keys_are_those_of_the_jobs(app: App) -> None:
         ({"limit": -1}, "limit=-1"),
         ({"limit": True}, "limit=True"),
         ({"limit": 1, "rate": "often"}, "rate 'often'"),
+        ({"limit": 2**31 + 1}, "limit=2147483649: how many at once, from 0 to 2147483648"),
+        ({"rate": "2147483649/s"}, "rate '2147483649/s'"),
     ],
 )
 def test_what_is_no_number_changes_nothing(
