@@ -44,7 +44,7 @@ def environment(language: Language) -> Environment:
     install(language.text, language.plural, newstyle=True)
     found.filters.update(number=number, span=span, size=size, pretty=pretty, percent=percent, short=short)
     found.filters.update(spark=spark, about=about, brief=short_number, trouble=trouble, word=partial(word, language))
-    found.filters.update(sentence=partial(sentence, language), urlencode=encoded)
+    found.filters.update(sentence=partial(sentence, language), urlencode=url_part)
     found.filters.update(_time_filters(language))
     return found
 
@@ -134,7 +134,7 @@ def about(seconds: float | None) -> str:
     return "–" if seconds is None else span(float(f"{seconds:.2g}")).replace(".0ms", "ms")
 
 
-def encoded(name: object) -> str:
+def url_part(name: object) -> str:
     """A name as it stands in the path or the query of an address."""
     text = str(name)
     # A browser goes up a level at "..", and a proxy makes one slash of two: another name would be meant then.
