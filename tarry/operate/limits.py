@@ -1,6 +1,6 @@
 """Methods about limits: how many jobs run at once, and how many start in a period; also for one key of a task."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
@@ -15,7 +15,7 @@ from tarry.operate.call import MethodCall
 from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, checking
 from tarry.tasks.arguments.options import MAX_NAME
-from tarry.tasks.task_limits import key_lane
+from tarry.tasks.task_limits import check_number_of_key, key_lane, lane_of_key
 
 if TYPE_CHECKING:
     from tarry.client.limits.tenant_facts import TenantFacts
@@ -72,8 +72,7 @@ def _target(call: MethodCall, name: str) -> _NamedLimit:
     call.check(_queue(name))
     if "=" not in name or name.startswith(QUEUE) or name in (known := call.client.store.limits()):
         return _NamedLimit(name)
-    # The name of a task may have the sign, too.
-    limit = max((one for one in known if name.startswith(f"{one}=")), key=len, default=name.partition("=")[0])
+    limit = _limit_before_key(call, name, known)
     key = name[len(limit) + 1 :]
     if not name.startswith(EACH):
         raise RequestError(f"{limit} has no keys; those of the task are {EACH}{name.removeprefix(TASK)}", "limit", 422)
@@ -81,12 +80,39 @@ def _target(call: MethodCall, name: str) -> _NamedLimit:
         return _NamedLimit(limit, check_name(limit).removeprefix(EACH), key_lane(limit, key))
 
 
-def _check(call: MethodCall, path: LimitPath, body: object = None) -> None:
+def _limit_before_key(call: MethodCall, name: str, known: Iterable[str]) -> str:
+    """The limit in the name of a key. known: those that are set."""
+    # The name of a task may have the sign, too; also one that has no limit yet.
+    limits = (*known, *(kind + task for task in list(call.app.tasks) for kind in (TASK, EACH)))
+    return max((one for one in limits if name.startswith(f"{one}=")), key=len, default=name.partition("=")[0])
+
+
+def _check(call: MethodCall, path: LimitPath) -> None:
     _target(call, path.limit)
+
+
+def _check_new(call: MethodCall, path: LimitPath, body: NewLimit) -> None:
+    _check_fits(call, _target(call, path.limit), body.at_once)
 
 
 def _check_key(call: MethodCall, path: LimitPath) -> None:
     _key(call, path.limit)
+
+
+def _check_pause(call: MethodCall, path: LimitPath) -> None:
+    _check_fits(call, _key(call, path.limit))
+
+
+def _check_fits(call: MethodCall, target: _NamedLimit, at_once: int | None = None) -> None:
+    """RequestError: the task has no keys, so that nothing would be held; or a key of it may not have this number. Tasks
+    of other apps are not known here."""
+    if target.lane is None:
+        return
+    call.sync_tasks()
+    if task := call.app.tasks.get(target.task):
+        with checking("limit"):
+            lane_of_key(target.task, task.lane, target.lane)
+            check_number_of_key(target.task, at_once, keeps_order=task.keeps_order)
 
 
 def _key(call: MethodCall, name: str) -> _NamedLimit:
@@ -119,7 +145,7 @@ def get_limit(call: MethodCall, path: LimitPath) -> LimitRecord:
     return _record(call, _target(call, path.limit))
 
 
-@method("PUT /v1/limits/{limit}", Scope.OPERATE, command="limits set", check=_check)
+@method("PUT /v1/limits/{limit}", Scope.OPERATE, command="limits set", check=_check_new)
 def set_limit(call: MethodCall, path: LimitPath, body: NewLimit) -> LimitRecord:
     """Sets a limit on all hosts, in place of what code and settings say, until it is deleted.
 
@@ -129,6 +155,7 @@ def set_limit(call: MethodCall, path: LimitPath, body: NewLimit) -> LimitRecord:
         limit = parse_limit(body.at_once, body.rate)
     if limit is None:
         raise RequestError(f"set to what? Give {call.option('at_once')}, {call.option('rate')}, or both", "body", 422)
+    _check_fits(call, target, body.at_once)
     call.subject = f"{path.limit} = {limit}"
     if target.lane is None:
         set_by_hand(call.client.store, path.limit, limit)
@@ -137,7 +164,7 @@ def set_limit(call: MethodCall, path: LimitPath, body: NewLimit) -> LimitRecord:
     return _record(call, target)
 
 
-@method("POST /v1/limits/{limit}/pause", Scope.OPERATE, command="limits pause", check=_check_key)
+@method("POST /v1/limits/{limit}/pause", Scope.OPERATE, command="limits pause", check=_check_pause)
 def pause_limit_key(call: MethodCall, path: LimitPath) -> LimitRecord:
     """Holds back the jobs of one key of a task, `each:NAME=KEY`, until it is resumed. Those that run go on."""
     return _set_paused(call, path, is_paused=True)
@@ -162,6 +189,8 @@ def reset_limit(call: MethodCall, path: LimitPath) -> None:
 
 def _set_paused(call: MethodCall, path: LimitPath, is_paused: bool) -> LimitRecord:
     target = _key(call, path.limit)
+    if is_paused:
+        _check_fits(call, target)
     _change_key(call, target, lambda was: replace(was, is_paused=is_paused))
     return _record(call, target)
 

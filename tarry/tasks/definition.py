@@ -54,6 +54,8 @@ class TaskDefinition(Generic[P, R]):
     """Seconds that the first job of a batch waits for others."""
     due_after = 0
     """Microseconds until a new job is due, if its enqueue does not say when."""
+    keeps_order = False
+    """Whether the jobs of a key have to run one after another, also through retries."""
     runner: TaskRunner | None = None
     """What runs the jobs instead of a function of the app; None: the function does."""
     map_part: "TaskDefinition[Any, Any] | None" = None

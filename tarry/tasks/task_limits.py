@@ -52,6 +52,12 @@ def lane_of_key(task: str, lane: LaneFunction | None, key: object) -> str:
     return key_lane(f"{task}: tenant", key)
 
 
+def check_number_of_key(task: str, at_once: int | None, *, keeps_order: bool) -> None:
+    """ValueError: a key of this task may not have so many at once."""
+    if keeps_order and at_once is not None and at_once > 1:
+        raise ValueError(f"{task} sends the jobs of a key one after another (order): one at once, or 0")
+
+
 def key_lane(place: str, key: object) -> str:
     """The lane of jobs with this key. TypeError, ValueError: it cannot be one; they begin with `place`."""
     if not isinstance(key, str | int):

@@ -9,6 +9,7 @@ from tarry.client.limits.tenant_facts import TenantFacts, tenant_facts
 from tarry.model.limit import KeyLimit, parse_limit
 from tarry.store.rules import key_limits
 from tarry.store.rules.base import Store
+from tarry.tasks.task_limits import check_number_of_key
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
@@ -18,8 +19,8 @@ class Tenant:
     """One key of a task: `bill.tenant("whale").set(limit=20, rate="100/s")`. What is set holds at once on all hosts,
     and over restarts and deployments, until it is reset. Every method may raise a StoreError."""
 
-    def __init__(self, client: "Callable[[], Client]", task: str, lane: str) -> None:
-        self._client, self._task, self._lane = client, task, lane
+    def __init__(self, client: "Callable[[], Client]", task: str, lane: str, keeps_order: bool) -> None:
+        self._client, self._task, self._lane, self._keeps_order = client, task, lane, keeps_order
 
     def set(self, *, limit: int | None = None, rate: str | None = None) -> None:
         """Sets how many of its jobs run at once, and how many start in a period ("100/s"), in place of earlier numbers
@@ -27,6 +28,7 @@ class Tenant:
         numbers = parse_limit(limit, rate)
         if numbers is None:
             raise ValueError("set to what? Give limit=, rate=, or both; reset() removes them")
+        check_number_of_key(self._task, limit, keeps_order=self._keeps_order)
         self._change(lambda was: was.with_numbers(numbers, has_rate=rate is not None))
 
     def pause(self) -> None:

@@ -109,7 +109,7 @@ class Task(TaskDefinition[P, R]):
         `bill.tenant("whale").set(limit=20)`. TypeError, ValueError: this is no key."""
         from tarry.client.limits.tenant import Tenant  # noqa: PLC0415 - few programs change limits
 
-        return Tenant(self._client, self.name, lane_of_key(self.name, self.lane, key))
+        return Tenant(self._client, self.name, lane_of_key(self.name, self.lane, key), self.keeps_order)
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> FlowHandle[dict[str, R | None]]:
         """Enqueues the call once for each host that has a worker which is ready, or with `using(per="worker")` for each

@@ -136,7 +136,7 @@ class HttpTask(AsyncTask[..., Any]):
             retry=endpoint.schedule.retry,
             **(alone if endpoint.order is None else in_order),
         )
-        self.due_after = endpoint.delay
+        self.due_after, self.keeps_order = endpoint.delay, endpoint.order is not None
 
     def add_overrides(self, headers: bytes, options: Options) -> bytes:
         """Raises ValueError: jobs of an HTTP task have no settings of their own."""

@@ -11,15 +11,21 @@ from tarry.model.limit import KeyLimit, Limit
 from tarry.store.rules import key_limits
 from tests.server.console.visiting import Tokens, Visitor, visit
 
-PAGE = "/limits/each:mail.send/keys"
+PAGE = "/limits/each:bill/keys"
 HOSTILE = "<script>a/b=c&d"
+
+
+@pytest.fixture(autouse=True)
+def bill(app: App) -> None:
+    @app.task(name="bill", limit_by=lambda account: account)
+    def bill(account: str) -> None: ...
 
 
 @pytest.fixture
 def limited(app: App) -> App:
-    app.client.store.limit("each:mail.send", Limit(2))
-    app.client.store.limit_key("mail.send", "ann", KeyLimit(7, is_paused=True))
-    app.client.store.limit_key("mail.send", HOSTILE, KeyLimit(3))
+    app.client.store.limit("each:bill", Limit(2))
+    app.client.store.limit_key("bill", "ann", KeyLimit(7, is_paused=True))
+    app.client.store.limit_key("bill", HOSTILE, KeyLimit(3))
     return app
 
 
@@ -27,10 +33,10 @@ def test_a_key_is_paused_resumed_set_and_reset(limited: App) -> None:
     async def story(browser: Visitor) -> list[str]:
         pages = [await browser.text(PAGE)]
         for act, form in (
-            ("each:mail.send=ann/resume", {}),
-            ("each:mail.send=bob/pause", {}),
-            ("each:mail.send=bob/set", {"at_once": "5"}),
-            ("each:mail.send=ann/delete", {}),
+            ("each:bill=ann/resume", {}),
+            ("each:bill=bob/pause", {}),
+            ("each:bill=bob/set", {"at_once": "5"}),
+            ("each:bill=ann/delete", {}),
         ):
             answer = await browser.act(f"/limits/{act}", {**form, "next": PAGE}, PAGE)
             assert answer.status_code == 303, answer.text
@@ -43,18 +49,20 @@ def test_a_key_is_paused_resumed_set_and_reset(limited: App) -> None:
     assert "&lt;script&gt;a/b=c&amp;d" in first
     assert "<script>a/b" not in first
     assert ">paused<" not in resumed
-    assert key_limits.read_key_limits(limited.client.store, "mail.send") == {
+    assert key_limits.read_key_limits(limited.client.store, "bill") == {
         "bob": KeyLimit(5, is_paused=True),
         HOSTILE: KeyLimit(3),
     }
     assert "<td>ann" not in last
 
 
-@pytest.mark.parametrize("key", ["ann/pause", "ann/resume", "ann/delete", "ann/set", "a/../b", "ann/../../ann", "a//", "a=b", " "])
+@pytest.mark.parametrize(
+    "key", ["ann/pause", "ann/resume", "ann/delete", "ann/set", "a/../b", "ann/../../ann", "a//", "a=b", " "]
+)
 def test_the_forms_of_a_key_are_about_this_key(app: App, key: str) -> None:
     """Its name may end as the path of an act does, and browsers take dots out of a path."""
-    app.client.store.limit_key("mail.send", "ann", KeyLimit(7))
-    app.client.store.limit_key("mail.send", key, KeyLimit(3))
+    app.client.store.limit_key("bill", "ann", KeyLimit(7))
+    app.client.store.limit_key("bill", key, KeyLimit(3))
 
     async def story(browser: Visitor) -> list[Any]:
         shown = await browser.text(f"{PAGE}?{urlencode({'key': key})}")
@@ -63,7 +71,7 @@ def test_the_forms_of_a_key_are_about_this_key(app: App, key: str) -> None:
         for path, form in ((pause, {}), (change, {"at_once": "5"}), (reset, {})):
             answer = await browser.act(path, {**form, "next": PAGE}, PAGE)
             assert answer.status_code == 303, answer.text
-            found.append(key_limits.read_key_limits(app.client.store, "mail.send"))
+            found.append(key_limits.read_key_limits(app.client.store, "bill"))
         return found
 
     own = {"ann": KeyLimit(7)}
@@ -88,7 +96,7 @@ def test_any_key_is_shown_by_its_name(limited: App) -> None:
 
 def test_many_keys_come_page_by_page(limited: App) -> None:
     for number in range(150):
-        limited.client.store.limit_key("mail.send", f"t{number:03}", KeyLimit(1))
+        limited.client.store.limit_key("bill", f"t{number:03}", KeyLimit(1))
 
     async def story(browser: Visitor) -> tuple[str, str]:
         first = await browser.text(PAGE)
@@ -104,9 +112,9 @@ def test_who_only_looks_has_no_forms(limited: App, tokens: Tokens) -> None:
     async def story(browser: Visitor) -> tuple[str, int]:
         await browser.sign_in("reader-token")
         page = await browser.text(PAGE)
-        return page, (await browser.send("/limits/each:mail.send=ann/resume", {"next": PAGE})).status_code
+        return page, (await browser.send("/limits/each:bill=ann/resume", {"next": PAGE})).status_code
 
     page, refused = visit(limited, story, tokens)
     assert 'name="csrf"' not in page.partition("<main")[2]
     assert refused == 403
-    assert key_limits.read_key_limits(limited.client.store, "mail.send")["ann"].is_paused
+    assert key_limits.read_key_limits(limited.client.store, "bill")["ann"].is_paused

@@ -19,6 +19,7 @@ from tarry.keeper.hosts import HostEntry
 from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import SECOND
+from tarry.model.limit import KeyLimit
 from tarry.operate.access import Scope
 from tarry.server import claim_loop, history_snapshot
 from tarry.server.identity.access import OpenAccess
@@ -70,6 +71,19 @@ def shop(app: App) -> App:
     tidy.enqueue()
     app.declare_limits(app.client.store)
     return app
+
+
+@pytest.fixture
+def tenants(shop: App) -> App:
+    """Tasks with keys, and no limits."""
+
+    @shop.task(name="bill", limit_by=lambda account: account)
+    def bill(account: str) -> None: ...
+
+    @shop.task(name="bill=late", limit_by=lambda account: account)
+    def late(account: str) -> None: ...
+
+    return shop
 
 
 def told(app: App, story: Story, access: Any = None) -> Any:
@@ -286,20 +300,53 @@ class TestSchedulesAndLimits:
         assert asked(shop, "PUT", "/v1/limits/queue:mail", {"at_once": -1})[0] == 422
 
     @pytest.mark.parametrize("key", ["ann", "", "a/b", "a=b", "käse", "%2F", "..", "/pause", "x" * 150])
-    def test_one_key_of_a_task_has_its_own_numbers(self, shop: App, key: str) -> None:
-        limit = f"each:tidy={key}"
-        way, keys = f"/v1/limits/{quote(limit, safe='')}", "/v1/limits?of=each:tidy"
-        shown = asked(shop, "PUT", way, {"at_once": 5})["limit"]
+    def test_one_key_of_a_task_has_its_own_numbers(self, tenants: App, key: str) -> None:
+        limit = f"each:bill={key}"
+        way, keys = f"/v1/limits/{quote(limit, safe='')}", "/v1/limits?of=each:bill"
+        shown = asked(tenants, "PUT", way, {"at_once": 5})["limit"]
         assert shown == limit or len(key) > 100
-        paused = asked(shop, "POST", f"{way}/pause")
+        paused = asked(tenants, "POST", f"{way}/pause")
         assert (paused["limit"], paused["at_once"], paused["paused"], paused["set_by"]) == (shown, 5, True, "hand")
-        assert asked(shop, "GET", keys)["limits"] == [paused]
+        assert asked(tenants, "GET", keys)["limits"] == [paused]
         last = quote(shown.partition("=")[2], safe="")
-        assert asked(shop, "GET", f"{keys}&after={last}") == {"limits": []}
-        assert asked(shop, "POST", f"{way}/resume") == {**paused, "paused": False}
-        assert asked(shop, "DELETE", way) == 204
-        assert asked(shop, "GET", keys) == {"limits": []}
-        assert asked(shop, "GET", way)["set_by"] == "code"
+        assert asked(tenants, "GET", f"{keys}&after={last}") == {"limits": []}
+        assert asked(tenants, "POST", f"{way}/resume") == {**paused, "paused": False}
+        assert asked(tenants, "DELETE", way) == 204
+        assert asked(tenants, "GET", keys) == {"limits": []}
+        assert asked(tenants, "GET", way)["set_by"] == "code"
+
+    def test_the_longest_name_of_a_task_counts(self, tenants: App) -> None:
+        """Also where it has no limit yet."""
+        assert asked(tenants, "PUT", "/v1/limits/each:bill=late=ann", {"at_once": 5})["limit"] == "each:bill=late=ann"
+        assert tenants.client.store.limits().keys() == {"each:bill=late", "task:tidy"}
+        assert asked(tenants, "GET", "/v1/limits?of=each:bill=late")["limits"][0]["limit"] == "each:bill=late=ann"
+
+    def test_a_key_of_a_task_without_keys_holds_nothing_and_is_refused(self, shop: App) -> None:
+        before = shop.client.store.limits()
+        for verb, end, body in (("PUT", "", {"at_once": 1}), ("POST", "/pause", None)):
+            status, told = asked(shop, verb, f"/v1/limits/each:tidy=ann{end}", body)
+            assert (status, told.partition(":")[0]) == (422, "limit")
+            assert "tidy has no tenants" in told
+        assert shop.client.store.limits() == before
+        # What it had when it had keys is removed all the same.
+        shop.client.store.limit_key("tidy", "ann", KeyLimit(1, is_paused=True))
+        assert asked(shop, "POST", "/v1/limits/each:tidy=ann/resume")["paused"] is False
+        assert asked(shop, "DELETE", "/v1/limits/each:tidy=ann") == 204
+        assert shop.client.store.limits() == before
+
+    def test_a_key_of_a_task_in_order_has_one_job_at_a_time(self, shop: App) -> None:
+        settings = {"url": "https://shop.example/{shop}", "order": "{shop}"}
+        assert asked(shop, "PUT", "/v1/tasks/line", settings)["task"]["task"] == "line"
+        status, told = asked(shop, "PUT", "/v1/limits/each:line=s-1", {"at_once": 2})
+        assert (status, told) == (
+            422,
+            "limit: line sends the jobs of a key one after another (order): one at once, or 0",
+        )
+        with pytest.raises(ValueError, match="line sends the jobs of a key one after another"):
+            shop.named("line").tenant("s-1").set(limit=2)
+        shop.named("line").tenant("s-1").set(limit=1, rate="1/m")
+        paused = asked(shop, "POST", "/v1/limits/each:line=s-1/pause")
+        assert (paused["at_once"], paused["rate"], paused["paused"]) == (1, "1 in 60 s", True)
 
     def test_what_is_no_key_is_refused(self, shop: App) -> None:
         assert asked(shop, "POST", "/v1/limits/each:tidy/pause")[0] == 422

@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 app = App(retry=None)
 
 
-@app.task(queue="mail")
+@app.task(queue="mail", limit_by=lambda address: address)
 def send(address: str, password: str = "") -> str:
     """Sends a mail."""
     print("sending to", address)
