@@ -46,9 +46,9 @@ lint: setup
 servers: setup
 	$(BIN)/python -m tests.servers.install
 
-# Six at a time also on two cores, since most tests wait: for a process to start, for a lease to end. Types are checked
-# meanwhile, which takes one core for half a minute.
-PROCESSES ?= 6
+# Four at a time also on two cores, since many tests wait: for a process to start, for a lease to end. Six keep each other
+# waiting: 40 minutes and 64 of CPU time, for 30 and 50 with four. Types are checked meanwhile.
+PROCESSES ?= 4
 test: servers
 	@$(MAKE) --no-print-directory --jobs 2 lint pytest
 
