@@ -12,7 +12,9 @@ A job need not be where it belongs: a shard was added, or is drained, or a job w
 key. So a process that saw a job elsewhere remembers where, and looks on all shards for a job that is not at home.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import count
 from typing import Any, TypeVar
@@ -20,6 +22,7 @@ from typing import Any, TypeVar
 from tarry.errors import ConfigError, QueueFull, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.bound import Bound
 from tarry.model.change import Change
+from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job, JobLabel
 from tarry.model.limit import EACH, KeyLimit, Level, Limit
@@ -38,6 +41,7 @@ from tarry.store.rules.base import (
 from tarry.store.rules.ids import text, uuid7
 from tarry.store.rules.kept_places import attempt_of
 from tarry.store.rules.lanes import JobKey
+from tarry.store.rules.owner import new_name
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers
@@ -47,10 +51,11 @@ from tarry.store.shards.history import ShardedHistory
 from tarry.store.shards.location import LocatedJobs, RendezvousHash, is_free
 from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
 from tarry.store.shards.waiting import ShardedWaiting
+from tarry.store.shared.backoff import jitter
 
 T = TypeVar("T")
-_ROUNDS = 10
-"""How often those who change one key at the same time try to agree."""
+_LONGEST_TURN = 10
+"""Seconds that a change of what one key has may take on all shards."""
 
 
 class ShardedStore(Store):
@@ -355,7 +360,9 @@ class ShardedStore(Store):
         parts = [limit and merge.limit_share(name, limit, number, len(numbers)) for number in numbers]
         self._ask(numbers, lambda n, store: store.limit(name, parts[n])).result(None)
         if name.startswith(EACH):
-            self._spread_key_limits(name.removeprefix(EACH))
+            task = name.removeprefix(EACH)
+            with self._turn_to_limit(task):
+                self._spread_key_limits(task)
 
     def _spread_key_limits(self, task: str) -> None:
         """Gives all shards the same limits of single keys: one was added, or was away when they were set."""
@@ -376,24 +383,23 @@ class ShardedStore(Store):
 
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
         """As promised, on all shards: the key's jobs live on one of them, which another one may be tomorrow."""
-        answers = self._ask_all(lambda store: store.limit_key(task, lane, limit))
-        if len(self.shards) > 1:
-            self._agree_on_key(task, lane)
-        answers.result(None)
+        with self._turn_to_limit(task):
+            self._ask_all(lambda store: store.limit_key(task, lane, limit)).result(None)
 
-    def _agree_on_key(self, task: str, lane: str) -> None:
-        """Gives all shards what the shard of the value's name has: another process may have changed the key on the
-        shards in between."""
-        from tarry.store.rules import key_limits  # noqa: PLC0415 - as above
-
-        place = self.shard(key_limits.value_name(task, lane).encode())
-        # Who writes last reads once more after that, so all agree in the end.
-        for _ in range(_ROUNDS):
-            found = self._ask_all(lambda store: key_limits.read_key_limit(store, task, lane))
-            others = [number for number, limit in found.items() if place in found and limit != found[place]]
-            if not others:
-                return
-            self._ask(others, lambda _, store: store.limit_key(task, lane, found[place]))  # noqa: B023
+    @contextmanager
+    def _turn_to_limit(self, task: str) -> Iterator[None]:
+        """Meanwhile no other process changes what keys of the task have: else shards could differ for good. It goes on
+        all the same if another one has the turn for so long that it surely died."""
+        name, owner = f"key-limits:{task}", new_name()
+        end = time.monotonic() + _LONGEST_TURN
+        while not self.hold(name, owner, self.time() + _LONGEST_TURN * SECOND, self.time()) and time.monotonic() < end:
+            time.sleep(jitter(0.02))
+        try:
+            yield
+        finally:
+            # Over at once, so that nobody waits for its end.
+            with suppress(StoreError):
+                self.hold(name, owner, self.time(), self.time())
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         """As promised; a limit that is not set alike on all shards counts as none."""
