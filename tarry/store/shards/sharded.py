@@ -360,12 +360,18 @@ class ShardedStore(Store):
         parts = [limit and merge.limit_share(name, limit, number, len(numbers)) for number in numbers]
         self._ask(numbers, lambda n, store: store.limit(name, parts[n])).result(None)
         if name.startswith(EACH):
-            task = name.removeprefix(EACH)
-            with self._turn_to_limit(task):
-                self._spread_key_limits(task)
+            self._spread_key_limits(name.removeprefix(EACH))
 
     def _spread_key_limits(self, task: str) -> None:
         """Gives all shards the same limits of single keys: one was added, or was away when they were set."""
+        # Mostly they are alike. If not, somebody may just be changing one: read once more in turn.
+        if self._missing_key_limits(task):
+            with self._turn_to_limit(task):
+                for number, lane, limit in self._missing_key_limits(task):
+                    self.shards[number].ask(lambda store: store.limit_key(task, lane, limit))  # noqa: B023
+
+    def _missing_key_limits(self, task: str) -> list[tuple[int, str, KeyLimit]]:
+        """Which shard lacks which limit of a key: number, lane, limit."""
         from tarry.store.rules import key_limits  # noqa: PLC0415 - few keys have numbers of their own
 
         answers = self._ask_all(lambda store: key_limits.read_key_limits(store, task))
@@ -377,9 +383,12 @@ class ShardedStore(Store):
             for lane, limit in part.items()
             if self.shard(key_limits.value_name(task, lane).encode()) == number
         }
-        for number, part in answers.items():
-            for lane in [lane for lane in every if part.get(lane) != every[lane]]:
-                self.shards[number].ask(lambda store: store.limit_key(task, lane, every[lane]))  # noqa: B023
+        return [
+            (number, lane, limit)
+            for number, part in answers.items()
+            for lane, limit in every.items()
+            if part.get(lane) != limit
+        ]
 
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
         """As promised, on all shards: the key's jobs live on one of them, which another one may be tomorrow."""
