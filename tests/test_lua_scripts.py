@@ -32,6 +32,15 @@ def test_without_luacheck_one_line_says_so(monkeypatch: pytest.MonkeyPatch, caps
     assert capsys.readouterr().err == "no luacheck (Debian's lua-check), so the Lua scripts are not checked\n"
 
 
+def test_no_name_is_defined_twice() -> None:
+    """The second definition would hold for all: files share their names."""
+    margin = re.compile(r"^(?:function (lib\.\w+)|((?:lib\.\w+, )*lib\.\w+) = )", re.M)
+    found = [match for file in SCRIPTS.glob("*.lua") for match in margin.findall(file.read_text())]
+    names = [name for function, list in found for name in lua_sources.NAME.findall(function or list)]
+    assert len(names) > 300
+    assert {name for name in names if names.count(name) > 1} == set()
+
+
 def test_each_definition_is_part_of_a_script() -> None:
     found = [script for script in vars(scripts).values() if isinstance(script, Script)]
     assert len(found) > 15

@@ -93,6 +93,8 @@ class LimitRecord(Struct, frozen=True):
     """Of one key: how many of its jobs are ready, up to 1,000 of each queue. null: not counted."""
     oldest: float | None = None
     """Since when the first of these waits."""
+    weight: int | None = None
+    """Of each key, or of one: how many starts it has while others have as many as theirs say. null: it has no keys."""
 
 
 class RequestRecord(Struct, frozen=True):
@@ -196,7 +198,8 @@ def limit_record(one: EffectiveLimit) -> LimitRecord:
     # Each key of a task has its own level; there may be millions.
     running = None if one.name.startswith(EACH) else one.level.running
     limit, set_by = one.limit, "hand" if one.by_hand else "code"
-    return LimitRecord(one.name, limit.most, limit.rate_text, running, set_by, limit.has_key_limits)
+    weight = limit.weight if one.name.startswith(EACH) else None
+    return LimitRecord(one.name, limit.most, limit.rate_text, running, set_by, limit.has_key_limits, weight=weight)
 
 
 def host_record(host: Host, pid_file: Path) -> HostRecord:

@@ -19,6 +19,9 @@ from tarry.model.quantity import MAX_SHORT, shorten
 
 QUEUE, TASK, EACH = "queue:", "task:", "each:"
 UNLIMITED = 2**31
+MOST_WEIGHT = 1000
+Weight = Annotated[int, Meta(ge=1, le=MOST_WEIGHT)]
+"""How many starts a lane has, beside those of other lanes of its task."""
 _RATE = re.compile(r"\s*(\d+)\s*/\s*(\d*\.?\d*)\s*([a-z]+)\s*")
 _PERIODS = {"second": "s", "sec": "s", "minute": "m", "min": "m", "hour": "h", "day": "d"}
 
@@ -31,12 +34,18 @@ class Limit(Struct, frozen=True):
     period: StoredTime = 0
     has_key_limits: bool = False
     """Of a limit for each key: some keys have numbers of their own. A store sets it by itself."""
+    weight: Weight = 1
+    """Of a limit for each key: how many starts a key without a weight of its own has, beside those of one that has."""
+    has_weights: bool = False
+    """Of a limit for each key: some keys have weights of their own. A store sets it by itself."""
 
     @property
     def without_keys(self) -> "Limit | None":
         """The limit as it was set; None: it is there only for the keys that have numbers of their own."""
-        plain = replace(self, has_key_limits=False) if self.has_key_limits else self
-        return None if self.has_key_limits and plain == Limit() else plain
+        if not self.has_key_limits:
+            return self
+        plain = replace(self, has_key_limits=False, has_weights=False)
+        return None if plain == Limit() else plain
 
     @property
     def at_once(self) -> int:
@@ -60,6 +69,8 @@ class Limit(Struct, frozen=True):
         parts = [] if self.most is None else [f"{self.most} at once"]
         if self.rate_text:
             parts.append(self.rate_text)
+        if self.weight != 1:
+            parts.append(f"weight {self.weight}")
         return ", ".join(parts) or "none"
 
 
@@ -71,6 +82,8 @@ class KeyLimit(Struct, frozen=True):
     period: StoredTime = 0
     is_paused: bool = False
     """Nothing of the key starts, whatever the numbers are."""
+    weight: Weight | None = None
+    """How many starts it has while each other key of the task has as many as its own weight says."""
 
     def over(self, limit: Limit) -> Limit:
         """The limit that holds for this key. limit: the one for each key."""
@@ -78,10 +91,10 @@ class KeyLimit(Struct, frozen=True):
         count, period = (limit.count, limit.period) if self.count is None else (self.count, self.period)
         return Limit(0 if self.is_paused else most, count, period)
 
-    def with_numbers(self, numbers: Limit, *, has_rate: bool) -> "KeyLimit":
+    def with_numbers(self, numbers: Limit, *, has_rate: bool, weight: int | None) -> "KeyLimit":
         """These numbers instead; it stays paused if it is. has_rate: whether the rate is its own, too."""
         count, period = (numbers.count, numbers.period) if has_rate else (None, 0)
-        return KeyLimit(numbers.most, count, period, self.is_paused)
+        return replace(self, most=numbers.most, count=count, period=period, weight=weight)
 
 
 class Level(Struct, frozen=True):
@@ -162,12 +175,14 @@ def rate(text: str) -> tuple[int, int]:
     raise ValueError(f'rate {shorten(text)}: so many in a period, such as "100/s", "10/m" or "5/2h"')
 
 
-def parse_limit(most: int | None = None, rate_text: str | None = None) -> Limit | None:
+def parse_limit(most: int | None = None, rate_text: str | None = None, weight: int | None = None) -> Limit | None:
     """The limit of these settings; None if there is none. ValueError."""
-    if most is None and rate_text is None:
+    if most is None and rate_text is None and weight is None:
         return None
     # Not isinstance: True is an int.
     if most is not None and (type(most) is not int or not 0 <= most <= UNLIMITED):
         raise ValueError(f"limit={most!r}: how many at once, from 0 to {UNLIMITED}")
+    if weight is not None and (type(weight) is not int or not 1 <= weight <= MOST_WEIGHT):
+        raise ValueError(f"weight={weight!r}: how many starts beside those of other keys, from 1 to {MOST_WEIGHT}")
     count, period = (0, 0) if rate_text is None else rate(rate_text)
-    return Limit(most, count, period)
+    return Limit(most, count, period, weight=weight or 1)

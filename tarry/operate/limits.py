@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tarry.keeper.keeper_records import LimitRecord, limit_record
 from tarry.keeper.limits import check_name, effective_limits, reset, set_by_hand
-from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, parse_limit
+from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Weight, parse_limit
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
@@ -38,12 +38,14 @@ class LimitList(Struct, frozen=True):
 
 
 class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
-    """A limit to set by hand: one of both at least."""
+    """A limit to set by hand: one of these at least."""
 
     at_once: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     """So many at once; 0 stops it."""
     rate: Short | None = None
     """So many starts in a period: `100/s`, `10/m`."""
+    weight: Weight | None = None
+    """Of `each:NAME`, and of one key: so many starts, 1 to 1,000, while other keys have as many as theirs say."""
 
 
 class LimitsQuery(Struct, frozen=True):
@@ -93,6 +95,10 @@ def _check(call: MethodCall, path: LimitPath) -> None:
 
 def _check_new(call: MethodCall, path: LimitPath, body: NewLimit) -> None:
     _check_fits(call, _target(call, path.limit), body.at_once)
+    if body.weight is not None and not path.limit.startswith(EACH):
+        raise RequestError(
+            f"{path.limit} has no keys that take turns: {call.option('weight')} is for {EACH}NAME", "weight", 422
+        )
 
 
 def _check_key(call: MethodCall, path: LimitPath) -> None:
@@ -152,15 +158,17 @@ def set_limit(call: MethodCall, path: LimitPath, body: NewLimit) -> LimitRecord:
     For one key, `each:NAME=KEY`, what is left out is as for each key."""
     target = _target(call, path.limit)
     with checking("rate"):
-        limit = parse_limit(body.at_once, body.rate)
+        limit = parse_limit(body.at_once, body.rate, body.weight)
     if limit is None:
-        raise RequestError(f"set to what? Give {call.option('at_once')}, {call.option('rate')}, or both", "body", 422)
-    _check_fits(call, target, body.at_once)
+        ways = f"{call.option('at_once')}, {call.option('rate')} or {call.option('weight')}"
+        raise RequestError(f"set to what? Give {ways}", "body", 422)
+    _check_new(call, path, body)
     call.subject = f"{path.limit} = {limit}"
     if target.lane is None:
         set_by_hand(call.client.store, path.limit, limit)
     else:
-        _change_key(call, target, lambda was: was.with_numbers(limit, has_rate=body.rate is not None))
+        has_rate = body.rate is not None
+        _change_key(call, target, lambda was: was.with_numbers(limit, has_rate=has_rate, weight=body.weight))
     return _record(call, target)
 
 
@@ -198,7 +206,8 @@ def _set_paused(call: MethodCall, path: LimitPath, is_paused: bool) -> LimitReco
 def _change_key(call: MethodCall, target: _NamedLimit, change: Callable[[KeyLimit], KeyLimit]) -> None:
     from tarry.client.limits.tenant import change_key_limit  # noqa: PLC0415 - as above
 
-    change_key_limit(call.client.store, target.task, target.lane or "", change)
+    with checking("weight"):
+        change_key_limit(call.client.store, target.task, target.lane or "", change)
 
 
 def _queue(name: str) -> str:
@@ -230,6 +239,7 @@ def _key_record(limit: str, lane: str, facts: "TenantFacts") -> LimitRecord:
         paused=facts.is_paused,
         waiting=facts.waiting,
         oldest=facts.oldest,
+        weight=facts.weight,
     )
 
 

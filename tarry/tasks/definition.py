@@ -77,6 +77,7 @@ class TaskDefinition(Generic[P, R]):
         limit_by: Callable[..., Any] | None = None,
         limit_all: int | None = None,
         rate_all: str | None = None,
+        weight: int | None = None,
         cron: str | Cron | Sequence[str | Cron] | None = None,
         zone: str | None = None,
         missed: Missed | None = None,
@@ -92,7 +93,9 @@ class TaskDefinition(Generic[P, R]):
         self.expires = expires
         self.is_async = inspect.iscoroutinefunction(fn)
         self.codec = self.codec_class(self.name, fn)
-        self.limits = make_limits(self.name, limit, rate, by=limit_by, limit_all=limit_all, rate_all=rate_all)
+        self.limits = make_limits(
+            self.name, limit, rate, by=limit_by, limit_all=limit_all, rate_all=rate_all, weight=weight
+        )
         self.lane = make_lane_function(self.name, fn, limit_by, is_limited=bool(self.limits))
         self.label = self.name.encode()
         self.schedules = schedules(self.name, cron, zone, missed, self.codec.encode)

@@ -14,15 +14,24 @@ MAX_KEY = 100
 
 
 def make_limits(
-    task: str, limit: int | None, rate: str | None, *, by: object, limit_all: int | None, rate_all: str | None
+    task: str,
+    limit: int | None,
+    rate: str | None,
+    *,
+    by: object,
+    limit_all: int | None,
+    rate_all: str | None,
+    weight: int | None,
 ) -> dict[str, Limit]:
     """The limits of a task by name, from its settings; ValueError."""
     if by is None and (limit_all is not None or rate_all is not None):
         raise ValueError(f"{task}: limit_all= and rate_all= stand beside limit_by=; without it say limit= and rate=")
-    found = {(TASK if by is None else EACH) + task: parse_limit(limit, rate)}
+    if by is None and weight is not None:
+        raise ValueError(f"{task}: weight= stands beside limit_by=: it is that of each key which has none of its own")
+    found = {(TASK if by is None else EACH) + task: parse_limit(limit, rate, weight)}
     if by is not None:
         found[TASK + task] = parse_limit(limit_all, rate_all)
-    return {name: limit for name, limit in found.items() if limit is not None}
+    return {name: limit for name, limit in found.items() if limit not in (None, Limit())}
 
 
 def make_lane_function(

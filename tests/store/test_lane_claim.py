@@ -47,6 +47,12 @@ class FakeReader(LaneReader[JobKey]):
     def key_limits(self, names: Sequence[str]) -> dict[str, Limit]:
         return {}
 
+    def weights(self, task: str) -> dict[str, int]:
+        return {}
+
+    def named_lanes(self, line: Line, task: str, lanes: Sequence[str]) -> list[FoundLane]:
+        return [FoundLane(lane) for lane in lanes if lane in self.jobs]
+
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[JobKey]]]:
         self.calls["fronts"] += 1
         return {(task, lane): self._front(lane, most) for (task, lane), most in counts.items()}

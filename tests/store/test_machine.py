@@ -87,8 +87,10 @@ DECISIONS: list[Decision] = [
     lambda job, rules, now: lifecycle.postpone(job, replace(job, due=now - TICK, expires=now + 3 * TICK), now),
 ]
 LIMITS = [None, Limit(0), Limit(1), Limit(3), Limit(12), Limit(90), Limit(None, 2, 3 * TICK), Limit(2, 40, 4 * TICK)]
+LIMITS += [Limit(5, weight=4)]
 
 KEY_LIMITS = [None, None, KeyLimit(1), KeyLimit(5), KeyLimit(is_paused=True), KeyLimit(None, 2, 3 * TICK)]
+KEY_LIMITS += [KeyLimit(weight=3), KeyLimit(2, weight=1000)]
 
 
 class New(NamedTuple):

@@ -31,10 +31,18 @@ def _or_dash(value: int | None) -> Any:
 
 def _print_keys(found: LimitList) -> None:
     rows = [
-        (one.limit, _or_dash(one.at_once), one.rate or "-", one.running, one.waiting, "yes" if one.paused else "-")
+        (
+            one.limit,
+            _or_dash(one.at_once),
+            one.rate or "-",
+            one.weight,
+            one.running,
+            one.waiting,
+            "yes" if one.paused else "-",
+        )
         for one in found.limits
     ]
-    print_table(("key", "at once", "rate", "running", "waiting", "paused"), rows)
+    print_table(("key", "at once", "rate", "weight", "running", "waiting", "paused"), rows)
 
 
 def _print(_: CommandCall, names: Sequence[str], found: Sequence[LimitRecord | None]) -> None:
@@ -44,8 +52,9 @@ def _print(_: CommandCall, names: Sequence[str], found: Sequence[LimitRecord | N
 
 def _describe(one: LimitRecord) -> str:
     at_once = "" if one.at_once is None else f"{one.at_once} at once"
+    weight = f"weight {one.weight}" if (one.weight or 1) != 1 else ""
     used = "" if one.waiting is None else f"{one.running} running, {one.waiting} waiting"
-    return ", ".join(filter(None, ("paused" if one.paused else "", at_once, one.rate, used))) or "no number"
+    return ", ".join(filter(None, ("paused" if one.paused else "", at_once, one.rate, weight, used))) or "no number"
 
 
 SUBJECT = Subject(

@@ -22,14 +22,15 @@ class Tenant:
     def __init__(self, client: "Callable[[], Client]", task: str, lane: str, keeps_order: bool) -> None:
         self._client, self._task, self._lane, self._keeps_order = client, task, lane, keeps_order
 
-    def set(self, *, limit: int | None = None, rate: str | None = None) -> None:
-        """Sets how many of its jobs run at once, and how many start in a period ("100/s"), in place of earlier numbers
-        of its own. What is left out is as for each key. ValueError."""
-        numbers = parse_limit(limit, rate)
+    def set(self, *, limit: int | None = None, rate: str | None = None, weight: int | None = None) -> None:
+        """Sets how many of its jobs run at once, how many start in a period ("100/s"), and its weight: how many starts
+        it has while other keys have as many as their own weights say (1 to 1,000). They hold in place of earlier
+        numbers of its own; what is left out is as for each key. ValueError."""
+        numbers = parse_limit(limit, rate, weight)
         if numbers is None:
-            raise ValueError("set to what? Give limit=, rate=, or both; reset() removes them")
+            raise ValueError("set to what? Give limit=, rate=, weight=, or some of them; reset() removes them")
         check_number_of_key(self._task, limit, keeps_order=self._keeps_order)
-        self._change(lambda was: was.with_numbers(numbers, has_rate=rate is not None))
+        self._change(lambda was: was.with_numbers(numbers, has_rate=rate is not None, weight=weight))
 
     def pause(self) -> None:
         """Holds its jobs back until `resume`; those that run go on."""
@@ -53,6 +54,8 @@ class Tenant:
 
 def change_key_limit(store: Store, task: str, lane: str, change: Callable[[KeyLimit], KeyLimit]) -> None:
     """Changes what a key has of its own; what says nothing any more is removed. Of two at the same time, the later one
-    counts. StoreError."""
+    counts. StoreError; ValueError: too many keys have weights."""
     changed = change(key_limits.read_key_limit(store, task, lane) or KeyLimit())
+    if changed.weight is not None:
+        key_limits.check_weights(store, task, lane)
     store.limit_key(task, lane, None if changed == KeyLimit() else changed)

@@ -24,6 +24,8 @@ class TenantFacts(Struct, frozen=True):
     """So many at once: its own number, or that for each key; None: no bound. It holds again after a pause."""
     rate: str | None
     """So many starts in a period, as `100 in 1 s`; None: no bound."""
+    weight: int
+    """How many starts it has while other keys have as many as their weights say."""
     is_paused: bool
     """Nothing of it starts until it is resumed."""
     has_own: bool
@@ -66,6 +68,7 @@ def _tenant(own: KeyLimit | None, each: Limit, level: Level, waiting: WaitingLan
     return TenantFacts(
         limit.most,
         limit.rate_text,
+        each.weight if own is None or own.weight is None else own.weight,
         own is not None and own.is_paused,
         own is not None,
         level.running,

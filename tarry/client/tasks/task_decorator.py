@@ -92,6 +92,7 @@ class TaskDecoratorMixin(ABC):
         limit_by: Callable[..., Any] | None = None,
         limit_all: int | None = None,
         rate_all: str | None = None,
+        weight: int | None = None,
         cron: str | Cron | Sequence[str | Cron] | None = None,
         zone: str | None = None,
         missed: Missed | None = None,
@@ -114,6 +115,7 @@ class TaskDecoratorMixin(ABC):
         limit_by: Callable[..., Any] | None = None,
         limit_all: int | None = None,
         rate_all: str | None = None,
+        weight: int | None = None,
         cron: str | Cron | Sequence[str | Cron] | None = None,
         zone: str | None = None,
         missed: Missed | None = None,
@@ -128,7 +130,8 @@ class TaskDecoratorMixin(ABC):
 
         limit: how many run at once, over all hosts. rate: how many start in a period: "100/s", "10/m", "5/2h".
         limit_by: a function of some arguments, by their names, that returns a key: then limit and rate apply to each
-        key, and keys take turns. limit_all, rate_all: for all keys together. Limits delay jobs; nothing fails.
+        key, and keys take turns. limit_all, rate_all: for all keys together. weight: how many turns a key has beside
+        one that has a weight of its own (`task.tenant`). Limits delay jobs; nothing fails.
 
         cron: one schedule or several that enqueue the task: "*/5 * * * *", "@every 90s", "@daily", or a Cron with
         arguments. zone: the time zone of its hours; UTC by default. missed: what happens to ticks at which no host

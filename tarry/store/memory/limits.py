@@ -24,8 +24,9 @@ class MemoryLimits:
     def set_limit(self, name: str, limit: Limit | None) -> bool:
         """Sets or lifts a limit; whether what runs has to be counted anew."""
         prefix = key_limits.prefix_of(name.removeprefix(EACH))
-        has_key_limits = name.startswith(EACH) and bool(self._cells.with_prefix(prefix))
-        limit = key_limits.for_each(limit, has_key_limits)
+        if name.startswith(EACH):
+            has_key_limits = bool(self._cells.with_prefix(prefix))
+            limit = key_limits.for_each(limit, has_key_limits, bool(self.weights(name.removeprefix(EACH))))
         was = self.limits.pop(name, None)
         if limit is not None:
             self.limits[name] = limit
@@ -36,8 +37,14 @@ class MemoryLimits:
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> bool:
         """As `Store.limit_key`; the answer is that of `set_limit`."""
         self._cells.put(key_limits.value_name(task, lane), None if limit is None else key_limits.encode(limit))
+        weights = key_limits.WEIGHTS + task
+        self._cells.put(weights, key_limits.changed_weights(self._cells.get(weights), lane, limit))
         each = self.limits.get(EACH + task)
         return self.set_limit(EACH + task, each and each.without_keys)
+
+    def weights(self, task: str) -> Mapping[str, int]:
+        """The weights that keys of the task have, by lane."""
+        return key_limits.decode_weights(self._cells.get(key_limits.WEIGHTS + task))
 
     def start(self, jobs: Iterable[Job], now: int) -> None:
         """Takes the places of these jobs."""

@@ -38,8 +38,9 @@ from tarry.store.rules.base import (
 )
 from tarry.store.rules.history.journal import record_of_changes, record_of_new
 from tarry.store.rules.kept_places import followed_place
-from tarry.store.rules.lanes import JobKey, Levels, earliest, lane_level, merge_lines, take_in_turn
+from tarry.store.rules.lanes import JobKey, Levels, earliest, lane_level, merge_lines, take_in_turn, turn_order
 from tarry.store.rules.sleeper import Wakeup
+from tarry.store.rules.weighted_turns import WeightedTask, decode_turn
 from tarry.store.shared.wakeup.hub import WakeupHub
 
 
@@ -156,24 +157,41 @@ class MemoryStore(Store):
             return []
         most = levels.room(QUEUE + want.queue, count)
         lines = [line[:most] for line in open_lines]
-        lines += [self._take_in_turn(task, lanes, most, levels) for task, lanes in sorted(tasks.items())]
+        weighted = {task: turns for task in tasks if (turns := self._weighted_task(task)) is not None}
+        lines += [
+            self._take_in_turn(task, lanes, most, levels, weighted.get(task)) for task, lanes in sorted(tasks.items())
+        ]
         jobs = [[self._jobs[id] for _, _, id in line] for line in lines]
-        return self._start(merge_lines([[(position(job), job) for job in line] for line in jobs], most), owner, now)
+        chosen = merge_lines([[(position(job), job) for job in line] for line in jobs], most)
+        return self._start(chosen, owner, now, weighted)
 
-    def _take_in_turn(self, task: str, lanes: Mapping[str, list[Rank]], most: int, levels: Levels) -> list[Rank]:
+    def _take_in_turn(
+        self, task: str, lanes: Mapping[str, list[Rank]], most: int, levels: Levels, weighted: WeightedTask | None
+    ) -> list[Rank]:
         most = levels.room(TASK + task, most)
         if not most:
             return []
-        turn = self._turns.get(task)
         # From the lane after the last served one, around: so each lane gets its turn.
-        order = sorted(lanes, key=lambda lane: (turn is not None and lane <= turn, lane))
-        return take_in_turn(
-            [lanes[lane][: levels.room(lane_level(task, lane), most)] for lane in order if lanes[lane]], most
-        )
+        order = sorted(lanes, key=turn_order(decode_turn(self._turns.get(task)).lane))
+        lines = {lane: lanes[lane][: levels.room(lane_level(task, lane), most)] for lane in order if lanes[lane]}
+        if weighted is None:
+            return take_in_turn([*lines.values()], most)
+        size = sum(bool(line) for lane, line in lines.items() if lane not in weighted.weights)
+        return weighted.merge(lines, size, most)
 
-    def _start(self, jobs: Sequence[Job], owner: str, now: int) -> list[Job]:
+    def _weighted_task(self, task: str) -> WeightedTask | None:
+        """None: no key of the task has a weight."""
+        each = self._limits.get(EACH + task)
+        if each is None or not each.has_weights:
+            return None
+        return WeightedTask(self._limiting.weights(task), each.weight, self._turns.get(task))
+
+    def _start(self, jobs: Sequence[Job], owner: str, now: int, weighted: Mapping[str, WeightedTask]) -> list[Job]:
         self._limiting.start(jobs, now)
-        self._turns |= {job.task: job.lane for job in jobs if job.lane is not None}
+        for job in jobs:
+            if job.lane is not None:
+                turns = weighted.get(job.task)
+                self._turns[job.task] = job.lane if turns is None else turns.start(job.lane)
         return [self._index.put(job.id, claim_job(job, owner, now)) for job in jobs]
 
     def _apply_all(self, changes: Sequence[Change], now: int) -> tuple[list[bool], bool]:

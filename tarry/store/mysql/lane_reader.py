@@ -103,6 +103,14 @@ class MysqlLaneReader(LaneReader[bytes]):
     def key_limits(self, names: Sequence[str]) -> dict[str, Limit]:
         return MysqlLimits(self._link).key_limits(self._limits, names)
 
+    def weights(self, task: str) -> Mapping[str, int]:
+        return MysqlLimits(self._link).weights(task)
+
+    def named_lanes(self, line: Line, task: str, lanes: Sequence[str]) -> Sequence[FoundLane]:
+        found = open_lanes.find_open(self._link, (*line, task), lanes)
+        empty = open_lanes.find_empty(self._link, line, {task: found})
+        return [FoundLane(lane, (task, lane) not in empty) for lane in found]
+
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[bytes]]]:
         look = [
             _LANE.format(text(line[0]), -line[1], text(task), text(lane), most, self._reader.skip)

@@ -120,6 +120,15 @@ def close_and_remove(
     link.run(*bounded_statements(_CLOSED, closed))
 
 
+def find_open(link: MysqlConnection, line: TaskLine, lanes: Sequence[str]) -> list[str]:
+    """Those of these lanes that are open."""
+    # One look each: a lane may have very many rows.
+    place = _PLACE.format(text(line[0]), -line[1], text(line[2]))
+    asked = [f"SELECT EXISTS(SELECT 1 FROM tarry_open WHERE {place} AND lane = {text(lane)})" for lane in lanes]
+    answers = link.run(*asked) if asked else []
+    return [lane for lane, answer in zip(lanes, answers, strict=True) if answer.rows[0][0]]
+
+
 def find_empty(link: MysqlConnection, line: Line, lanes: Mapping[str, Sequence[str]]) -> set[Lane]:
     """Those of these lanes of tasks in which no job waits."""
     places = [(task, lane) for task, names in lanes.items() for lane in names]

@@ -108,8 +108,7 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         statement, start = (first, "") if stretch.after is None else (after, stretch.after)
         rows = self.rows(statement, (line[0], -line[1], task, start, stretch.count))
         rows = [row for row in rows if stretch.last is None or row[0] <= stretch.last]
-        self._lane_levels |= {lane_level(task, lane): Level(running, next) for lane, running, next, _ in rows}
-        return [FoundLane(lane, has_jobs) for lane, _, _, has_jobs in rows]
+        return self._found(task, rows)
 
     def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
         return self._lane_levels
@@ -118,6 +117,16 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         found = self._lanes.key_limits(self._limits, names)
         self._key_limits |= found
         return found
+
+    def weights(self, task: str) -> Mapping[str, int]:
+        return self._lanes.weights(task)
+
+    def named_lanes(self, line: Line, task: str, lanes: Sequence[str]) -> Sequence[FoundLane]:
+        return self._found(task, self.rows(sql.OPEN_NAMED, (line[0], -line[1], task, pack.texts(lanes))))
+
+    def _found(self, task: str, rows: Sequence[Row]) -> list[FoundLane]:
+        self._lane_levels |= {lane_level(task, lane): Level(running, next) for lane, running, next, _ in rows}
+        return [FoundLane(lane, has_jobs) for lane, _, _, has_jobs in rows]
 
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[WaitingJob]]]:
         fronts: dict[Lane, list[Candidate[WaitingJob]]] = {lane: [] for lane in counts}

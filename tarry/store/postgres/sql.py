@@ -172,6 +172,11 @@ def _lanes(source: str, has_jobs: str, start: str) -> str:
 _FROM, _AFTER = "AND lane >= $4", "AND lane > $4"
 # No EXISTS: the planner may read all jobs of the task and hash their lanes.
 _HAS_JOBS = f"(SELECT true {_LANED} AND task = $3 AND lane = f.value LIMIT 1) IS NOT NULL"
+# LIMIT keeps the planner from joining: it would read all lanes.
+OPEN_NAMED = f"""SELECT f.value, coalesce(l.running, 0), coalesce(l.next, 0), {_HAS_JOBS}
+    FROM (SELECT value FROM unnest($4) AS n (value) WHERE (SELECT true {_OPEN} AND task = $3 AND lane = n.value
+        LIMIT 1)) AS f
+    LEFT JOIN {{s}}.level l ON l.name = 'each:' || $3 || chr(31) || f.value"""
 OPEN_FROM, OPEN_AFTER = _lanes(_OPEN, _HAS_JOBS, _FROM), _lanes(_OPEN, _HAS_JOBS, _AFTER)
 LANES_FROM, LANES_AFTER = _lanes(_LANED, "true", _FROM), _lanes(_LANED, "true", _AFTER)
 LINES = f"""SELECT found.* FROM unnest($4, $5) WITH ORDINALITY AS w (name, most, n)

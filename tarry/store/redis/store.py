@@ -371,13 +371,15 @@ def _format_limit(limit: Limit) -> str:
     most = "-" if limit.most is None else limit.most
     spacing = limit.spacing if limit.count else 0
     # The last two follow from the others: so the scripts need not compute them at each claim.
-    return f"{most} {limit.count} {limit.period} {limit.at_once} {spacing}"
+    weight = f" d{limit.weight}" if limit.weight != 1 else ""
+    return f"{most} {limit.count} {limit.period} {limit.at_once} {spacing}{weight}"
 
 
 @lru_cache(maxsize=1000)
 def _parse_limit(text: bytes) -> Limit:
     try:
-        most, count, period, _, _, *keys = text.decode().split()
-        return Limit(None if most == "-" else int(most), int(count), int(period), bool(keys))
+        most, count, period, _, _, *rest = text.decode().split()
+        weight = next((int(word[1:]) for word in rest if word.startswith("d")), 1)
+        return Limit(None if most == "-" else int(most), int(count), int(period), "k" in rest, weight, "w" in rest)
     except ValueError:
         return Limit()

@@ -7,7 +7,7 @@ lane that was served last, and skips lanes whose limit is reached.
 # So a full lane costs the others nothing, and a lane with a million jobs gets its turn and no more.
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -111,6 +111,11 @@ def is_wrongly_closed(limit: Limit | None, running: int, again: int | None, now:
         return limit.most is None or running < limit.most
     # No limit delays a start that long: the clock was set back.
     return again > now + 2 * limit.period
+
+
+def turn_order(last: str | None) -> Callable[[str], tuple[bool, str]]:
+    """By what names of lanes are sorted, so that the one whose turn it is comes first. last: the one served last."""
+    return lambda lane: (last is not None and lane <= last, lane)
 
 
 def take_in_turn(lines: Sequence[Sequence[T]], most: int) -> list[T]:

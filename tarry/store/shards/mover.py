@@ -21,7 +21,7 @@ from tarry.store.shards.identity import CELL
 from tarry.store.shards.sharded import ShardedStore
 
 PAGE = 500
-OF_EACH_SHARD = (kept_places.PREFIX, key_limits.PREFIX)
+OF_EACH_SHARD = (kept_places.PREFIX, key_limits.PREFIX, key_limits.WEIGHTS)
 """How the names of values begin of which each shard has its own, or all have the same."""
 HOLD = "shards:move"
 _HOLD_FOR = 60 * SECOND

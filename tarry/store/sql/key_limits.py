@@ -41,13 +41,28 @@ class SqlKeyLimits(SqlTransaction):
     def reopen(self, lanes: Collection[Lane]) -> None:
         """Opens these lanes, in all queues and bands."""
 
-    def _has_key_limits(self, name: str) -> bool:
-        """Whether keys have limits of their own beside this one."""
+    def _kept(self, name: str, limit: Limit | None) -> Limit | None:
+        """What is kept as the limit of that name, of which `limit` is asked for."""
         if not name.startswith(EACH):
-            return False
-        first = key_limits.prefix_of(name.removeprefix(EACH))
+            return limit
+        task = name.removeprefix(EACH)
+        first = key_limits.prefix_of(task)
         look = f"SELECT 1 FROM {self._tables}cell WHERE name >= ?1 AND name < ?2 LIMIT 1"
-        return bool(self.rows(look, (first, prefix_end(first))))
+        has_key_limits = bool(self.rows(look, (first, prefix_end(first))))
+        return key_limits.for_each(limit, has_key_limits, has_key_limits and bool(self.weights(task)))
+
+    def weights(self, task: str) -> Mapping[str, int]:
+        """The weights that keys of the task have, by lane."""
+        return key_limits.decode_weights(self._cell(key_limits.WEIGHTS + task))
+
+    def _cell(self, name: str) -> bytes | None:
+        rows = self.rows(f"SELECT value FROM {self._tables}cell WHERE name = ?1", (name,))
+        return bytes(rows[0][0]) if rows else None
+
+    def _set_cell(self, name: str, value: bytes | None) -> None:
+        self.change(f"DELETE FROM {self._tables}cell WHERE name = ?1", (name,))
+        if value is not None:
+            self.change(f"INSERT INTO {self._tables}cell VALUES (?1, ?2)", (name, value))
 
     def key_limits(self, limits: Mapping[str, Limit], names: Sequence[str]) -> dict[str, Limit]:
         """The limits of single keys that hold for levels of these names. limits: with those for each key."""
@@ -69,12 +84,11 @@ class SqlKeyLimits(SqlTransaction):
 
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> bool:
         """As `Store.limit_key`; whether the task had no limit for each key before."""
-        cell, each = key_limits.value_name(task, lane), EACH + task
-        self.change(f"DELETE FROM {self._tables}cell WHERE name = ?1", (cell,))
-        if limit is not None:
-            self.change(f"INSERT INTO {self._tables}cell VALUES (?1, ?2)", (cell, key_limits.encode(limit)))
+        each, weights = EACH + task, key_limits.WEIGHTS + task
+        self._set_cell(key_limits.value_name(task, lane), None if limit is None else key_limits.encode(limit))
+        self._set_cell(weights, key_limits.changed_weights(self._cell(weights), lane, limit))
         was = self.read_some(("", task, None)).get(each)
-        wanted = key_limits.for_each(was and was.without_keys, self._has_key_limits(each))
+        wanted = self._kept(each, was and was.without_keys)
         if was is not None and wanted is not None and was != wanted:
             self.change_limit(each, wanted)
         elif was != wanted:

@@ -2,12 +2,15 @@
 
 First each want gets its count, then all wants share the rest of the claim. In a queue and band, the jobs without a lane
 are one line and the lanes of each task are another; `merge_lines` chooses from these. A task divides its room evenly
-among its lanes, beginning after the lane that was served last.
+among its lanes, beginning after the lane that was served last; where keys have weights of their own, it shares its
+starts by weight (`rules.weighted_turns`).
 """
 
 # All lanes of a line are read together, so that a store behind a network needs few round trips.
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Generic
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
@@ -20,7 +23,9 @@ from tarry.store.rules.lanes import (
     limit_of,
     merge_lines,
     take_in_turn,
+    turn_order,
 )
+from tarry.store.rules.weighted_turns import WeightedTask, decode_turn
 from tarry.store.sql.lane_reader import (
     Candidate,
     FoundLane,
@@ -39,6 +44,8 @@ EXAMINED, FULL = 1000, 200
 """How many lanes of a task a claim examines at most, and how many without room or jobs it may meet."""
 _MORE = 64
 """How many lanes are read at least, after the first ones had too little room."""
+_FEW = 64
+"""Up to so many open lanes of a task are all read, where keys have weights."""
 
 
 def claim_in_lanes(reader: LaneReader[T], wants: Sequence[Want], limit: int, now: int) -> int | None:
@@ -55,6 +62,7 @@ class _LaneClaim(Generic[T]):
         self._reader, self._now = reader, now
         self._limits, self._known = state.limits, state.levels
         self._turns, self._next_open = state.turns, state.next_open
+        self._weighted: dict[str, WeightedTask] = {}
         self._key_limits: dict[str, Limit] = {}
         self._levels = Levels(state.limits, state.levels, self._key_limits, now)
         self._use = LaneUse()
@@ -99,7 +107,8 @@ class _LaneClaim(Generic[T]):
             self._use.started[name] += count
         for _, task, lane in started:
             if lane is not None:
-                self._turns[task] = self._use.turns[task] = lane
+                turn = self._weighted[task].start(lane) if task in self._weighted else lane
+                self._turns[task] = self._use.turns[task] = turn
             if lane is not None and EACH + task in self._limits:
                 self._use.drained[*line, task].add(lane)
         return len(started)
@@ -107,9 +116,16 @@ class _LaneClaim(Generic[T]):
     def _lane_fronts(self, line: Line, tasks: Sequence[str], most: int) -> list[Sequence[Candidate[T]]]:
         """For each task, as many jobs as may start, from its lanes in turn."""
         rooms = {task: room for task in tasks if (room := self._levels.room(TASK + task, most))}
-        lanes = {task: found for task, found in self._lanes_with_room(line, rooms).items() if found}
+        weighted = {task: room for task, room in rooms.items() if self._has_weights(task)}
+        fronts = self._equal_fronts(line, {task: room for task, room in rooms.items() if task not in weighted})
+        fronts |= {task: self._weighted_front(line, task, room) for task, room in weighted.items()}
+        return [fronts[task] for task in rooms]
+
+    def _equal_fronts(self, line: Line, rooms: Mapping[str, int]) -> dict[str, Sequence[Candidate[T]]]:
+        """Of tasks whose lanes have equal turns."""
+        lanes = self._lanes_with_room(line, rooms)
         # Equal shares, rounded up, so that few lanes still fill the room of the task.
-        shares = {task: -(-rooms[task] // len(found)) for task, found in lanes.items()}
+        shares = {task: -(-rooms[task] // len(found)) for task, found in lanes.items() if found}
         asked = {(task, lane): min(room, shares[task]) for task, found in lanes.items() for lane, room in found}
         fronts = self._reader.lane_fronts(line, asked) if asked else {}
         short = [t for t, found in lanes.items() if sum(len(fronts[t, lane]) for lane, _ in found) < rooms[t]]
@@ -118,7 +134,67 @@ class _LaneClaim(Generic[T]):
         if more:
             fronts |= self._reader.lane_fronts(line, more)
         self._note_short(line, fronts, asked | more)
-        return [take_in_turn([fronts[t, lane] for lane, _ in found], rooms[t]) for t, found in lanes.items()]
+        return {t: take_in_turn([fronts[t, lane] for lane, _ in found], rooms[t]) for t, found in lanes.items()}
+
+    def _has_weights(self, task: str) -> bool:
+        each = self._limits.get(EACH + task)
+        if each is None or not each.has_weights:
+            return False
+        if task not in self._weighted:
+            turn = self._turns.get(task)
+            self._weighted[task] = WeightedTask(self._reader.weights(task), each.weight, turn)
+        return True
+
+    def _weighted_front(self, line: Line, task: str, most: int) -> Sequence[Candidate[T]]:
+        """As many jobs as may start of a task of which keys have weights."""
+        turns = self._weighted[task]
+        own, others, size = self._lanes_by_weight(line, task, most)
+        rooms: dict[str | None, int] = {None: sum(room for _, room in others)}
+        for lane, room in own.items():
+            rooms[lane] = room
+        starts = Counter(islice(turns.in_turn(rooms, size), most))
+        share = -(-starts[None] // max(1, len(others)))
+        every = {(task, lane): room for lane, room in [*own.items(), *others]}
+        asked = {lane: min(room, starts[lane[1]] if lane[1] in own else share) for lane, room in every.items()}
+        fronts = self._fronts(line, asked)
+        more: dict[Lane, int] = {}
+        if sum(map(len, fronts.values())) < most:
+            # Lanes with few jobs leave a part of their starts to the others.
+            more = {lane: room for lane, room in every.items() if len(fronts[lane]) == asked[lane] < room}
+            fronts |= self._fronts(line, more)
+        self._note_short(line, fronts, {lane: count for lane, count in (asked | more).items() if count})
+        return turns.merge({lane: front for (_, lane), front in fronts.items()}, size, most)
+
+    def _fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[T]]]:
+        asked = {lane: most for lane, most in counts.items() if most}
+        found = self._reader.lane_fronts(line, asked) if asked else {}
+        return {lane: found.get(lane, ()) for lane in counts}
+
+    def _lanes_by_weight(
+        self, line: Line, task: str, most: int
+    ) -> tuple[dict[str, int], Sequence[tuple[str, int]], int]:
+        """Lanes with room, and how much: those with weights of their own, some of the others from the one whose turn it
+        is, and how many others there are."""
+        turns = self._weighted[task]
+        # Of many lanes a claim cannot see how many there are: as many as the last round had. The first one counts.
+        most_read = _FEW if turns.state.size > _FEW else EXAMINED
+        few = self._reader.lanes(line, {task: LaneRange(None, None, most_read + 1)})[task]
+        if len(few) <= _FEW:
+            key = turn_order(turns.state.lane)
+            found = self._with_room(line, task, sorted(few, key=lambda lane: key(lane.name)), most)
+            others = [(lane, room) for lane, room in found if lane not in turns.weights]
+            return {lane: room for lane, room in found if lane in turns.weights}, others, len(others)
+        named = self._reader.named_lanes(line, task, [*turns.weights])
+        own = dict(self._with_room(line, task, named, most))
+        size = max(len(few) - len(named), turns.state.size, turns.state.passed)
+        return own, self._lanes_with_room(line, {task: most})[task], size
+
+    def _with_room(self, line: Line, task: str, lanes: Sequence[FoundLane], most: int) -> Sequence[tuple[str, int]]:
+        """Those of these lanes that have room, and how much."""
+        scan = _LaneScan(None, most, len(lanes) + 1, has_weighted=True)
+        self._read_limits({task: lanes})
+        self._examine((*line, task), scan, lanes)
+        return scan.found
 
     def _note_short(self, line: Line, fronts: Mapping[Lane, Sequence[Candidate[T]]], asked: Mapping[Lane, int]) -> None:
         short = [lane for lane, most in asked.items() if len(fronts[lane]) < most and EACH + lane[0] in self._limits]
@@ -130,18 +206,22 @@ class _LaneClaim(Generic[T]):
 
     def _lanes_with_room(self, line: Line, rooms: Mapping[str, int]) -> dict[str, list[tuple[str, int]]]:
         """Lanes of each task, each with its room: enough to fill the room of the task, if there are that many."""
-        scans = {task: _LaneScan(self._turns.get(task), room) for task, room in rooms.items()}
+        scans = {task: _LaneScan(decode_turn(self._turns.get(task)).lane, room) for task, room in rooms.items()}
         while going := {task: scan for task, scan in scans.items() if not scan.ended}:
             found = self._read_lanes(line, going)
-            limited = [task for task in going if EACH + task in self._limits]
-            names = {task: [lane_level(task, lane.name) for lane in found[task]] for task in limited}
-            self._read_levels([name for some in names.values() for name in some])
-            own = [task for task in limited if self._limits[EACH + task].has_key_limits]
-            if own:
-                self._key_limits.update(self._reader.key_limits([name for task in own for name in names[task]]))
+            self._read_limits(found)
             for task, scan in going.items():
                 self._examine((*line, task), scan, found[task])
         return {task: scan.found for task, scan in scans.items()}
+
+    def _read_limits(self, found: Mapping[str, Sequence[FoundLane]]) -> None:
+        """Reads what `_examine` needs of these lanes, by task."""
+        limited = [task for task in found if EACH + task in self._limits]
+        names = {task: [lane_level(task, lane.name) for lane in found[task]] for task in limited}
+        self._read_levels([name for some in names.values() for name in some])
+        own = [task for task in limited if self._limits[EACH + task].has_key_limits]
+        if own:
+            self._key_limits.update(self._reader.key_limits([name for task in own for name in names[task]]))
 
     def _read_lanes(self, line: Line, scans: Mapping[str, "_LaneScan"]) -> dict[str, list[FoundLane]]:
         found: dict[str, list[FoundLane]] = {task: [] for task in scans}
@@ -164,9 +244,13 @@ class _LaneClaim(Generic[T]):
         """Adds lanes with room to the scan, and notes the others."""
         task = place[-1]
         each = self._limits.get(EACH + task)
+        passed = self._weighted[task].weights if task in self._weighted and not scan.has_weighted else ()
         for lane in lanes:
             if scan.ended:
                 break
+            if lane.name in passed:
+                scan.passed += 1
+                continue
             name = lane_level(task, lane.name)
             limit = each if each is None else self._key_limits.get(name, each)
             room = scan.most if limit is None else self._levels.room(name, scan.most)
@@ -187,13 +271,16 @@ class _LaneClaim(Generic[T]):
 class _LaneScan:
     """Reads the lanes of one task once, by name: from the one served last to the end, then from the first."""
 
-    def __init__(self, turn: str | None, most: int) -> None:
+    def __init__(self, turn: str | None, most: int, enough: int | None = None, *, has_weighted: bool = False) -> None:
         self.most = most
         self.found: list[tuple[str, int]] = []
-        """Lanes with room, and how much room; `most` lanes are enough."""
-        self.rejected = 0
+        """Lanes with room, and how much room, up to `most`."""
+        self.rejected = self.passed = 0
+        self.has_weighted = has_weighted
+        """Whether lanes with weights of their own count; else they are passed over."""
         self.stretch = LaneRange(turn, None, 0)
         self._turn, self._read, self._size, self._at_end = turn, 0, most, False
+        self._enough = most if enough is None else enough
 
     @property
     def ended(self) -> bool:
@@ -203,7 +290,8 @@ class _LaneScan:
     @property
     def has_given_up(self) -> bool:
         """Whether it stops with too few lanes although more may follow."""
-        too_many = self.rejected >= FULL or self._examined >= EXAMINED
+        # Not those that were passed over: else the ones behind them would never have a turn.
+        too_many = self.rejected >= FULL or self._examined - self.passed >= EXAMINED
         return too_many and not self._has_enough and not self._has_seen_all
 
     @property
@@ -213,7 +301,7 @@ class _LaneScan:
 
     @property
     def _has_enough(self) -> bool:
-        return len(self.found) >= self.most
+        return len(self.found) >= self._enough
 
     @property
     def _has_seen_all(self) -> bool:
@@ -221,12 +309,12 @@ class _LaneScan:
 
     @property
     def _examined(self) -> int:
-        return len(self.found) + self.rejected
+        return len(self.found) + self.rejected + self.passed
 
     def next_stretch(self) -> LaneRange:
         """What to read next."""
         useful = FULL - self.rejected + self.most - len(self.found)
-        self.stretch.count = min(self._size, useful, EXAMINED - self._read)
+        self.stretch.count = min(self._size, useful, EXAMINED + self.passed - self._read)
         # Mostly the first lanes have room. If not, many may be full: larger steps need fewer round trips.
         self._size = max(4 * self._size, _MORE)
         return self.stretch

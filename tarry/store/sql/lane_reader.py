@@ -108,6 +108,14 @@ class LaneReader(Protocol[T]):
     def key_limits(self, names: Sequence[str]) -> Mapping[str, Limit]:
         """Of these levels of lanes, those with limits of their own (`rules/key_limits.py`), and these."""
 
+    # Of tasks of which keys have weights
+
+    def weights(self, task: str) -> Mapping[str, int]:
+        """The weights that keys of the task have (`rules/key_limits.py`), by lane."""
+
+    def named_lanes(self, line: Line, task: str, lanes: Sequence[str]) -> Sequence[FoundLane]:
+        """Those of these lanes that are open."""
+
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[T]]]:
         """The first jobs of each of these lanes, at most so many."""
 

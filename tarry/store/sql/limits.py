@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Struct
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
-from tarry.store.rules import key_limits
 from tarry.store.rules.base import PlaceAnswer
 from tarry.store.rules.kept_places import PREFIX, KeptPlace, job_keys
 from tarry.store.rules.lanes import (
@@ -98,8 +97,7 @@ class SqlLimits(SqlKeyLimits):
         """Changes a limit that is set; False if it is not set."""
         # Since it was set running jobs are counted and waiting jobs have lanes, so no pass over the jobs is needed.
         update = f"UPDATE {self.sql.limits} SET value = ?2 WHERE name = ?1"
-        kept = key_limits.for_each(limit, self._has_key_limits(name))
-        found = self.change(update, (name, msgspec.json.encode(kept))) > 0
+        found = self.change(update, (name, msgspec.json.encode(self._kept(name, limit)))) > 0
         if found and name.startswith(EACH):
             self._reopen_task(name.removeprefix(EACH))
         return found
@@ -116,7 +114,7 @@ class SqlLimits(SqlKeyLimits):
 
     def set_limit(self, name: str, limit: Limit | None) -> bool:
         """Sets or lifts a limit, and counts what runs under it; whether it was not set before."""
-        limit = key_limits.for_each(limit, self._has_key_limits(name))
+        limit = self._kept(name, limit)
         if limit is not None and self.change_limit(name, limit):
             return False
         if limit is None:

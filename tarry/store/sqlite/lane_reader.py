@@ -84,6 +84,12 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
     def key_limits(self, names: Sequence[str]) -> dict[str, Limit]:
         return self._open.key_limits(self._limits, names)
 
+    def weights(self, task: str) -> Mapping[str, int]:
+        return self._open.weights(task)
+
+    def named_lanes(self, line: Line, task: str, lanes: Sequence[str]) -> Sequence[FoundLane]:
+        return self._open.named_lanes((*line, task), lanes)
+
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[Row]]]:
         fronts: dict[Lane, list[Candidate[Row]]] = {lane: [] for lane in counts}
         alike: dict[tuple[str, int], list[str]] = {}

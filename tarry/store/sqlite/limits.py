@@ -31,6 +31,9 @@ _HAS_JOBS = """EXISTS (SELECT 1 FROM tarry_job j INDEXED BY tarry_laned WHERE j.
 _READ = f"""SELECT o.lane, {_HAS_JOBS} FROM tarry_lane o INDEXED BY tarry_open
     WHERE o.again IS NULL AND o.queue = ?1 AND o.band = ?2 AND o.task = ?3
     AND o.lane {{}} ?4 AND o.lane <= ifnull(?5, x'') ORDER BY o.lane LIMIT ?6"""
+_NAMED = f"""SELECT o.lane, {_HAS_JOBS} FROM tarry_lane o INDEXED BY tarry_open
+    WHERE o.again IS NULL AND o.queue = ?1 AND o.band = ?2 AND o.task = ?3
+    AND o.lane IN (SELECT value FROM json_each(?4))"""
 # The first stretch includes its start, since jobs without a key wait in a lane whose name is the empty text.
 _FIRST, _AFTER = _READ.format(">="), _READ.format(">")
 _AT = "WHERE queue = ? AND band = ? AND task = ? AND lane = ?"
@@ -109,6 +112,11 @@ class SqliteLimits(SqliteTransaction, SqlLimits):
         """The open lanes of this stretch."""
         statement, after = (_FIRST, "") if stretch.after is None else (_AFTER, stretch.after)
         rows = self._db.execute(statement, (*place, after, stretch.last, stretch.count)).fetchall()
+        return [FoundLane(lane, bool(has_jobs)) for lane, has_jobs in rows]
+
+    def named_lanes(self, place: TaskLine, lanes: Sequence[str]) -> list[FoundLane]:
+        """Those of these lanes that are open."""
+        rows = self._db.execute(_NAMED, (*place, msgspec.json.encode(lanes).decode())).fetchall()
         return [FoundLane(lane, bool(has_jobs)) for lane, has_jobs in rows]
 
     def close(self, place: TaskLine, lanes: Mapping[str, int | None]) -> None:

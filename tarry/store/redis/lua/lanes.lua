@@ -189,11 +189,11 @@ end
 -- At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
 -- takes longer.
 lib.MAX_EXAMINED, lib.MAX_CLOSED = 1000, 100
--- By task, the lane that was served last; and those of these that were served last in this claim.
+-- By task, the lane that was served last; and what is to be kept of those that had a turn in this claim.
 lib.last_lanes, lib.served = {}, {}
 
 function lib.last_lane_of(task)
-  if lib.last_lanes[task] == nil then lib.last_lanes[task] = lib.call('HGET', lib.TURNS, task) end
+  if lib.last_lanes[task] == nil then lib.last_lanes[task] = lib.read_turn(lib.call('HGET', lib.TURNS, task)).lane end
   return lib.last_lanes[task]
 end
 
@@ -207,11 +207,10 @@ function lib.lanes_after(key, last)
   return names
 end
 
--- Lanes with room, and how much, beginning after the one served last.
-function lib.roomy_lanes(limits, want, task, most, now)
+-- Those of these lanes with room, and how much: at most `enough`.
+function lib.roomy_lanes(limits, want, task, names, most, enough, now)
   local found, full = {}, 0
-  local open = lib.open_lanes_key(want.queue, want.band, task)
-  for number, lane in ipairs(lib.lanes_after(open, lib.last_lane_of(task))) do
+  for number, lane in ipairs(names) do
     if number > lib.MAX_EXAMINED or full == lib.MAX_CLOSED then
       -- Not all were looked at, so it is worth coming again at once.
       lib.retry_at = 0
@@ -225,7 +224,7 @@ function lib.roomy_lanes(limits, want, task, most, now)
       lib.close_lane(want.queue, want.band, task, lane, again)
       full = full + 1
     end
-    if #found == most then break end
+    if #found == enough then break end
   end
   return found
 end
@@ -234,7 +233,10 @@ end
 function lib.deal(limits, want, task, most, now)
   most = lib.room(limits, 'task:' .. task, most, now)
   if most == 0 then return {} end
-  local lanes, width, total = lib.roomy_lanes(limits, want, task, most, now), lib.WIDTHS[want.band] + 1, 0
+  local each = limits and limits['each:' .. task]
+  if each and each.has_weights then return lib.deal_by_weight(limits, each, want, task, most, now) end
+  local names = lib.lanes_after(lib.open_lanes_key(want.queue, want.band, task), lib.last_lane_of(task))
+  local lanes, width, total = lib.roomy_lanes(limits, want, task, names, most, most, now), lib.WIDTHS[want.band] + 1, 0
   local fair = math.ceil(most / math.max(1, #lanes))
   for _, line in ipairs(lanes) do
     lib.peek_line(line, width, math.min(line.room, fair))
@@ -246,6 +248,11 @@ function lib.deal(limits, want, task, most, now)
       if line.count == fair then lib.peek_line(line, width, line.room) end
     end
   end
+  return lib.deal_equally(lanes, most)
+end
+
+-- One candidate from each of these lanes in turn.
+function lib.deal_equally(lanes, most)
   local given, turn = {}, 1
   repeat
     local had = #given
@@ -289,7 +296,10 @@ function lib.remove_chosen(want, given, ids, limits, now)
     local line, entry = one[1], one[2]
     counts[line] = (counts[line] or 0) + 1
     ids[#ids + 1] = lib.sub(entry, width - 15, width)
-    if line.lane and line.lane ~= lib.last_lanes[line.task] then
+    local turn = line.lane and lib.weighted[line.task]
+    if turn then
+      lib.start_in_turn(turn, line)
+    elseif line.lane and line.lane ~= lib.last_lanes[line.task] then
       lib.last_lanes[line.task], lib.served[line.task] = line.lane, line.lane
     end
   end
@@ -326,5 +336,6 @@ function lib.choose_limited(limits, wants, limit, now, ids)
       end
     end
   end
-  for task, lane in pairs(lib.served) do lib.call('HSET', lib.TURNS, task, lane) end
+  for task, turn in pairs(lib.weighted) do lib.served[task] = lib.turn_text(turn) end
+  for task, text in pairs(lib.served) do lib.call('HSET', lib.TURNS, task, text) end
 end

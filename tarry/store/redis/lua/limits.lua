@@ -13,9 +13,13 @@ end
 function lib.read_limit(limits, name)
   local text, limit = lib.call('HGET', lib.LIMITS, name), false
   if text then
-    local most, count, period, at_once, spacing, keys = string.match(text, '^(%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
+    local most, count, period, at_once, spacing, rest = string.match(text, '^(%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
     limit = lib.limit_from(most, count, period, at_once, spacing)
-    limit.has_key_limits = keys ~= ''
+    if rest ~= '' then
+      limit.weight = tonumber(string.match(rest, ' d(%d+)') or 1)
+      limit.has_key_limits = string.find(rest, lib.HAS_KEY_LIMITS, 1, true) ~= nil
+      limit.has_weights = string.find(rest, lib.HAS_WEIGHTS, 1, true) ~= nil
+    end
   end
   limits[name] = limit
   return limit
@@ -51,7 +55,7 @@ end
 -- The numbers of a key over those for each key, where it has none itself.
 function lib.read_key_limit(text, each)
   local most, count, period, at_once, spacing, paused =
-    string.match(text or '', '^([-%d]+) ([-%d]+) (%d+) (%d+) (%d+) ([01])$')
+    string.match(text or '', '^([-%d]+) ([-%d]+) (%d+) (%d+) (%d+) ([01]) [-%d]+$')
   if not most then return each end
   if count == '-' then count, period, at_once, spacing = each.count, each.period, each.at_once, each.spacing end
   if paused == '1' then most = 0 elseif most == '-' then most = each.most end
@@ -179,7 +183,7 @@ end
 function lib.set_limit() return lib.relimit(ARGV[1], ARGV[2], ARGV[3], ARGV[4]) end
 
 -- Where keys have numbers of their own, a limit without bounds is left.
-lib.UNBOUNDED, lib.HAS_KEY_LIMITS = '- 0 0 1 0', ' k'
+lib.UNBOUNDED, lib.HAS_KEY_LIMITS, lib.HAS_WEIGHTS = '- 0 0 1 0', ' k', ' w'
 
 -- limit_key: sets what one key of a task has instead of the limit for each key, or removes it.
 -- Keys: as of `set_limit`.
@@ -198,8 +202,9 @@ function lib.limit_key()
     lib.call('HDEL', lib.CELLS, cell)
     lib.call('ZREM', lib.CELL_NAMES, cell)
   end
+  lib.keep_weight(task, lane, numbers and tonumber(string.match(numbers, '%S+$')))
   local was = lib.call('HGET', lib.LIMITS, each)
-  local declared = was and string.gsub(was, lib.HAS_KEY_LIMITS .. '$', '')
+  local declared = was and string.gsub(was, lib.HAS_KEY_LIMITS .. '.*$', '')
   if declared == lib.UNBOUNDED then declared = false end
   if was ~= lib.kept_numbers('each', task, declared) then return lib.relimit(each, 'each', task, declared) end
   lib.open_lanes({task .. lib.SEPARATOR .. lane})
@@ -215,7 +220,8 @@ end
 -- What is kept of these numbers of a limit.
 function lib.kept_numbers(kind, task, numbers)
   if kind ~= 'each' or not lib.has_key_limits(task) then return numbers end
-  return (numbers or lib.UNBOUNDED) .. lib.HAS_KEY_LIMITS
+  local weights = lib.call('HEXISTS', lib.CELLS, lib.KEY_WEIGHTS .. task) == 1 and lib.HAS_WEIGHTS or ''
+  return (numbers or lib.UNBOUNDED) .. lib.HAS_KEY_LIMITS .. weights
 end
 
 function lib.relimit(name, kind, which, numbers)

@@ -1,0 +1,196 @@
+-- Whose turn it is among the lanes of a task, where some keys have weights. `tarry.store.rules.weighted_turns` explains
+-- it; the arithmetic is the same here. A share is a lane with a weight of its own, or the group of the others.
+lib.ROUND, lib.GROUP_PLACE, lib.MOST_OF_GROUP, lib.MOST_WEIGHT = 2^30, 2^47, 2^20, 1000
+-- Up to so many open lanes are all looked at.
+lib.FEW_LANES = 64
+lib.KEY_WEIGHTS = 'key-weights:'
+
+-- The weights of keys of a task, by lane.
+function lib.read_weights(task)
+  local text = lib.call('HGET', lib.CELLS, lib.KEY_WEIGHTS .. task)
+  local fine, weights = pcall(cjson.decode, text or '{}')
+  return fine and type(weights) == 'table' and weights or {}
+end
+
+-- Keeps the weight of a key; nil: it has none.
+function lib.keep_weight(task, lane, weight)
+  local name, weights = lib.KEY_WEIGHTS .. task, lib.read_weights(task)
+  weights[lane] = weight
+  if next(weights) then
+    lib.call('HSET', lib.CELLS, name, cjson.encode(weights))
+    lib.call('ZADD', lib.CELL_NAMES, 0, name)
+  else
+    lib.call('HDEL', lib.CELLS, name)
+    lib.call('ZREM', lib.CELL_NAMES, name)
+  end
+end
+
+-- What is kept of a task: the lane without a weight that was served last, the start that was last, how many lanes had
+-- a turn in the last round, and since then. Of a task without weights it is the lane alone.
+function lib.read_turn(text)
+  local time, place, size, passed, lane = string.match(text or '', '^(%d+) (%d+) (%d+) (%d+)\31(.*)$')
+  if not time then return {lane = text or false, time = 0, place = 0, size = 0, passed = 0} end
+  return {
+    lane = lane, time = tonumber(time), place = tonumber(place), size = tonumber(size), passed = tonumber(passed),
+  }
+end
+
+function lib.turn_text(turn)
+  local numbers = string.format('%.0f %.0f %.0f %.0f', turn.time % lib.ROUND, turn.place, turn.size, turn.passed)
+  return numbers .. '\31' .. (turn.lane or '')
+end
+
+-- The tasks with weights that this claim met.
+lib.weighted = {}
+
+function lib.weighted_task(task, each)
+  local turn = lib.weighted[task]
+  if not turn then
+    turn = lib.read_turn(lib.call('HGET', lib.TURNS, task))
+    turn.weights, turn.weight = lib.read_weights(task), each.weight
+    lib.weighted[task] = turn
+  end
+  return turn
+end
+
+function lib.share_of(turn, lane)
+  local place = tonumber(lib.sub(redis.sha1hex(lane), 1, 12), 16)
+  return {weight = math.min(math.max(1, tonumber(turn.weights[lane]) or 1), lib.MOST_WEIGHT), place = place}
+end
+
+function lib.share_of_group(turn, lanes)
+  local weight = math.max(1, math.min(turn.weight * math.max(1, lanes), lib.MOST_OF_GROUP))
+  return {weight = weight, place = lib.GROUP_PLACE}
+end
+
+-- The time of the first start of a share behind that of `place` at this time.
+function lib.first_start(share, time, place)
+  local offset = math.floor(share.place / 2^18)
+  local number = math.ceil((time * share.weight - offset) / lib.ROUND)
+  local found = math.floor((number * lib.ROUND + offset) / share.weight)
+  if found < time or found == time and share.place <= place then
+    found = math.floor(((number + 1) * lib.ROUND + offset) / share.weight)
+  end
+  return found
+end
+
+function lib.is_later(a, b)
+  if a.time ~= b.time then return a.time > b.time end
+  return a.place > b.place
+end
+
+-- The shares in the order of their starts, until each had its `count`, or there are so many.
+function lib.in_turn(turn, shares, most)
+  local going, given = {}, {}
+  for _, share in ipairs(shares) do
+    share.left, share.time = share.count, lib.first_start(share, turn.time, turn.place)
+    if share.count > 0 then going[#going + 1] = share end
+  end
+  -- The next one is the last, so that it is quick to take.
+  table.sort(going, lib.is_later)
+  while #going > 0 and #given < most do
+    local share, at = table.remove(going), #going
+    given[#given + 1], share.left = share, share.left - 1
+    if share.left > 0 then
+      share.time = lib.first_start(share, share.time, share.place)
+      while at > 0 and lib.is_later(going[at], share) == false do at = at - 1 end
+      table.insert(going, at + 1, share)
+    end
+  end
+  return given
+end
+
+-- A job of this lane starts.
+function lib.start_in_turn(turn, line)
+  local share = line.share or turn.group
+  turn.time, turn.place = lib.first_start(share, turn.time, turn.place), share.place
+  if line.share then return end
+  -- Behind the last name comes the first: then all had a turn.
+  if turn.lane and line.lane <= turn.lane then turn.size, turn.passed = math.max(1, turn.passed), 0 end
+  turn.lane, turn.passed = line.lane, turn.passed + 1
+end
+
+-- Lanes with room: those with weights, some of the others from the one whose turn it is, and how many others there are.
+function lib.lanes_by_weight(limits, want, task, turn, most, now)
+  local open = lib.open_lanes_key(want.queue, want.band, task)
+  local count, own, others = lib.call('ZCARD', open), {}, {}
+  local is_few = count <= lib.FEW_LANES
+  for _, lane in ipairs(lib.lanes_after(open, turn.lane)) do
+    if is_few or not turn.weights[lane] then others[#others + 1] = lane end
+  end
+  if is_few then
+    local found = lib.roomy_lanes(limits, want, task, others, most, count, now)
+    others = {}
+    for _, line in ipairs(found) do
+      local kind = turn.weights[line.lane] and own or others
+      kind[#kind + 1] = line
+    end
+    return own, others, #others
+  end
+  for lane in pairs(turn.weights) do
+    if lib.call('ZSCORE', open, lane) then own[#own + 1] = lane end
+  end
+  -- `pairs` has no order that is the same on replicas and after a restart.
+  table.sort(own)
+  local with_weight = #own
+  own = lib.roomy_lanes(limits, want, task, own, most, with_weight, now)
+  return own, lib.roomy_lanes(limits, want, task, others, most, most, now), count - with_weight
+end
+
+-- Reads so many of the first jobs of each of these lanes: no more than it has room for.
+function lib.peek_lanes(lines, width, share)
+  local total = 0
+  for _, line in ipairs(lines) do
+    line.asked = math.min(line.room, share or line.share.wanted)
+    line.count = 0
+    if line.asked > 0 then lib.peek_line(line, width, line.asked) end
+    total = total + line.count
+  end
+  return total
+end
+
+-- What lanes gave all that was asked of them may give more.
+function lib.peek_more(lines, width)
+  for _, line in ipairs(lines) do
+    if line.count == line.asked and line.count < line.room then lib.peek_line(line, width, line.room) end
+  end
+end
+
+-- Candidates of a task's lanes: by weight, until there are so many, or none is left.
+function lib.deal_by_weight(limits, each, want, task, most, now)
+  local turn, width = lib.weighted_task(task, each), lib.WIDTHS[want.band] + 1
+  local own, others, size = lib.lanes_by_weight(limits, want, task, turn, most, now)
+  local group, shares = lib.share_of_group(turn, size), {}
+  turn.group = group
+  group.count, group.wanted, shares[1] = 0, 0, group
+  for _, line in ipairs(others) do group.count = group.count + line.room end
+  for number, line in ipairs(own) do
+    local share = lib.share_of(turn, line.lane)
+    line.share, share.line, share.count, share.wanted, shares[number + 1] = share, line, line.room, 0, share
+  end
+  for _, share in ipairs(lib.in_turn(turn, shares, most)) do share.wanted = share.wanted + 1 end
+  local fair = math.ceil(group.wanted / math.max(1, #others))
+  if lib.peek_lanes(own, width) + lib.peek_lanes(others, width, fair) < most then
+    -- Some gave less than their part: what they leave is the others'.
+    lib.peek_more(own, width)
+    lib.peek_more(others, width)
+  end
+  group.dealt, group.count = lib.deal_equally(others, most), 0
+  group.count = #group.dealt
+  for _, line in ipairs(own) do line.share.count, line.share.taken = line.count, 0 end
+  return lib.candidates_by_weight(lib.in_turn(turn, shares, most))
+end
+
+function lib.candidates_by_weight(order)
+  local given, of_group = {}, 0
+  for number, share in ipairs(order) do
+    if share.dealt then
+      of_group = of_group + 1
+      given[number] = share.dealt[of_group]
+    else
+      share.taken = share.taken + 1
+      given[number] = {share.line, lib.entry_at(share.line, share.taken)}
+    end
+  end
+  return given
+end
