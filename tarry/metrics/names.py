@@ -11,7 +11,6 @@ from typing import Literal
 from msgspec import Struct
 
 MetricKind = Literal["gauge", "counter", "histogram", "info"]
-MetricScope = Literal["store", "host", "process"]
 
 OTHER = "other"
 """The label of what has no series of its own, since there are too many."""
@@ -21,7 +20,7 @@ class Metric(Struct, frozen=True):
     """A figure. kind: as Prometheus has it. scope: what it is about."""
 
     kind: MetricKind
-    scope: MetricScope
+    scope: Literal["store", "host", "process"]
     about: str
     labels: tuple[str, ...] = ()
 

@@ -60,6 +60,8 @@ class TaskDefinition(Generic[P, R]):
     """What runs the jobs instead of a function of the app; None: the function does."""
     map_part: "TaskDefinition[Any, Any] | None" = None
     """The task of jobs that call this one for many items each; None: there was no such job yet."""
+    run_wrapper: RunWrapper | None = None
+    """What runs the task with its middleware, hooks and carried variables; None if it has none of them."""
     codec_class: type[Codec] = Codec
 
     def __init__(  # noqa: PLR0913 - settings, by name
@@ -93,16 +95,12 @@ class TaskDefinition(Generic[P, R]):
         self.expires = expires
         self.is_async = inspect.iscoroutinefunction(fn)
         self.codec = self.codec_class(self.name, fn)
-        self.limits = make_limits(
-            self.name, limit, rate, by=limit_by, limit_all=limit_all, rate_all=rate_all, weight=weight
-        )
+        self.limits = make_limits(self.name, limit, rate, weight, by=limit_by, limit_all=limit_all, rate_all=rate_all)
         self.lane = make_lane_function(self.name, fn, limit_by, is_limited=bool(self.limits))
         self.label = self.name.encode()
         self.schedules = schedules(self.name, cron, zone, missed, self.codec.encode)
         self.hooks = EndHooks()
         self.app_hooks = NO_TASK_HOOKS
-        self.run_wrapper: RunWrapper | None = None
-        """What runs the task with its middleware, hooks and carried variables; None if it has none of them."""
         # `inspect.signature` and documentation tools then see the function itself.
         self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, getattr(fn, "__name__", self.name), fn
 

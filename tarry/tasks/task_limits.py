@@ -17,11 +17,11 @@ def make_limits(
     task: str,
     limit: int | None,
     rate: str | None,
+    weight: int | None,
     *,
     by: object,
     limit_all: int | None,
     rate_all: str | None,
-    weight: int | None,
 ) -> dict[str, Limit]:
     """The limits of a task by name, from its settings; ValueError."""
     if by is None and (limit_all is not None or rate_all is not None):

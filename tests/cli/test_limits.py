@@ -16,7 +16,7 @@ def test_limits_of_code_and_configuration_are_in_force_once_a_worker_came(projec
     project.settings('[queues.mail]\nlimit = 10\nrate = "100/s"')
     assert project.facts("limits") == {"limits": []}
     project.said("start", "-d")
-    of_keys = {"has_keys": False, "paused": False, "waiting": None, "oldest": None}
+    of_keys = {"has_keys": False, "paused": False, "waiting": None, "oldest": None, "weight": None}
     assert project.facts("limits")["limits"] == [
         {"limit": "queue:mail", "at_once": 10, "rate": "100 in 1 s", "running": 0, "set_by": "code", **of_keys},
         {"limit": "task:app.add", "at_once": 3, "rate": None, "running": 0, "set_by": "code", **of_keys},
@@ -83,15 +83,15 @@ def test_one_tenant_has_numbers_of_its_own_while_everything_runs(project: Projec
     held, _, other = (project.said("enqueue", "app.bill", f'["{who}", 1]') for who in ("ann/eu", "ann/eu", "bob"))
     until(lambda: project.facts("jobs", "show", other)[0]["state"] == "done")
     assert f"{ann} is paused: no job of this key starts." in project.said("jobs", "why", held)
-    assert project.said("limits", "set", bob, "--limit", "20", "--rate", "100/s").startswith(
-        f"{bob}: 20 at once, 100 in"
+    assert project.said("limits", "set", bob, "--limit", "20", "--rate", "100/s", "--weight", "5").startswith(
+        f"{bob}: 20 at once, 100 in 1 s, weight 5, "
     )
     assert project.said("limits").splitlines()[-1].endswith("code; some keys have their own")
     heads, *rows = project.said("limits", "--of", "each:app.bill").splitlines()
-    assert heads.split() == ["key", "at", "once", "rate", "running", "waiting", "paused"]
+    assert heads.split() == ["key", "at", "once", "rate", "weight", "running", "waiting", "paused"]
     assert [row.split() for row in rows] == [
-        [ann, "-", "-", "0", "2", "yes"],
-        [bob, "20", "100", "in", "1", "s", "0", "0", "-"],
+        [ann, "-", "-", "1", "0", "2", "yes"],
+        [bob, "20", "100", "in", "1", "s", "5", "0", "0", "-"],
     ]
     assert len(project.facts("limits", "--of", "each:app.bill", "--most", "1")["limits"]) == 1
     project.said("limits", "resume", ann)
@@ -104,7 +104,13 @@ def test_one_tenant_has_numbers_of_its_own_while_everything_runs(project: Projec
     ("words", "told"),
     [
         (("set",), "set which limit? tarry limits set queue:NAME, task:NAME, each:NAME, or each:NAME=KEY"),
-        (("set", "queue:mail"), "set to what? Give --limit, --rate, or both"),
+        (("set", "queue:mail"), "set to what? Give --limit, --rate or --weight"),
+        (
+            ("set", "task:shop.bill", "--weight", "2"),
+            "task:shop.bill has no keys that take turns: --weight is for each:NAME",
+        ),
+        (("set", "each:shop.bill=ann", "--weight", "0"), "--weight: expected `int` >= 1"),
+        (("set", "each:shop.bill=ann", "--weight", "1001"), "--weight: expected `int` <= 1000"),
         (
             ("set", "mail", "--limit", "1"),
             "limit: 'mail' names no limit: queue:NAME, task:NAME, or each:NAME for each key",

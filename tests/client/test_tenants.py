@@ -10,7 +10,7 @@ import pytest
 
 from tarry import App
 from tarry.client.tasks.task import Task
-from tarry.model.limit import KeyLimit
+from tarry.model.limit import KeyLimit, Limit
 from tarry.store.conformance.cases.jobs import EVERYTHING, LEASE
 from tarry.store.rules import key_limits
 
@@ -76,6 +76,52 @@ def test_a_pause_keeps_the_numbers(app: App, bill: "Task[Any, int]") -> None:
     # What says nothing any more is gone.
     assert key_limits.read_key_limits(app.client.store, "bill") == {"whale": KeyLimit(2)}
     assert started(app) == {"whale": 2, "minnow": 1}
+
+
+def test_starts_are_shared_by_weight(app: App) -> None:
+    """The task says the weight of keys that have none of their own."""
+
+    @app.task(name="index", limit_by=lambda account: account, weight=2)
+    def index(account: str) -> str:
+        return account
+
+    app.declare_limits(app.client.store)
+    index.enqueue_many((account,) for account in ("whale", "minnow", "cod") for _ in range(40))
+    whale = index.tenant("whale")
+    whale.set(weight=6)
+    assert (whale.facts().weight, index.tenant("minnow").facts().weight) == (6, 2)
+    app.declare_limits(app.client.store)
+    store = app.client.store
+    assert Counter(job.lane for job in store.claim(EVERYTHING, 50, "w-1", LEASE, store.time())) == {
+        "whale": 30,
+        "minnow": 10,
+        "cod": 10,
+    }
+    whale.reset()
+    assert whale.facts().weight == 2
+    assert store.limits()["each:index"][0] == Limit(weight=2)
+
+
+def test_so_many_keys_may_have_weights(app: App, bill: "Task[Any, int]", monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused, and changes nothing; those that have one may change it."""
+    monkeypatch.setattr(key_limits, "MOST_WEIGHTS", 3)
+    for key in ("ann", "bob", "cid"):
+        bill.tenant(key).set(weight=2)
+    with pytest.raises(ValueError, match="bill: 3 keys have weights of their own, and no more may"):
+        bill.tenant("dan").set(limit=1, weight=2)
+    bill.tenant("cid").set(weight=3)
+    bill.tenant("dan").set(limit=1)
+    assert key_limits.read_key_limits(app.client.store, "bill")["dan"] == KeyLimit(1)
+
+
+@pytest.mark.parametrize("weight", [0, -1, 1001, True, 1.5, "2"])
+def test_what_is_no_weight_is_refused(app: App, bill: "Task[Any, int]", weight: Any) -> None:
+    with pytest.raises(ValueError, match=r"weight=.*: how many starts beside those of other keys, from 1 to 1000"):
+        bill.tenant("ann").set(weight=weight)
+    with pytest.raises(ValueError, match="from 1 to 1000"):
+        app.task(name="index", limit_by=lambda account: account, weight=weight)(lambda account: None)
+    with pytest.raises(ValueError, match="tidy: weight= stands beside limit_by="):
+        app.task(name="tidy", weight=2)(lambda: None)
 
 
 def test_a_worker_that_starts_leaves_them_alone(app: App, bill: "Task[Any, int]") -> None:

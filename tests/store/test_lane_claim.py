@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from tarry.model.limit import Level, Limit
 from tarry.store.rules.base import Want
 from tarry.store.rules.lanes import JobKey, lane_level
-from tarry.store.sql.lane_claim import EXAMINED, FULL, claim_in_lanes
+from tarry.store.sql.lane_claim import claim_in_lanes
 from tarry.store.sql.lane_reader import Candidate, FoundLane, Lane, LaneRange, LaneReader, LaneState, LaneUse, Line
+from tarry.store.sql.lane_scan import EXAMINED, FULL
 
 NOW = 1_800_000_000_000_000
 WANTS = [Want("a", 0, 10**6)]

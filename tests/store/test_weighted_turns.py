@@ -1,14 +1,15 @@
 """Turns by weight, as arithmetic: lanes that always have jobs."""
 
 from collections import Counter
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.model.limit import MOST_WEIGHT
-from tarry.store.rules.weighted_turns import TurnState, WeightedTask, decode_turn
+from tarry.store.rules.weighted_task import WeightedTask
+from tarry.store.rules.weighted_turns import TurnState, decode_turn
 
 WEIGHTS = st.dictionaries(st.text(max_size=4), st.integers(1, MOST_WEIGHT), min_size=1, max_size=8)
 MANY = 10**6
@@ -52,7 +53,7 @@ def test_the_smallest_weight_beside_the_largest(batch: int) -> None:
     lanes = starts({"whale": 1000, "minnow": 1}, [], 1, [batch], 5005)
     at = [number for number, lane in enumerate(lanes) if lane == "minnow"]
     assert len(at) == 5
-    assert {after - before for before, after in zip(at, at[1:], strict=False)} == {1001}
+    assert {after - before for before, after in pairwise(at)} == {1001}
 
 
 def test_a_million_lanes_without_a_weight_beside_one_with() -> None:

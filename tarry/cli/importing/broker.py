@@ -60,11 +60,8 @@ class CeleryBroker:
         that others put or take meanwhile, some may be left out or come twice."""
         for key in self._lists(queue):
             left = 0
-            while True:
-                # The right end is that from which Celery takes; what stays there is skipped.
-                page = self._link.command("LRANGE", key, str(-left - READ_AT_ONCE), str(-left - 1))
-                if not page:
-                    break
+            # The right end is that from which Celery takes; what stays there is skipped.
+            while page := self._link.command("LRANGE", key, str(-left - READ_AT_ONCE), str(-left - 1)):
                 before = self._link.command("LLEN", key)
                 for raw in reversed(page):
                     yield (key, raw), raw

@@ -25,7 +25,8 @@ from tarry.store.rules.lanes import (
     take_in_turn,
     turn_order,
 )
-from tarry.store.rules.weighted_turns import WeightedTask, decode_turn
+from tarry.store.rules.weighted_task import WeightedTask
+from tarry.store.rules.weighted_turns import decode_turn
 from tarry.store.sql.lane_reader import (
     Candidate,
     FoundLane,
@@ -38,12 +39,8 @@ from tarry.store.sql.lane_reader import (
     T,
     TaskLine,
 )
+from tarry.store.sql.lane_scan import EXAMINED, LaneScan
 
-# Bounds, so that the cost of a claim has one too.
-EXAMINED, FULL = 1000, 200
-"""How many lanes of a task a claim examines at most, and how many without room or jobs it may meet."""
-_MORE = 64
-"""How many lanes are read at least, after the first ones had too little room."""
 _FEW = 64
 """Up to so many open lanes of a task are all read, where keys have weights."""
 
@@ -191,7 +188,7 @@ class _LaneClaim(Generic[T]):
 
     def _with_room(self, line: Line, task: str, lanes: Sequence[FoundLane], most: int) -> Sequence[tuple[str, int]]:
         """Those of these lanes that have room, and how much."""
-        scan = _LaneScan(None, most, len(lanes) + 1, has_weighted=True)
+        scan = LaneScan(None, most, len(lanes) + 1, has_weighted=True)
         self._read_limits({task: lanes})
         self._examine((*line, task), scan, lanes)
         return scan.found
@@ -206,7 +203,7 @@ class _LaneClaim(Generic[T]):
 
     def _lanes_with_room(self, line: Line, rooms: Mapping[str, int]) -> dict[str, list[tuple[str, int]]]:
         """Lanes of each task, each with its room: enough to fill the room of the task, if there are that many."""
-        scans = {task: _LaneScan(decode_turn(self._turns.get(task)).lane, room) for task, room in rooms.items()}
+        scans = {task: LaneScan(decode_turn(self._turns.get(task)).lane, room) for task, room in rooms.items()}
         while going := {task: scan for task, scan in scans.items() if not scan.ended}:
             found = self._read_lanes(line, going)
             self._read_limits(found)
@@ -223,7 +220,7 @@ class _LaneClaim(Generic[T]):
         if own:
             self._key_limits.update(self._reader.key_limits([name for task in own for name in names[task]]))
 
-    def _read_lanes(self, line: Line, scans: Mapping[str, "_LaneScan"]) -> dict[str, list[FoundLane]]:
+    def _read_lanes(self, line: Line, scans: Mapping[str, "LaneScan"]) -> dict[str, list[FoundLane]]:
         found: dict[str, list[FoundLane]] = {task: [] for task in scans}
         stretches = {task: scan.next_stretch() for task, scan in scans.items()}
         while stretches:
@@ -240,7 +237,7 @@ class _LaneClaim(Generic[T]):
             levels = self._reader.lane_levels(wanted)
             self._known.update((name, levels.get(name, Level())) for name in wanted)
 
-    def _examine(self, place: TaskLine, scan: "_LaneScan", lanes: Sequence[FoundLane]) -> None:
+    def _examine(self, place: TaskLine, scan: "LaneScan", lanes: Sequence[FoundLane]) -> None:
         """Adds lanes with room to the scan, and notes the others."""
         task = place[-1]
         each = self._limits.get(EACH + task)
@@ -266,68 +263,3 @@ class _LaneClaim(Generic[T]):
         if scan.has_given_up:
             # Not all lanes were examined: come again at once.
             self._levels.again = 0
-
-
-class _LaneScan:
-    """Reads the lanes of one task once, by name: from the one served last to the end, then from the first."""
-
-    def __init__(self, turn: str | None, most: int, enough: int | None = None, *, has_weighted: bool = False) -> None:
-        self.most = most
-        self.found: list[tuple[str, int]] = []
-        """Lanes with room, and how much room, up to `most`."""
-        self.rejected = self.passed = 0
-        self.has_weighted = has_weighted
-        """Whether lanes with weights of their own count; else they are passed over."""
-        self.stretch = LaneRange(turn, None, 0)
-        self._turn, self._read, self._size, self._at_end = turn, 0, most, False
-        self._enough = most if enough is None else enough
-
-    @property
-    def ended(self) -> bool:
-        """Whether no more lanes need to be read."""
-        return self._has_enough or self._has_seen_all or self.has_given_up
-
-    @property
-    def has_given_up(self) -> bool:
-        """Whether it stops with too few lanes although more may follow."""
-        # Not those that were passed over: else the ones behind them would never have a turn.
-        too_many = self.rejected >= FULL or self._examined - self.passed >= EXAMINED
-        return too_many and not self._has_enough and not self._has_seen_all
-
-    @property
-    def has_read_stretch(self) -> bool:
-        """Whether as many lanes were read as asked for, or all there are."""
-        return not self.stretch.count or self._at_end
-
-    @property
-    def _has_enough(self) -> bool:
-        return len(self.found) >= self._enough
-
-    @property
-    def _has_seen_all(self) -> bool:
-        return self._at_end and self._examined == self._read
-
-    @property
-    def _examined(self) -> int:
-        return len(self.found) + self.rejected + self.passed
-
-    def next_stretch(self) -> LaneRange:
-        """What to read next."""
-        useful = FULL - self.rejected + self.most - len(self.found)
-        self.stretch.count = min(self._size, useful, EXAMINED + self.passed - self._read)
-        # Mostly the first lanes have room. If not, many may be full: larger steps need fewer round trips.
-        self._size = max(4 * self._size, _MORE)
-        return self.stretch
-
-    def advance(self, lanes: Sequence[FoundLane]) -> None:
-        """These lanes were read."""
-        self._read += len(lanes)
-        stretch = self.stretch
-        stretch.count -= len(lanes)
-        stretch.after = lanes[-1].name if lanes else stretch.after
-        has_wrapped = stretch.last is not None or self._turn is None
-        if has_wrapped:
-            self._at_end = stretch.count > 0 or stretch.after == self._turn
-        # Fewer than asked for: the end of the names is reached, so go on with the first, up to the lane served last.
-        elif stretch.count:
-            stretch.after, stretch.last = None, self._turn

@@ -8,8 +8,8 @@ import msgspec
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.rules.lanes import JobKey
 from tarry.store.sql.columns import Row
-from tarry.store.sql.lane_claim import FULL
 from tarry.store.sql.lane_reader import Candidate, FoundLane, Lane, LaneRange, LaneReader, LaneState, LaneUse, Line
+from tarry.store.sql.lane_scan import FULL
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.levels import LevelTable
 from tarry.store.sqlite.limits import SqliteLimits, SqliteTransaction

@@ -35,7 +35,7 @@ def test_a_key_is_paused_resumed_set_and_reset(limited: App) -> None:
         for act, form in (
             ("each:bill=ann/resume", {}),
             ("each:bill=bob/pause", {}),
-            ("each:bill=bob/set", {"at_once": "5"}),
+            ("each:bill=bob/set", {"at_once": "5", "weight": "250"}),
             ("each:bill=ann/delete", {}),
         ):
             answer = await browser.act(f"/limits/{act}", {**form, "next": PAGE}, PAGE)
@@ -50,10 +50,12 @@ def test_a_key_is_paused_resumed_set_and_reset(limited: App) -> None:
     assert "<script>a/b" not in first
     assert ">paused<" not in resumed
     assert key_limits.read_key_limits(limited.client.store, "bill") == {
-        "bob": KeyLimit(5, is_paused=True),
+        "bob": KeyLimit(5, is_paused=True, weight=250),
         HOSTILE: KeyLimit(3),
     }
     assert "<td>ann" not in last
+    assert '<td class="n">250</td>' in last
+    assert 'name="weight" inputmode="numeric" size="5" value="250"' in last
 
 
 @pytest.mark.parametrize(

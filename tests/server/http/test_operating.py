@@ -287,7 +287,7 @@ class TestSchedulesAndLimits:
     def test_a_limit_is_set_by_hand_and_reset(self, shop: App) -> None:
         (limit,) = asked(shop, "GET", "/v1/limits")["limits"]
         assert limit == {"limit": "task:tidy", "at_once": 2, "rate": None, "running": 0, "set_by": "code"} | {
-            "has_keys": False, "paused": False, "waiting": None, "oldest": None,
+            "has_keys": False, "paused": False, "waiting": None, "oldest": None, "weight": None,
         }  # fmt: skip
         set_ = asked(shop, "PUT", "/v1/limits/task:tidy", {"at_once": 5, "rate": "10/m"})
         assert (set_["at_once"], set_["rate"], set_["set_by"]) == (5, "10 in 60 s", "hand")
@@ -295,7 +295,8 @@ class TestSchedulesAndLimits:
         assert asked(shop, "GET", "/v1/limits/task:tidy") == limit
         assert asked(shop, "GET", "/v1/limits/queue:mail")[0] == 404
         assert asked(shop, "PUT", "/v1/limits/mail", {"at_once": 1})[0] == 422
-        assert asked(shop, "PUT", "/v1/limits/queue:mail", {})[1] == "set to what? Give at_once, rate, or both"
+        assert asked(shop, "PUT", "/v1/limits/queue:mail", {})[1] == "set to what? Give at_once, rate or weight"
+        assert asked(shop, "PUT", "/v1/limits/queue:mail", {"weight": 2})[1].startswith("queue:mail has no keys that")
         assert asked(shop, "PUT", "/v1/limits/queue:mail", {"rate": "fast"})[1].startswith("rate: ")
         assert asked(shop, "PUT", "/v1/limits/queue:mail", {"at_once": -1})[0] == 422
 
@@ -311,9 +312,11 @@ class TestSchedulesAndLimits:
         last = quote(shown.partition("=")[2], safe="")
         assert asked(tenants, "GET", f"{keys}&after={last}") == {"limits": []}
         assert asked(tenants, "POST", f"{way}/resume") == {**paused, "paused": False}
+        weighted = asked(tenants, "PUT", way, {"weight": 7})
+        assert (weighted["weight"], weighted["at_once"], weighted["set_by"]) == (7, None, "hand")
         assert asked(tenants, "DELETE", way) == 204
         assert asked(tenants, "GET", keys) == {"limits": []}
-        assert asked(tenants, "GET", way)["set_by"] == "code"
+        assert (asked(tenants, "GET", way)["set_by"], asked(tenants, "GET", way)["weight"]) == ("code", 1)
 
     def test_the_longest_name_of_a_task_counts(self, tenants: App) -> None:
         """Also where it has no limit yet."""

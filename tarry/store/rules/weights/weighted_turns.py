@@ -11,23 +11,17 @@ job and room. So all that a store keeps of a task is a time, whatever the number
 import hashlib
 import heapq
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from itertools import islice
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.store.rules.lanes import take_in_turn
-
-T = TypeVar("T")
 _ROUND = 2**30
 """How long a round is."""
 _MOST_OF_GROUP = 2**20
 """The weight of a group at most: products with a round stay exact in Lua, whose numbers have 53 bits."""
-_PLACE_BITS = 48
-_GROUP_PLACE = 2 ** (_PLACE_BITS - 1)
+_GROUP_PLACE = 2**47  # places have 48 bits, of which 30 are the offset in a round
 _STORED = re.compile(r"(\d{1,10}) (\d{1,15}) (\d{1,12}) (\d{1,12})\x1f(.*)", re.DOTALL)
 
 
@@ -40,7 +34,7 @@ class Share(Struct, frozen=True):
 
     def first_after(self, time: int, place: int) -> int:
         """The time of its first start behind that of `place` at this time."""
-        offset = self.place >> (_PLACE_BITS - 30)
+        offset = self.place >> 18
         number = -(-(time * self.weight - offset) // _ROUND)
         found = (number * _ROUND + offset) // self.weight
         if (found, self.place) <= (time, place):
@@ -61,7 +55,7 @@ class TurnState(Struct, frozen=True):
     passed: int = 0
     """How many had one since then."""
 
-    def started(self, share: Share, lane: str | None) -> "TurnState":
+    def after_start(self, share: Share, lane: str | None) -> "TurnState":
         """After the next start of this share. lane: the name of the lane, if it is one of the group."""
         moved = replace(self, time=share.first_after(self.time, self.place), place=share.place)
         if lane is None:
@@ -116,38 +110,3 @@ def in_turn(
             heapq.heapreplace(heap, (shares[name].first_after(time, place), place, number, name))
         else:
             heapq.heappop(heap)
-
-
-class WeightedTask:
-    """The lanes of one task, of which keys have weights of their own, in one claim.
-
-    weights: of these keys, by lane. weight: of each other one. turn: what the store keeps of the task.
-    """
-
-    def __init__(self, weights: Mapping[str, int], weight: int, turn: str | None) -> None:
-        self.weights, self._weight = weights, weight
-        self.state: TurnState = decode_turn(turn)
-        self._group = share_of_group(weight, 1)
-
-    def in_turn(self, counts: Mapping[str | None, int], size: int) -> Iterator[str | None]:
-        """Who starts, start by start, until each had as many as its count. None: the lanes without a weight of their
-        own, of which there are `size`."""
-        self._group = share_of_group(self._weight, max(1, size))
-        shares = {name: self._group if name is None else share_of(name, self.weights[name]) for name in counts}
-        return in_turn(self.state, shares, counts)
-
-    def merge(self, lines: Mapping[str, Sequence[T]], size: int, most: int) -> list[T]:
-        """One item after the other from these lanes, until there are `most`, or none is left. size: as of `in_turn`;
-        lines may have some of these lanes, from the one whose turn it is."""
-        waiting: dict[str | None, Sequence[T]] = {lane: line for lane, line in lines.items() if lane in self.weights}
-        waiting[None] = take_in_turn([line for lane, line in lines.items() if lane not in self.weights], most)
-        heads = {name: iter(line) for name, line in waiting.items()}
-        starts = self.in_turn({name: len(line) for name, line in waiting.items()}, size)
-        return [next(heads[name]) for name in islice(starts, most)]
-
-    def start(self, lane: str) -> str:
-        """A job of this lane starts; what the store keeps of the task from now on."""
-        own = self.weights.get(lane)
-        share = self._group if own is None else share_of(lane, own)
-        self.state = self.state.started(share, lane if own is None else None)
-        return self.state.encode()

@@ -1,0 +1,45 @@
+"""The lanes of a task of which keys have weights, as one claim sees them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from tarry.store.rules.lanes import take_in_turn
+from tarry.store.rules.weighted_turns import TurnState, decode_turn, in_turn, share_of, share_of_group
+
+T = TypeVar("T")
+
+
+class WeightedTask:
+    """The lanes of one task, of which keys have weights of their own, in one claim.
+
+    weights: of these keys, by lane. weight: of each other one. turn: what the store keeps of the task.
+    """
+
+    def __init__(self, weights: Mapping[str, int], weight: int, turn: str | None) -> None:
+        self.weights, self._weight = weights, weight
+        self.state: TurnState = decode_turn(turn)
+        self._group = share_of_group(weight, 1)
+
+    def in_turn(self, counts: Mapping[str | None, int], size: int) -> Iterator[str | None]:
+        """Who starts, start by start, until each had as many as its count. None: the lanes without a weight of their
+        own, of which there are `size`."""
+        self._group = share_of_group(self._weight, max(1, size))
+        shares = {name: self._group if name is None else share_of(name, self.weights[name]) for name in counts}
+        return in_turn(self.state, shares, counts)
+
+    def merge(self, lines: Mapping[str, Sequence[T]], size: int, most: int) -> list[T]:
+        """One item after the other from these lanes, until there are `most`, or none is left. size: as of `in_turn`;
+        lines may have some of these lanes, from the one whose turn it is."""
+        waiting: dict[str | None, Sequence[T]] = {lane: line for lane, line in lines.items() if lane in self.weights}
+        waiting[None] = take_in_turn([line for lane, line in lines.items() if lane not in self.weights], most)
+        heads = {name: iter(line) for name, line in waiting.items()}
+        starts = self.in_turn({name: len(line) for name, line in waiting.items()}, size)
+        return [next(heads[name]) for name in islice(starts, most)]
+
+    def start(self, lane: str) -> str:
+        """A job of this lane starts; what the store keeps of the task from now on."""
+        own = self.weights.get(lane)
+        share = self._group if own is None else share_of(lane, own)
+        self.state = self.state.after_start(share, lane if own is None else None)
+        return self.state.encode()
