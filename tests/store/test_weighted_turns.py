@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.model.limit import MOST_WEIGHT
-from tarry.store.rules.weighted_task import WeightedTask
-from tarry.store.rules.weighted_turns import TurnState, decode_turn
+from tarry.store.rules.weights.weighted_task import WeightedTask
+from tarry.store.rules.weights.weighted_turns import TurnState, decode_turn
 
 WEIGHTS = st.dictionaries(st.text(max_size=4), st.integers(1, MOST_WEIGHT), min_size=1, max_size=8)
 MANY = 10**6

@@ -40,8 +40,8 @@ from tarry.store.rules.history.journal import record_of_changes, record_of_new
 from tarry.store.rules.kept_places import followed_place
 from tarry.store.rules.lanes import JobKey, Levels, earliest, lane_level, merge_lines, take_in_turn, turn_order
 from tarry.store.rules.sleeper import Wakeup
-from tarry.store.rules.weighted_task import WeightedTask
-from tarry.store.rules.weighted_turns import decode_turn
+from tarry.store.rules.weights.weighted_task import WeightedTask
+from tarry.store.rules.weights.weighted_turns import decode_turn
 from tarry.store.shared.wakeup.hub import WakeupHub
 
 

@@ -3,7 +3,7 @@
 First each want gets its count, then all wants share the rest of the claim. In a queue and band, the jobs without a lane
 are one line and the lanes of each task are another; `merge_lines` chooses from these. A task divides its room evenly
 among its lanes, beginning after the lane that was served last; where keys have weights of their own, it shares its
-starts by weight (`rules.weighted_turns`).
+starts by weight (`rules.weights.weighted_turns`).
 """
 
 # All lanes of a line are read together, so that a store behind a network needs few round trips.
@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Generic
+
+from msgspec.structs import replace
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.rules.base import Want
@@ -25,8 +27,8 @@ from tarry.store.rules.lanes import (
     take_in_turn,
     turn_order,
 )
-from tarry.store.rules.weighted_task import WeightedTask
-from tarry.store.rules.weighted_turns import decode_turn
+from tarry.store.rules.weights.weighted_task import WeightedTask
+from tarry.store.rules.weights.weighted_turns import decode_turn
 from tarry.store.sql.lane_reader import (
     Candidate,
     FoundLane,
@@ -173,9 +175,9 @@ class _LaneClaim(Generic[T]):
         """Lanes with room, and how much: those with weights of their own, some of the others from the one whose turn it
         is, and how many others there are."""
         turns = self._weighted[task]
-        # Of many lanes a claim cannot see how many there are: as many as the last round had. The first one counts.
-        most_read = _FEW if turns.state.size > _FEW else EXAMINED
-        few = self._reader.lanes(line, {task: LaneRange(None, None, most_read + 1)})[task]
+        # Of many lanes a claim cannot see how many there are: as many as the last round had. The first claim counts.
+        is_counted = turns.state.size > _FEW
+        few = self._reader.lanes(line, {task: LaneRange(None, None, (_FEW if is_counted else EXAMINED) + 1)})[task]
         if len(few) <= _FEW:
             key = turn_order(turns.state.lane)
             found = self._with_room(line, task, sorted(few, key=lambda lane: key(lane.name)), most)
@@ -183,7 +185,9 @@ class _LaneClaim(Generic[T]):
             return {lane: room for lane, room in found if lane in turns.weights}, others, len(others)
         named = self._reader.named_lanes(line, task, [*turns.weights])
         own = dict(self._with_room(line, task, named, most))
-        size = max(len(few) - len(named), turns.state.size, turns.state.passed)
+        if not is_counted:
+            turns.state = replace(turns.state, size=sum(lane.name not in turns.weights for lane in few))
+        size = max(turns.state.size, turns.state.passed)
         return own, self._lanes_with_room(line, {task: most})[task], size
 
     def _with_room(self, line: Line, task: str, lanes: Sequence[FoundLane], most: int) -> Sequence[tuple[str, int]]:

@@ -1,4 +1,4 @@
--- Whose turn it is among the lanes of a task, where some keys have weights. `tarry.store.rules.weighted_turns` explains
+-- Whose turn it is among the lanes of a task, where some keys have weights. `tarry.store.rules.weights.weighted_turns` explains
 -- it; the arithmetic is the same here. A share is a lane with a weight of its own, or the group of the others.
 lib.ROUND, lib.GROUP_PLACE, lib.MOST_OF_GROUP, lib.MOST_WEIGHT = 2^30, 2^47, 2^20, 1000
 -- Up to so many open lanes are all looked at.

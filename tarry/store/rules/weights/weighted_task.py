@@ -5,7 +5,7 @@ from itertools import islice
 from typing import TypeVar
 
 from tarry.store.rules.lanes import take_in_turn
-from tarry.store.rules.weighted_turns import TurnState, decode_turn, in_turn, share_of, share_of_group
+from tarry.store.rules.weights.weighted_turns import TurnState, decode_turn, in_turn, share_of, share_of_group
 
 T = TypeVar("T")
 
