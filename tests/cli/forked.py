@@ -22,7 +22,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from types import ModuleType
+from typing import IO, Any, NoReturn
 
 import apsw
 import msgspec
@@ -36,7 +37,7 @@ VARIABLE = "FORKED_BY_THE_TESTS"
 MODULES = "MODULES_OF_THE_TESTS"
 """A variable that names modules which the fork server imports, too: children of a master import them else."""
 
-_READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_")
+READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_")
 """Variables that Python reads when it starts: with others than the fork server's, a command is a real process."""
 
 _LATER = (
@@ -49,6 +50,13 @@ _LATER = (
 """What commands, and the children of a master, import only once they need it: else half of the CPU of their start, and
 of a server or a dashboard nine tenths. To fork takes no longer with them. Of an extra that is missing: nothing."""
 
+_SERVER = """
+import sys
+sys.path.append(sys.argv[1])
+from tests.cli import forked
+sys.path.pop()
+forked.main(*sys.argv[2:])
+"""
 _DIED = 255
 
 
@@ -56,6 +64,7 @@ class _Order(msgspec.Struct):
     """What a process is to be."""
 
     module: str
+    """Empty: the first of the words is the file of a script."""
     words: list[str]
     directory: str
     environ: dict[str, str]
@@ -135,16 +144,23 @@ def run_module(
 class ForkServer:
     """One for each process of tests."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, directory: Path = ROOT, environ: Mapping[str, str] = os.environ, address: Path | None = None
+    ) -> None:
+        """directory: where it finds tarry, before what `environ` says. address: a socket by which other processes
+        order some, too."""
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as others:
+            if address:
+                others.bind(str(address))
+            lines = [theirs.fileno(), others.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.cli.forked", str(theirs.fileno())],
-                cwd=ROOT,
-                env=os.environ | {VARIABLE: "1", "PYTHONDONTWRITEBYTECODE": "1"},
+                [sys.executable, "-c", _SERVER, str(ROOT), *map(str, lines)],
+                cwd=directory,
+                env={**environ, VARIABLE: "1", "PYTHONDONTWRITEBYTECODE": "1"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
+                pass_fds=lines,
             )
         self.pid = os.getpid()
 
@@ -173,35 +189,40 @@ def fork_server() -> ForkServer:
 
 
 def _read_at_start(environ: Mapping[str, str]) -> dict[str, str]:
-    ours = {name: text for name, text in environ.items() if name.startswith(_READ_AT_START)}
+    """Of these variables, those that Python reads when it starts."""
+    ours = {name: text for name, text in environ.items() if name.startswith(READ_AT_START)}
     ours.pop("PYTHONDONTWRITEBYTECODE", None)
     return ours
 
 
-def main(line: int) -> None:
+def main(*lines: str) -> None:
     """Forks what it is told to, and tells how each ended, until nobody is left to tell it."""
     for module in [*COMMAND_MODULES, *os.environ.get(MODULES, "").split()]:
         importlib.import_module(module)
     for module in _LATER.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
+    # What it becomes has its own place for a module of that name.
+    for module in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[module]
     gc.collect()
     gc.freeze()
-    if (order := _serve(socket.socket(fileno=line))) is not None:
+    if (order := _serve([socket.socket(fileno=int(line)) for line in lines])) is not None:
         _become(order)
 
 
-def _serve(line: socket.socket) -> _Order | None:
+def _serve(lines: Sequence[socket.socket]) -> _Order | None:
     """In a process that was forked, what it is to be; None at the end."""
     with selectors.DefaultSelector() as ready:
-        ready.register(line, selectors.EVENT_READ)
+        for line in lines:
+            ready.register(line, selectors.EVENT_READ)
         while True:
             for key, _ in ready.select():
-                if key.data is not None:
+                if not isinstance(key.fileobj, socket.socket):
                     ready.unregister(key.fileobj)
                     _tell_end(key.fd, *key.data)
                     continue
-                said, fds, *_ = socket.recv_fds(line, 1, 5)
+                said, fds, *_ = socket.recv_fds(key.fileobj, 1, 5)
                 if not said:
                     return None
                 if (order := _fork(ready, fds)) is not None:
@@ -241,17 +262,31 @@ def _become(order: _Order) -> None:
     time.tzset()
     forks.depth = 0
     sys.dont_write_bytecode = True
-    sys.path[0] = order.directory
-    sys.argv[:] = ["", *order.words]
-    sys.orig_argv[:] = [sys.executable, "-m", order.module, *order.words]
     pid = os.getpid()
     try:
-        runpy.run_module(order.module, run_name="__main__", alter_sys=True)
+        (_run_module if order.module else _run_script)(order)
     except SystemExit as end:
         # What it has forked ends as always: it may have connections of its parent, which are not for it to close.
         if os.getpid() == pid:
             _end(end.code)
         raise
+
+
+def _run_module(order: _Order) -> None:
+    sys.path[0] = order.directory
+    sys.argv[:] = ["", *order.words]
+    sys.orig_argv[:] = [sys.executable, "-m", order.module, *order.words]
+    runpy.run_module(order.module, run_name="__main__", alter_sys=True)
+
+
+def _run_script(order: _Order) -> NoReturn:
+    sys.path[0] = os.path.realpath(os.path.dirname(order.words[0]))
+    sys.argv[:] = order.words
+    sys.orig_argv[:] = [sys.executable, *order.words]
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__file__ = os.path.abspath(order.words[0])
+    exec(compile(Path(main.__file__).read_bytes(), main.__file__, "exec"), vars(main))
+    raise SystemExit(0)
 
 
 def _end(status: object) -> None:
@@ -268,7 +303,3 @@ def _end(status: object) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status & 0xFF)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -283,9 +283,10 @@ def _environ(pid: int) -> bytes:
 
 
 def _works_in(pid: int, directory: str) -> bool:
-    """Whether that is its directory. A daemon's is the root: it shares memory by a file in the project's."""
+    """Whether it works there or below. A daemon is in the root: it shares memory by a file of the project."""
     try:
         cwd = os.readlink(f"/proc/{pid}/cwd")
-        return cwd == directory or (cwd == "/" and f" {directory}/" in Path(f"/proc/{pid}/maps").read_text())
+        maps = Path(f"/proc/{pid}/maps").read_text() if cwd == "/" else ""
+        return f"{cwd}/".startswith(f"{directory}/") or f" {directory}/" in maps
     except OSError:
         return False

@@ -18,6 +18,8 @@ To add a page: write `docs/.../name.md`; it is found by itself (README.md and de
 - `<!-- not run: why -->` on the line before a block: it is only shown.
 - Blocks of other languages are only shown.
 
+`tarry` and `python` are forked from a process that has imported all of it, as `forked_programs.py` tells.
+
 The ports 7800, 7801, 8000 and 11300 become free ones in the blocks; `localhost:6379` becomes a Redis server, and
 `shop@localhost/shop` an empty database of PostgreSQL, if the page names them (else the page is skipped where they are
 not installed). A block that is run elsewhere has its line in `pages.HELD_ELSEWHERE`.

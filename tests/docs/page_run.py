@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.docs import installed_pip
 from tests.docs.blocks import Block
+from tests.docs.forked_programs import ForkedPrograms
 from tests.docs.shell import Shell
 from tests.docs.transcript import read_steps
 
@@ -17,22 +18,26 @@ UNUSED = (
     "cacheprovider", "schemathesis", "faker", "hypothesispytest", "platformdirs", "pyreqwest", "timeout", "xdist",
     "xdist.looponfail",
 )  # fmt: skip
+VARIABLES = {
+    "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "100", "PYTHONUNBUFFERED": "1",
+    # Tarry is imported before pytest, which would rewrite it: there are no asserts in it.
+    "PYTEST_ADDOPTS": " ".join([*(f"-p no:{name}" for name in UNUSED), "-W ignore::pytest.PytestAssertRewriteWarning"]),
+}  # fmt: skip
+"""Which a page has besides those of the wheel."""
 PYTEST = ("python", "-m", "pytest", "-q", "--tb=short")
 
 
 class PageRun:
     """`place` is an empty directory; the page's folder is in it."""
 
-    def __init__(self, place: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, place: Path, programs: ForkedPrograms, environ: Mapping[str, str] | None = None) -> None:
         self.folder = place / "page"
         (place / "outputs").mkdir()
         self.folder.mkdir()
         bin = place / "bin"
         installed_pip.write(bin)
-        self._environ = {
-            **environ, "PATH": f"{bin}:{environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "100",
-            "PYTHONUNBUFFERED": "1", "PYTEST_ADDOPTS": " ".join(f"-p no:{name}" for name in UNUSED),
-        }  # fmt: skip
+        self._environ = {**programs.environ, **(environ or {})}
+        self._environ["PATH"] = f"{bin}:{programs.bin}:{self._environ['PATH']}"
         self._shell = Shell(self.folder, self._environ, place / "outputs")
         self._tests: list[str] = []
         self._count = 0

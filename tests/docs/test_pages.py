@@ -8,6 +8,7 @@ import pytest
 from tarry.config.config import load
 from tests.docs.addresses import readdress
 from tests.docs.blocks import MARK, Block, read_blocks
+from tests.docs.forked_programs import ForkedPrograms
 from tests.docs.page_run import PageRun, misnamed
 from tests.docs.pages import HELD_ELSEWHERE, PAGES, ROOT, blocks_of, text_of
 
@@ -24,10 +25,10 @@ def run_by_us(page: str) -> list[Block]:
 @pytest.mark.timeout(400)
 @every_page
 def test_what_a_page_shows_is_so(
-    page: str, tmp_path: Path, installed: dict[str, str], request: pytest.FixtureRequest
+    page: str, tmp_path: Path, programs: ForkedPrograms, request: pytest.FixtureRequest
 ) -> None:
     blocks = readdress(run_by_us(page), request.getfixturevalue)
-    run = PageRun(tmp_path, installed | {"ORDER_SECRET": "a secret of tests"})
+    run = PageRun(tmp_path, programs, {"ORDER_SECRET": "a secret of tests"})
     try:
         run.run(blocks)
     finally:

@@ -8,6 +8,7 @@ import pytest
 from tests.cli.project import marked
 from tests.docs.addresses import readdress
 from tests.docs.blocks import read_blocks
+from tests.docs.forked_programs import ForkedPrograms
 from tests.docs.installed_pip import missing
 from tests.docs.page_run import PageRun, misnamed
 from tests.docs.transcript import Step, is_all, is_in, read_steps
@@ -16,8 +17,8 @@ RunPage = Callable[[str], None]
 
 
 @pytest.fixture
-def run_page(tmp_path: Path, installed: dict[str, str]) -> Iterator[RunPage]:
-    run = PageRun(tmp_path, installed)
+def run_page(tmp_path: Path, programs: ForkedPrograms) -> Iterator[RunPage]:
+    run = PageRun(tmp_path, programs)
     yield lambda page: run.run(read_blocks(page))
     run.close()
     assert marked(str(tmp_path / "page")) == []
