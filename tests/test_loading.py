@@ -82,6 +82,28 @@ def test_a_name_is_loaded_when_it_is_asked_for() -> None:
     assert "tarry.app" in loaded("from tarry import App")
 
 
+OPENS = """
+import contextlib, sys, tarry.app
+from tarry.errors import TarryError
+from tarry.store.opening import import_stores, open_store
+import_stores({urls})
+early = set(sys.modules)
+with contextlib.suppress(TarryError):
+    open_store({urls})
+print(*(name for name in sys.modules.keys() - early if name.startswith("tarry.")))
+"""
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///own.db", "redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/own", "mysql://root@127.0.0.1:1/own"]
+)
+def test_what_a_store_needs_is_imported_before_it_is_opened(url: str, tmp_path: Path) -> None:
+    for urls in ([url], [url, f"{url}2"]):
+        code = OPENS.format(urls=urls)
+        told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert told.stdout.split() == []
+
+
 @pytest.mark.parametrize("home", COMMAND_MODULES)
 def test_a_command_is_where_it_is_looked_for(home: str) -> None:
     commands = argparse.ArgumentParser().add_subparsers()

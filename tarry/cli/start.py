@@ -1,7 +1,6 @@
 """`tarry start`, `restart`: runs the master in this process, or in a daemon."""
 
 import argparse
-import importlib
 import logging
 import os
 import sys
@@ -16,7 +15,7 @@ from tarry.errors import AppError, MasterError
 from tarry.model.quantity import quantity
 from tarry.process import title
 from tarry.process.loading import CommandContext
-from tarry.process.roles import create_plan
+from tarry.process.roles import create_plan, import_early
 from tarry.runtime import control
 from tarry.runtime.board.scoreboard import board_path
 from tarry.runtime.daemon import Readiness, daemonize
@@ -126,7 +125,7 @@ def _run_master(
         if readiness is not None:
             readiness.report_serving(message)
 
-    importlib.import_module("asyncio")  # it is half of what each child imports; at a reload that would delay jobs
+    import_early(config)
     pid_file = config.master.pid_file
     master = Master(create_plan(config, app), pid_file, board_path(pid_file), serving, replan, directory)
     status = master.run()

@@ -1,6 +1,8 @@
 """What the master's children run: workers, the keeper, the canary. Connects the processes to workers and keeper."""
 
+import contextlib
 import gc
+import importlib
 import logging
 import os
 import sys
@@ -36,6 +38,7 @@ from tarry.runtime.logs import handlers
 from tarry.runtime.logs.formatting import set_job_facts
 from tarry.runtime.pipe import PipeMessage
 from tarry.runtime.role import CANARY, KEEPER, WATCHER, ChildContext, Plan, RecycleLimits, Role
+from tarry.store.opening import import_stores
 from tarry.store.rules import owner
 from tarry.store.rules.base import Store
 from tarry.tasks import log_facts
@@ -45,6 +48,12 @@ log = logging.getLogger("tarry.keeper")
 
 MIN_STOP_TIME = 1.0
 """Seconds that an ending worker waits for its store, at least. The keeper gets the rest of the grace time."""
+
+_IMPORTED = ("asyncio", "tarry.process.alerting", "tarry.push.catalog", "tarry.push.delivery.coordinator")
+_IMPORTED_BY_SERVERS = (
+    "tarry.server.serving.server", "tarry.server.serving.application", "tarry.server.http.protocol",
+    "tarry.server.beanstalk.beanstalk_connection",
+)  # fmt: skip
 
 
 def create_plan(config: Config, app_name: str | None) -> Plan:
@@ -63,6 +72,16 @@ def create_plan(config: Config, app_name: str | None) -> Plan:
         master.boot_timeout,
         config.server.backlog,
     )
+
+
+def import_early(config: Config) -> None:
+    """Imports what these children need, before any is forked: else each does, and at a reload that delays jobs. Opens
+    nothing."""
+    import_stores(config.stores)
+    for module in [*_IMPORTED, *(_IMPORTED_BY_SERVERS if config.server.is_on else ())]:
+        # `check_server` tells which extra is missing.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
 
 
 def _server_roles(config: Config, run: Callable[[ChildContext], int]) -> list[Role]:

@@ -2,6 +2,8 @@
 
 # Each store's module and driver are imported at the first use: nobody needs all of them.
 
+import contextlib
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -77,6 +79,26 @@ KINDS: dict[str, Callable[[str, bool], Store]] = {
     "redis+cluster://": _redis,
     "rediss+cluster://": _redis,
 }
+
+
+_MODULES: dict[Callable[[str, bool], Store], tuple[str, ...]] = {
+    _sqlite: ("tarry.store.sqlite.store", "tarry.store.sqlite.url"),
+    _redis: ("tarry.store.redis.opening",),
+    _postgres: ("tarry.store.postgres.store",),
+    _mysql: ("tarry.store.mysql.store",),
+}
+"""What the stores of a kind need; those in memory, which no other process sees, are left out."""
+
+
+def import_stores(urls: Sequence[str]) -> None:
+    """Imports what `open_store` of these URLs would, and opens nothing. Where that fails, `open_store` tells."""
+    if len(urls) > 1:
+        importlib.import_module("tarry.store.shards.sharded")
+    for url in urls:
+        opened = next((opened for prefix, opened in KINDS.items() if url.startswith(prefix)), None)
+        for module in _MODULES.get(opened, ()) if opened else ():
+            with contextlib.suppress(ImportError, ConfigError):
+                importlib.import_module(module)
 
 
 def open_store(urls: str | Sequence[str], durable: bool = True, patient: bool = False) -> Store:

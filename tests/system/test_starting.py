@@ -1,5 +1,7 @@
+import os
 import re
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -126,3 +128,26 @@ def test_a_wrong_setting_stands_alone_with_its_place(
     last = ran.err.splitlines()[-1]
     assert re.fullmatch(rf"tarry: tarry\.toml:\d+: (unknown setting )?tasks\.order{why}", last), last
     assert "could not start" not in ran.err
+
+
+LOOKING = """
+import sys
+from pathlib import Path
+
+EARLY = {"tarry.store.sqlite.store", "tarry.push.catalog", "tarry.server.serving.application"}
+Path(f"child-{__import__('os').getpid()}").write_text(str(EARLY <= sys.modules.keys()))
+"""
+
+
+def test_what_all_children_need_is_imported_once(scene: Scene) -> None:
+    """By the master, which has no thread of its own all the same, and nothing of the store open."""
+    scene.is_real = True
+    scene.write("app.py", LOOKING + APP)
+    scene.settings('[server]\nhttp = "unix:http.sock"')
+    master = scene.serve()
+    said = {file.name: file.read_text() for file in scene.directory.glob("child-*")}
+    assert set(said.values()) == {"True"}
+    assert len(said) >= 3
+    assert len([*Path(f"/proc/{master.pid}/task").iterdir()]) == 1
+    files = [os.readlink(fd) for fd in Path(f"/proc/{master.pid}/fd").iterdir()]
+    assert [file for file in files if str(scene.database) in file] == []
