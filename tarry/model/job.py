@@ -138,6 +138,12 @@ MOST_LABELS, LONGEST_LABEL_NAME, LONGEST_LABEL_VALUE = 16, 64, 256
 
 JobLabel = tuple[str, str]
 """A name and a value."""
+ORDER_LABEL = "tarry-order"
+"""The name of the entry in the index of labels by which the jobs of one key of an ordered task are found. Nobody else
+can give it to a job, and it is not shown among its labels."""
+MOST_INDEXED = MOST_LABELS + 1
+"""Entries of a job in the index of labels: its labels, and its order."""
+_ORDER_MARK = f'"{LABEL_PREFIX}{ORDER_LABEL}"'.encode()
 LabelText = Annotated[str, Meta(max_length=LONGEST_LABEL_NAME + 1 + LONGEST_LABEL_VALUE)]
 """A label such as `customer=7`, by which somebody looks for jobs."""
 
@@ -197,17 +203,38 @@ def labels_of(headers: bytes) -> dict[str, str]:
     return dict(fit[:MOST_LABELS])
 
 
+def order_label(headers: bytes) -> JobLabel | None:
+    """What the jobs of its key have in common in the index of labels, if its task is ordered; None: it is not."""
+    # A search for bytes is much faster than decoding, and few tasks are ordered.
+    if _ORDER_MARK not in headers:
+        return None
+    from tarry.model.checks.unreadable import UNREADABLE  # noqa: PLC0415 - as above
+
+    try:
+        value = _decoder.decode(headers).get(LABEL_PREFIX + ORDER_LABEL)
+    except UNREADABLE:
+        return None
+    return None if value is None or _why_no_value(ORDER_LABEL, value) else (ORDER_LABEL, value)
+
+
+def indexed_labels(headers: bytes) -> dict[str, str]:
+    """What the index of labels has of a job: its labels, and its order."""
+    found = labels_of(headers)
+    order = order_label(headers)
+    return found if order is None else {**found, order[0]: order[1]}
+
+
 def has_labels(headers: bytes, labels: Iterable[JobLabel]) -> bool:
-    """Whether these are all among the labels in the headers."""
-    return labels_of(headers).items() >= set(labels)
+    """Whether the index has all of these for a job with such headers."""
+    return indexed_labels(headers).items() >= set(labels)
 
 
 def label_rows(jobs: Iterable[Job]) -> Sequence[tuple[str, str, bytes]]:
-    """Name and value of each label of these jobs, and the id of the job that has it: what the index of a store keeps as
-    long as it keeps the job."""
+    """Name and value of each entry of these jobs in the index of labels, and the id of the job that has it: what a
+    store keeps as long as it keeps the job."""
     # Most jobs have no headers, and then this is all that labels cost them.
     labelled = [job for job in jobs if job.headers and LABEL_MARK in job.headers]
-    return [(name, value, job.id) for job in labelled for name, value in job.labels.items()]
+    return [(name, value, job.id) for job in labelled for name, value in indexed_labels(job.headers).items()]
 
 
 def with_inherited(own: Mapping[str, str] | None, given: Mapping[str, str] | None) -> Mapping[str, str] | None:
@@ -221,15 +248,23 @@ def with_inherited(own: Mapping[str, str] | None, given: Mapping[str, str] | Non
 def _why_not(name: str, value: str) -> str | None:
     """Why this cannot be a label; None: it can."""
     try:
-        sizes = len(name.encode()), len(value.encode())
+        size, _ = len(name.encode()), value.encode()
     except UnicodeEncodeError:
         return f"label {name[:LONGEST_LABEL_NAME]!r}: no store can hold half of a character"
-    if not 0 < sizes[0] <= LONGEST_LABEL_NAME:
+    if not 0 < size <= LONGEST_LABEL_NAME:
         shown, most = name[:LONGEST_LABEL_NAME], LONGEST_LABEL_NAME
-        return f"label {shown!r}: a name takes 1 to {most} bytes of UTF-8, not {sizes[0]}"
+        return f"label {shown!r}: a name takes 1 to {most} bytes of UTF-8, not {size}"
+    if name == ORDER_LABEL:
+        return f"label {name}: tarry itself keeps the order of a key by this name"
     # `=` stands between a name and its value where people write them, and `:` in a line of search.
     if not name.isprintable() or any(sign in name for sign in "=: "):
         return f"label {name[:LONGEST_LABEL_NAME]!r}: a name has no `=`, `:`, blank or control character"
-    if sizes[1] > LONGEST_LABEL_VALUE:
-        return f"label {name}: a value takes at most {LONGEST_LABEL_VALUE} bytes of UTF-8, not {sizes[1]}"
+    return _why_no_value(name, value)
+
+
+def _why_no_value(name: str, value: str) -> str | None:
+    """Why a label of that name cannot have this value, which is text without halves of characters; None: it can."""
+    size = len(value.encode("utf-8", "replace"))
+    if size > LONGEST_LABEL_VALUE:
+        return f"label {name}: a value takes at most {LONGEST_LABEL_VALUE} bytes of UTF-8, not {size}"
     return f"label {name}: no store can hold a NUL" if "\0" in value else None

@@ -7,7 +7,17 @@ from msgspec.structs import replace
 from tarry.model import lifecycle
 from tarry.model.bound import Bound
 from tarry.model.flow.node_ids import node_id
-from tarry.model.job import LONGEST_LABEL_NAME, LONGEST_LABEL_VALUE, MOST_LABELS, Job, JobLabel, State, label_headers
+from tarry.model.job import (
+    LONGEST_LABEL_NAME,
+    LONGEST_LABEL_VALUE,
+    MOST_LABELS,
+    ORDER_LABEL,
+    Job,
+    JobLabel,
+    State,
+    label_headers,
+    parse_label,
+)
 from tarry.model.outcome import Returned
 from tarry.store.conformance.cases.flows import BAD, flow_of, row_of, run, tend_all
 from tarry.store.conformance.cases.jobs import (
@@ -74,6 +84,23 @@ class Labelling(Promises):
             assert store.find(narrow) == [jobs[1]]
         assert store.find(replace(query, states=(State.SCHEDULED,))) == [jobs[2]]
         assert store.find(replace(query, states=(State.RUNNING,))) == []
+
+    def test_the_jobs_of_an_order(self, store: Store) -> None:
+        """Beside as many labels as a job may have, also in its states, and after many that have ended. It is no label
+        that people see or set."""
+        order = (ORDER_LABEL, "a")
+        labels = [(f"label{number}", "x") for number in range(MOST_LABELS)]
+        both, one = (put(store, headers=headers(*some))[0] for some in ((*labels, order), (order,)))
+        put(store, headers=headers((ORDER_LABEL, "b"))) + put(store, headers=headers(("tarry", "order")))
+        assert by_labels(store, order) == sorted((both, one), key=lambda job: job.id)
+        assert (both.labels, one.labels) == (dict(labels), {})
+        with pytest.raises(ValueError, match="tarry itself"):
+            parse_label(f"{ORDER_LABEL}=a")
+        assert all(outcomes(store, taken(store), Returned()))
+        last = put(store, headers=headers(order), due=NOW + 10)[0]
+        unfinished = Query(states=(State.READY, State.SCHEDULED), labels=(order,), limit=1)
+        assert store.find(unfinished) == [last]
+        assert store.find(replace(unfinished, until=one.id)) == []
 
     def test_pages(self, store: Store) -> None:
         """In the order of ids, `limit` at a time, up to the last that is wanted, past jobs that do not match."""

@@ -10,7 +10,7 @@ from itertools import takewhile
 from msgspec.structs import replace
 
 from tarry.model.bound import WAITING_STATES
-from tarry.model.job import MOST_EPOCH, Job, JobLabel, State
+from tarry.model.job import MOST_EPOCH, Job, JobLabel, State, indexed_labels
 from tarry.model.lifecycle import held_when_claimed, holds_key, is_late
 from tarry.store.rules.base import band
 from tarry.store.rules.lanes import Position
@@ -44,7 +44,7 @@ class JobIndex:
             insort(line, _spot(job))
         if job.key is not None and job.key_held_until:
             self._keys[job.task, job.key] = id
-        for label in job.labels.items():
+        for label in indexed_labels(job.headers).items():
             self.labelled[label].add(id)
         return job
 
@@ -61,7 +61,7 @@ class JobIndex:
                 del line[at]
         if job.key is not None and self._keys.get((job.task, job.key)) == job.id:
             del self._keys[job.task, job.key]
-        for label in job.labels.items():
+        for label in indexed_labels(job.headers).items():
             self.labelled[label].discard(job.id)
             if not self.labelled[label]:
                 del self.labelled[label]

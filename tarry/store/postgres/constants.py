@@ -1,7 +1,7 @@
 """Constants that Python and SQL share in the PostgreSQL store. `functions/exchange.sql` explains lines and orders."""
 
 from tarry.model.duration import DAY
-from tarry.model.job import HELD, LABEL_PREFIX, LONGEST_LABEL_NAME, LONGEST_LABEL_VALUE, MOST_LABELS, RELATIVE
+from tarry.model.job import HELD, LABEL_PREFIX, LONGEST_LABEL_NAME, LONGEST_LABEL_VALUE, MOST_INDEXED, RELATIVE
 from tarry.store.postgres import job_columns
 from tarry.store.rules.lanes import UNTIL_AN_END
 
@@ -28,7 +28,7 @@ _IN_SQL = {
     "{after_label}": str(len(LABEL_PREFIX) + 1),
     "{longest_key}": str(len(LABEL_PREFIX) + LONGEST_LABEL_NAME),
     "{longest_value}": str(LONGEST_LABEL_VALUE),
-    "{most_labels}": str(MOST_LABELS),
+    "{most_indexed}": str(MOST_INDEXED),
 }
 
 

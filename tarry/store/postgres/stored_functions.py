@@ -46,7 +46,7 @@ class FunctionSet(Struct, frozen=True):
         return not is_older and digest != self.digest
 
 
-REVISION = 1
+REVISION = 2
 """One more with each change of a function: `tests/store/test_postgres_functions.py` has the digest of each."""
 _NAMES = (
     "insert", "ended", "apply", "promote", "exchange", "queues", "release", "finish_flow", "settle_flows",

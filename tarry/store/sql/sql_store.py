@@ -158,20 +158,18 @@ class SqlStore(Store):
         statement = f"{self._sql.jobs} WHERE {where} ORDER BY id LIMIT {max(0, query.limit)}"
         return [self._job(row) for row in self._rows_of_all(statement, values)]
 
-    def _ids_by_labels(
-        self, labels: Sequence[JobLabel], after: bytes, until: bytes, limit: int, start: int = 0
-    ) -> list[bytes]:
-        """The ids of jobs with these labels, after one and up to another, in order; start: the first so many are left
+    def _ids_by_labels(self, query: Query, after: bytes, limit: int, start: int = 0) -> list[bytes]:
+        """The ids of jobs with the query's labels and states, after one, in order; start: the first so many are left
         out."""
         from tarry.store.sql.labels import label_search  # noqa: PLC0415 - as above
 
-        statement, values = label_search(self._sql, labels, after, until)
+        statement, values = label_search(self._sql, query, after)
         rows = self._rows_of_all(f"{statement} ORDER BY l.job LIMIT {max(0, limit)} OFFSET {start}", values)
         return [bytes(id) for (id,) in rows]
 
     def id_behind(self, after: bytes, count: int, label: JobLabel | None = None) -> bytes | None:
         if label is not None:
-            ids = self._ids_by_labels((label,), after, b"", 2, max(0, count - 1))
+            ids = self._ids_by_labels(Query(labels=(label,)), after, 2, max(0, count - 1))
             return ids[0] if len(ids) > 1 else None
         where, values = _conditions(Query(after=after), self._sql)
         # Two rows: nothing tells of the end but that there is no job behind.

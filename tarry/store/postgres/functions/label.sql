@@ -10,7 +10,7 @@ BEGIN
     FROM jsonb_each(convert_from(NEW.headers, 'UTF8')::jsonb) AS h
     WHERE starts_with(h.key, '{label}') AND jsonb_typeof(h.value) = 'string'
         AND octet_length(h.key) <= {longest_key} AND octet_length(h.value #>> '{}') <= {longest_value}
-    LIMIT {most_labels}
+    LIMIT {most_indexed}
     ON CONFLICT DO NOTHING;
     RETURN NULL;
 EXCEPTION WHEN data_exception THEN

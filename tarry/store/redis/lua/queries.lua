@@ -21,7 +21,9 @@ function lib.find()
   local is_narrow = states ~= '' or before or #ARGV > 5
   local patterns = lib.patterns()
   if is_narrow and lib.is_none_counted(states, patterns) then return {found, ''} end
-  local pages = is_narrow and 33 or math.min(33, math.ceil(limit / 15))
+  -- Of the jobs of a label, many may match.
+  local line = lib.first_label_line()
+  local pages = is_narrow and not line and 33 or math.min(33, math.ceil(limit / 15))
   local function show(id, record, entry)
     if last ~= '' and lib.less(last, id) then return true end
     if record and lib.matches(record, entry, states, before, patterns) then
@@ -33,7 +35,7 @@ function lib.find()
   if states == tostring(lib.RUNNING) and lib.call('HLEN', lib.RUN) <= lib.FEW_RUNNING then
     on = lib.walk_running(after, show)
   else
-    on = lib.walk(after, pages, show, lib.first_label_line())
+    on = lib.walk(after, pages, show, line)
   end
   return {found, on}
 end
@@ -160,7 +162,7 @@ function lib.walk(after, pages, show, line)
       if show(id, records[number], runs[number]) then return '' end
     end
     looked, after = looked + #ids, ids[#ids] or after
-    if #ids == 0 then pages = pages + 1 end
+    if #ids == 0 then pages = pages + 1 else pages = math.min(33, 4 * pages) end
   end
   return more and after or ''
 end

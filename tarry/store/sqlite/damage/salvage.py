@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
-from tarry.model.job import LABEL_MARK, labels_of
+from tarry.model.job import LABEL_MARK, indexed_labels
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.damage.pages import INDEX_LEAF, INDEX_NODE, TABLE_LEAF, PageRow, Pages, RowValues
 from tarry.store.sqlite.damage.trees import DamagedTree
@@ -66,7 +66,7 @@ class Salvage:
         select = "SELECT id, headers FROM tarry_job WHERE instr(headers, ?)"
         labelled: list[Any] = self._fresh.execute(select, (LABEL_MARK,)).fetchall()
         for id, headers in labelled:
-            for name, value in labels_of(headers).items():
+            for name, value in indexed_labels(headers).items():
                 self._fresh.execute(sql.LABEL, (name, value, id))
 
     def _save(self, table: str) -> SavedTable:
