@@ -314,7 +314,6 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
         """Does the chores of that store: brings back the jobs of dead workers, prunes, and enqueues scheduled jobs."""
         from tarry.keeper.chores import Keeper  # noqa: PLC0415
         from tarry.keeper.death_hooks import DeathHooks  # noqa: PLC0415 - as in EmbeddedMixin
-        from tarry.push.delivery.order import SWEEP_EVERY, OrderSweep  # noqa: PLC0415
 
         for action in self._at_keeper:
             action()
@@ -327,7 +326,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             if outbox is not None and outbox.content().jobs and self.client.forwarder is not None:
                 self.client.forwarder.forward()
 
-        keeper = Keeper(
+        return Keeper(
             store,
             clock=clock,
             rules=self.rules,
@@ -338,8 +337,6 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             declare=lambda: self.declare_limits(store),
             forward=None if outbox is None else forward,
         )
-        keeper.register_chore(SWEEP_EVERY, OrderSweep(store, client.clock.now).sweep_orders)
-        return keeper
 
     def on_keeper(self, action: Callable[[], T]) -> Callable[[], T]:
         """`@app.on_keeper`: called when a keeper begins in this process: that of a master, one on each host, or that of

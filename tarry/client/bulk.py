@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from tarry.client.acting import sign_change
-from tarry.client.client import Client
+from tarry.client.client import Client, bring_forward_behind
 from tarry.client.enqueue_listener import JobEvent
 from tarry.model.change import Change
 from tarry.model.job import Job
@@ -40,7 +40,9 @@ def change_jobs(client: Client, jobs: Sequence[Job], rule: Callable[[Job, int], 
             continue
     valid = client.store.apply(changes, now) if changes else []
     applied = [change for change, is_valid in zip(changes, valid, strict=True) if is_valid]
-    if client.listener is not None and applied:
-        changed = {change.id for change in applied}
-        client.listener.on_manual_change([job for job in jobs if job.id in changed], event)
+    ids = {change.id for change in applied}
+    changed = [job for job in jobs if job.id in ids]
+    if client.listener is not None and changed:
+        client.listener.on_manual_change(changed, event)
+    bring_forward_behind(client.store, changed, now)
     return len(applied)

@@ -1,5 +1,6 @@
 """The client of a store: enqueue, query, wait, cancel, retry. The app, the command line and the HTTP API call it."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from tarry.model import lifecycle
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.duration import Duration
-from tarry.model.job import Job, State
+from tarry.model.job import Job, State, order_label
 from tarry.model.lifecycle import NotPossible, Rules
 from tarry.store.rules import ids
 from tarry.store.rules.base import Store
@@ -412,6 +413,21 @@ class Client:
             if self.store.apply([change], now)[0]:
                 if self.listener is not None:
                     self.listener.on_manual_change([job], event)
+                bring_forward_behind(self.store, [job], now)
                 return job
             seen = job
         return None
+
+
+def bring_forward_behind(store: Store, jobs: Iterable[Job], now: int) -> None:
+    """After somebody has changed these jobs: makes those ready that had to wait for them, if their tasks are ordered.
+    Where the store fails, they come by themselves, only later."""
+    ordered = {label: job for job in jobs if (label := order_label(job.headers))}
+    if not ordered:
+        return
+    from tarry.store.queries.key_order import KeyTurns  # noqa: PLC0415 - few tasks are ordered
+
+    turns = KeyTurns(store)
+    with contextlib.suppress(StoreError):
+        for job in ordered.values():
+            turns.bring_forward(job, now)

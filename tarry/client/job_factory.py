@@ -15,7 +15,15 @@ from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import HELD, UNFINISHED, Job, with_inherited
 from tarry.model.quantity import over_max_body
 from tarry.store.rules.base import Store
-from tarry.tasks.arguments.options import NO_OPTIONS, Options, spread, with_labels, with_latest, with_overrides
+from tarry.tasks.arguments.options import (
+    NO_OPTIONS,
+    Options,
+    spread,
+    with_labels,
+    with_latest,
+    with_order,
+    with_overrides,
+)
 from tarry.tasks.call import AnyCall, arguments_of
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.new_job import NewJob
@@ -30,6 +38,8 @@ class _UnlistedTask(Struct, frozen=True):
     queue: str = "default"
     priority: int = 0
     expires: None = None
+    keeps_order: bool = False
+    holds_when_dead: bool = False
 
 
 class JobFactory:
@@ -99,7 +109,7 @@ class JobFactory:
                 return [self.make(task, *one, options, later=later) for one, later in each_later]
             # Options and time are worked out once; the other jobs differ only in body, lane and id.
             first = [self.make(task, body, lane, options) for body, lane in encoded[:1]]
-            return first + [self._make_alike(first[0], body, lane) for body, lane in encoded[1:]]
+            return first + [self._make_alike(task, first[0], body, lane) for body, lane in encoded[1:]]
 
     def make_by_name(self, name: str, body: bytes, options: Options) -> Job:
         """The job of a task by name, with encoded arguments. They are checked if the app has the task."""
@@ -130,6 +140,8 @@ class JobFactory:
             headers = with_labels(task.name, headers, labels)
         if options.max_delay is not None:
             headers = with_latest(task.name, headers, now + microseconds(options.max_delay))
+        if task.keeps_order and lane is not None:
+            headers = with_order(task.name, headers, lane, holds=task.holds_when_dead)
         expires = task.expires if options.expires is None else options.expires
         key = options.held_key
         return Job(
@@ -151,11 +163,14 @@ class JobFactory:
             attempts=KEPT_FROM_START if options.keeps_attempts else b"",
         )
 
-    def _make_alike(self, job: Job, body: bytes, lane: str | None) -> Job:
+    def _make_alike(self, task: TaskDefinition[Any, Any], job: Job, body: bytes, lane: str | None) -> Job:
         """Another job of the same call of `enqueue_many`."""
         if len(body) > self.max_body:
             raise self._body_too_large(job.task, body)
-        return replace(job, id=self._store.new_id(job.task, job.key, lane), body=body, lane=lane)
+        headers = job.headers
+        if task.keeps_order and lane is not None:
+            headers = with_order(job.task, headers, lane, holds=task.holds_when_dead)
+        return replace(job, id=self._store.new_id(job.task, job.key, lane), body=body, lane=lane, headers=headers)
 
     def _now(self) -> int:
         try:

@@ -16,7 +16,7 @@ from tarry.keeper.waiting_reasons import (
 )
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
-from tarry.model.job import Job, State
+from tarry.model.job import Job, State, order_label
 from tarry.model.lifecycle import UNKNOWN_TASK
 from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Level, Limit, waiting_lane
 from tarry.store.queries.hosts import list_hosts
@@ -70,6 +70,7 @@ def read_facts(store: Store, job: Job, now: int, is_listed: bool, endpoint: Endp
         _was_unknown(job),
         endpoint,
         [kept_places.attempt_of(name) for name in kept_places.places_followed(store, job, now)],
+        _job_ahead(store, job, now),
         reader.away,
     )
 
@@ -150,6 +151,14 @@ def _read_own(reader: StoreReader, task: str, lane: str) -> KeyLimit | None:
     from tarry.store.rules.key_limits import read_key_limit  # noqa: PLC0415 - few keys have numbers of their own
 
     return reader.ask(lambda: read_key_limit(reader.store, task, lane))
+
+
+def _job_ahead(store: Store, job: Job, now: int) -> Job | None:
+    if order_label(job.headers) is None:
+        return None
+    from tarry.store.queries.key_order import KeyTurns  # noqa: PLC0415 - few tasks are ordered
+
+    return KeyTurns(store).job_before(job, now)
 
 
 def _was_unknown(job: Job) -> bool:

@@ -42,6 +42,8 @@ SENTENCES: Mapping[str, str] = {
     "no_worker": "No worker of the pools that serve queue %(queue)s is ready.",
     "busy": "All workers that serve queue %(queue)s run jobs: %(count)s.",
     "follows": "Job %(job)s had its key before, was cancelled for it, and has not ended yet on worker %(worker)s.",
+    "order": "Job %(job)s of its key was enqueued before it and comes first. It is %(state)s.",
+    "order_dead": "Job %(job)s of its key is dead and holds the others back: retry it, or delete it.",
     "suspect": "Workers died while it ran: %(count)s. It does not run beside another such job.",
     "before": "%(count)s jobs of this queue run before it.",
     "one_before": "One job of this queue runs before it.",
@@ -117,6 +119,8 @@ class WaitingFacts(Struct, frozen=True):
     endpoint: EndpointState = EndpointState()
     followed: Sequence[tuple[bytes, int, str]] = ()
     """Attempts (job id, epoch, owner) that have to end first."""
+    ahead: Job | None = None
+    """The job of its key that comes first, if its task is ordered."""
     away: str = ""
     """Why some of several stores could not be asked; empty: all were."""
 
@@ -132,7 +136,8 @@ def waiting_reasons(facts: WaitingFacts) -> list[WaitingReason]:
         return [_reason("flow" if is_root(job.id) else "blocked", flow=str(UUID(bytes=flow_of(job.id))))]
     is_due = job.state is State.READY or job.due <= facts.now
     # Between two looks at what it follows it is scheduled.
-    found = [*_follows(facts)] if is_due or facts.followed else [_due(facts)]
+    is_held_back = facts.followed or facts.ahead is not None
+    found = [*_follows(facts)] if is_due or is_held_back else [_due(facts)]
     found += _lasting_reasons(facts)
     if is_due:
         found += _passing_reasons(facts)
@@ -143,6 +148,9 @@ def waiting_reasons(facts: WaitingFacts) -> list[WaitingReason]:
 def _follows(facts: WaitingFacts) -> Iterator[WaitingReason]:
     for id, _, owner in facts.followed:
         yield _reason("follows", job=str(UUID(bytes=id)), worker=owner)
+    if facts.ahead is not None:
+        kind = "order_dead" if facts.ahead.state is State.DEAD else "order"
+        yield _reason(kind, job=str(UUID(bytes=facts.ahead.id)), state=str(facts.ahead.state))
 
 
 def _due(facts: WaitingFacts) -> WaitingReason:

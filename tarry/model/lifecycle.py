@@ -22,12 +22,14 @@ Rules that stores repeat in SQL or Lua, since they apply within a transaction; t
 
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.model import attempts, flow_rules, moving, refusals
 from tarry.model import change as counted_as
 from tarry.model.change import Change, with_bounded_note
+from tarry.model.checks.unreadable import read_note
 from tarry.model.duration import DAY, HOUR, LONGEST, SECOND
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import HELD, WAITING, Job, State
@@ -58,6 +60,8 @@ from tarry.model.slept import SOON, after_pause, age, pause_after
 MAX_CRASHES = 3
 """A job that was running at this many crashes of workers counts as their cause: poison."""
 
+OUT_OF_TURN = "OutOfTurn"
+"""The type in the note of a job that was held back, since one of the same key comes first."""
 UNKNOWN_TASK = "UnknownTask"
 """The type in the note of a job whose task the worker that claimed it does not know."""
 
@@ -139,7 +143,8 @@ def _after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int) -> C
         return _suspend(job, outcome, now)
     if isinstance(outcome, HeldBack):
         # No record either: it is claimed again every moment, until the attempt before it has ended.
-        return _change(job, State.SCHEDULED, now, due=now + _HELD_BACK + unsure, note=job.note)
+        due = max(now + _HELD_BACK, outcome.until) + unsure
+        return _change(job, State.SCHEDULED, now, due=due, note=_held_back_note(job, outcome.behind, due))
     change = with_bounded_note(_after_all_but_success(job, outcome, rules, now))
     # What has started in time must not expire while it waits to go on, or for its next attempt.
     if job.expires and change.to in (State.READY, State.SCHEDULED) and has_started(outcome):
@@ -189,6 +194,34 @@ def is_near_poison(job: Job) -> bool:
     # No worker runs two such jobs at once: jobs that were on side by side twice come back side by side, and the
     # innocent ones would die with the guilty one.
     return job.crashes >= MAX_CRASHES - 1
+
+
+def _held_back_note(job: Job, behind: bytes, due: int) -> bytes:
+    # What an attempt has left tells more.
+    if not behind or (job.note and not _due_when_held_back(job.note)):
+        return job.note
+    text = f"job {behind.hex()} of the same key comes first"
+    return msgspec.json.encode({"type": OUT_OF_TURN, "message": text, "traceback": "", "due": due})
+
+
+def _due_when_held_back(note: bytes) -> object:
+    """The due time in the note of a job that was held back for another one of its key; 0: it is no such note."""
+    # A search for bytes is much faster than decoding.
+    if OUT_OF_TURN.encode() not in note:
+        return 0
+    found = read_note(note)
+    return found.get("due", 0) if found.get("type") == OUT_OF_TURN else 0
+
+
+def is_held_back(job: Job) -> bool:
+    """Whether it waits for nothing but that jobs of its key, enqueued before it, end."""
+    # With another due time somebody has put it off since, or it has asked for that itself.
+    return job.state is State.SCHEDULED and job.due > 0 and _due_when_held_back(job.note) == job.due
+
+
+def bring_forward(job: Job, now: int) -> Change:
+    """Makes a job ready whose turn has come (`is_held_back`). It goes before the later ones of its key."""
+    return _change(job, State.READY, now, due=min(job.created, now), note=job.note)
 
 
 def run_now(job: Job, now: int) -> Change:

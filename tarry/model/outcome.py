@@ -91,7 +91,13 @@ class Quarantined(Struct, frozen=True, gc=False):
 
 
 class HeldBack(Struct, frozen=True, gc=False):
-    """Claimed while an attempt that the job is to follow goes on (`overrides.followed_places`)."""
+    """Claimed while an attempt that the job is to follow goes on (`overrides.followed_places`), or while a job of its
+    key has to end first (`store/queries/key_order.py`)."""
+
+    until: int = 0
+    """When it is to be looked at again, microseconds since the epoch; 0: soon."""
+    behind: bytes = b""
+    """The id of the job of its key that comes first; empty: there is none."""
 
 
 Unsuccessful = Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expired | Unknown | Quarantined

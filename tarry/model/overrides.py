@@ -1,10 +1,11 @@
 """What one job alone has, kept in its headers: a timeout and a retry rule that differ from its task's, until when other
-calls may put it off, and which attempts it follows."""
+calls may put it off, which attempts it follows, and in which order it comes."""
 
 # In the headers: so they need no column in any store, and a job without them costs its worker nothing.
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -12,11 +13,14 @@ import msgspec
 from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import LONGEST, SECOND, Duration, microseconds
+from tarry.model.job import LABEL_PREFIX, ORDER_LABEL
 from tarry.model.retry import Retry, RetryRule, retry_rule
 
 TIMEOUT, RETRY, LATEST, FOLLOWS = "tarry-timeout", "tarry-retry", "tarry-latest", "tarry-follows"
 """Names of headers: microseconds; a rule as JSON; until when other calls may put off the job, microseconds since the
 epoch; the places of the attempts which have to end first (`store/rules/kept_places.py`), one a line."""
+ON_DEAD, HOLD = "tarry-on-dead", "hold"
+"""Name and value of the header of a job that waits behind the dead jobs of its key."""
 
 _decoder = json_decoder(dict[str, str])
 
@@ -65,6 +69,18 @@ def latest_of(headers: bytes) -> int | None:
 def followed_places(headers: bytes) -> list[str]:
     """The places of the attempts that have to end before the job starts."""
     return [name for name in (_read(headers, FOLLOWS) or "").split("\n") if name]
+
+
+def order_headers(task: str, lane: str, *, holds: bool) -> dict[str, str]:
+    """The headers of a job of an ordered task. lane: that of its key. holds: dead jobs of the key hold it back."""
+    # Hashed: names of tasks and keys may be longer than an index takes.
+    value = blake2b(f"{task}\0{lane}".encode(), digest_size=16).hexdigest()
+    return {LABEL_PREFIX + ORDER_LABEL: value, **({ON_DEAD: HOLD} if holds else {})}
+
+
+def holds_when_dead(headers: bytes) -> bool:
+    """Whether the job waits behind the dead jobs of its key."""
+    return _read(headers, ON_DEAD) == HOLD
 
 
 def with_followed(headers: bytes, places: Collection[str]) -> bytes:

@@ -10,6 +10,7 @@ from tarry.model.flow.wiring import UNDO_TASK, split
 from tarry.model.job import Job
 from tarry.model.outcome import Expired, HeldBack, Outcome, Unknown
 from tarry.server.claim_requests import ChangeRequest, end_unstarted
+from tarry.store.queries.key_order import KeyTurns
 from tarry.store.rules.base import Store
 from tarry.store.rules.kept_places import held_back
 from tarry.worker.exchanger import RulesFor
@@ -22,6 +23,7 @@ class GivenJobs:
 
     def __init__(self, store: Store, rules: RulesFor) -> None:
         self._store, self._inputs, self._rules = store, NodeInputs(store), rules
+        self._turns = KeyTurns(store)
 
     def choose(self, claimed: Sequence[Job], now: int) -> tuple[list[Job], list[ChangeRequest]]:
         """The jobs to give, and what becomes of the others. now: microseconds since the epoch."""
@@ -37,9 +39,11 @@ class GivenJobs:
 
     def complete(self, job: Job, now: int) -> Job | Outcome:
         """The job, that of a flow with the results that it takes among its arguments; or how its attempt ends, if these
-        cannot be had, or the attempt before it goes on."""
+        cannot be had, or another attempt or job has to end before."""
         if held_back(self._store, (job,), now):
             return HeldBack()
+        if held := self._turns.held_back((job,), now):
+            return held[job.id]
         envelope, _ = split(job.id, job.body)
         if not envelope:
             return job

@@ -4,7 +4,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, get_args
 
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import Job
@@ -15,7 +15,7 @@ from tarry.tasks.arguments.codec import Codec
 from tarry.tasks.arguments.options import Options, refuse_unfit, with_overrides
 from tarry.tasks.hooks import EndHooks, Hook, HookKind
 from tarry.tasks.task_hooks import NO_TASK_HOOKS, RunWrapper
-from tarry.tasks.task_limits import make_lane_function, make_limits
+from tarry.tasks.task_limits import OnDead, make_lane_function, make_limits
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,13 +55,16 @@ class TaskDefinition(Generic[P, R]):
     due_after = 0
     """Microseconds until a new job is due, if its enqueue does not say when."""
     keeps_order = False
-    """Whether the jobs of a key have to run one after another, also through retries."""
+    """Whether the jobs of a key have to run one after another, in the order of their enqueue."""
+    holds_when_dead = False
+    """Whether a job of an ordered task that is dead holds back those behind it."""
+    app_hooks = NO_TASK_HOOKS
+    run_wrapper: RunWrapper | None = None
+    """What runs the task with its middleware, hooks and carried variables; None if it has none of them."""
     runner: TaskRunner | None = None
     """What runs the jobs instead of a function of the app; None: the function does."""
     map_part: "TaskDefinition[Any, Any] | None" = None
     """The task of jobs that call this one for many items each; None: there was no such job yet."""
-    run_wrapper: RunWrapper | None = None
-    """What runs the task with its middleware, hooks and carried variables; None if it has none of them."""
     codec_class: type[Codec] = Codec
 
     def __init__(  # noqa: PLR0913 - settings, by name
@@ -80,6 +83,8 @@ class TaskDefinition(Generic[P, R]):
         limit_all: int | None = None,
         rate_all: str | None = None,
         weight: int | None = None,
+        order_by: Callable[..., Any] | None = None,
+        on_dead: OnDead | None = None,
         cron: str | Cron | Sequence[str | Cron] | None = None,
         zone: str | None = None,
         missed: Missed | None = None,
@@ -95,12 +100,29 @@ class TaskDefinition(Generic[P, R]):
         self.expires = expires
         self.is_async = inspect.iscoroutinefunction(fn)
         self.codec = self.codec_class(self.name, fn)
-        self.limits = make_limits(self.name, limit, rate, weight, by=limit_by, limit_all=limit_all, rate_all=rate_all)
-        self.lane = make_lane_function(self.name, fn, limit_by, is_limited=bool(self.limits))
+        by, limit = self._line_of(limit, limit_by, order_by, on_dead)
+        self.limits = make_limits(self.name, limit, rate, weight, by=by, limit_all=limit_all, rate_all=rate_all)
+        self.lane = make_lane_function(self.name, fn, by, is_limited=bool(self.limits), is_ordered=self.keeps_order)
         self.label = self.name.encode()
         self.schedules = schedules(self.name, cron, zone, missed, self.codec.encode)
         self.hooks = EndHooks()
-        self.app_hooks = NO_TASK_HOOKS
+        self._look_like(fn)
+
+    def _line_of(
+        self,
+        limit: int | None,
+        limit_by: Callable[..., Any] | None,
+        order_by: Callable[..., Any] | None,
+        on_dead: OnDead | None,
+    ) -> tuple[Callable[..., Any] | None, int | None]:
+        """What gives the key of a job, and how many jobs of a key run at once."""
+        _check_order(self.name, order_by, on_dead, limit=limit, limit_by=limit_by)
+        if order_by is None:
+            return limit_by, limit
+        self.keeps_order, self.holds_when_dead = True, on_dead == "hold"
+        return order_by, 1
+
+    def _look_like(self, fn: Callable[P, Any]) -> None:
         # `inspect.signature` and documentation tools then see the function itself.
         self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, getattr(fn, "__name__", self.name), fn
 
@@ -129,6 +151,25 @@ def _check_settings(fn: object, name: str | None, options: Options) -> None:
         raise TypeError(f"a task is made of a function, not of {fn!r}")
     refuse_unfit("name", name or "")
     options.check()
+
+
+def _check_order(task: str, by: object, on_dead: object, *, limit: object, limit_by: object) -> None:
+    """ValueError: these settings do not go together."""
+    if by is None:
+        if on_dead is not None:
+            raise ValueError(f"{task}: on_dead= stands beside order_by=, which says of which key a job is")
+        return
+    if on_dead not in (None, *get_args(OnDead)):
+        raise ValueError(f'{task}: on_dead={on_dead!r}: "skip" or "hold"')
+    if limit_by is not None:
+        raise ValueError(
+            f"{task}: order_by= and limit_by=: a job waits in one line, that of its key; leave out limit_by="
+        )
+    if limit is not None:
+        raise ValueError(
+            f"{task}: limit={limit!r} beside order_by=: one job of a key runs at a time; "
+            "say limit_all= for how many of all keys do"
+        )
 
 
 def full_name(fn: Callable[..., Any]) -> str:

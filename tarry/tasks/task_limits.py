@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.tasks.arguments.options import refuse_unfit
@@ -10,6 +10,8 @@ from tarry.tasks.arguments.signature import bind, read_signature
 
 LaneFunction = Callable[[Sequence[Any], Mapping[str, Any]], str]
 """Takes the arguments of a call, and returns the lane in which its job waits."""
+OnDead = Literal["skip", "hold"]
+"""What a dead job of an ordered task does to those of its key that were enqueued after it."""
 MAX_KEY = 100
 
 
@@ -35,21 +37,22 @@ def make_limits(
 
 
 def make_lane_function(
-    task: str, fn: Callable[..., Any], by: Callable[..., Any] | None, *, is_limited: bool
+    task: str, fn: Callable[..., Any], by: Callable[..., Any] | None, *, is_limited: bool, is_ordered: bool
 ) -> LaneFunction | None:
-    """The lane function of a task; None if its jobs are in no lane.
+    """The lane function of a task; None if its jobs are in no lane. is_ordered: `by` is its order_by=.
 
     `by` takes some of the task's arguments, by name; or all of them if it takes `*args` or `**kwargs`. It returns the
     key: text or a whole number.
     """
     if by is None:
         return _only_lane if is_limited else None
+    setting = "order_by" if is_ordered else "limit_by"
     if not callable(by):
-        raise TypeError(f"{task}: limit_by={by!r}: a function of the task's arguments")
-    call_by = _with_chosen_arguments(task, fn, by)
+        raise TypeError(f"{task}: {setting}={by!r}: a function of the task's arguments")
+    call_by = _with_chosen_arguments(task, fn, by, setting)
 
     def lane(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        return key_lane(f"{task}: limit_by", call_by(args, kwargs))
+        return key_lane(f"{task}: {setting}", call_by(args, kwargs))
 
     return lane
 
@@ -64,7 +67,7 @@ def lane_of_key(task: str, lane: LaneFunction | None, key: object) -> str:
 def check_number_of_key(task: str, at_once: int | None, *, keeps_order: bool) -> None:
     """ValueError: a key of this task may not have so many at once."""
     if keeps_order and at_once is not None and at_once > 1:
-        raise ValueError(f"{task} sends the jobs of a key one after another (order): one at once, or 0")
+        raise ValueError(f"{task} does the jobs of a key one after another, in their order: one at once, or 0")
 
 
 def key_lane(place: str, key: object) -> str:
@@ -80,15 +83,17 @@ def _only_lane(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return ""
 
 
-def _with_chosen_arguments(task: str, fn: Callable[..., Any], by: Callable[..., Any]) -> Callable[..., Any]:
+def _with_chosen_arguments(
+    task: str, fn: Callable[..., Any], by: Callable[..., Any], setting: str
+) -> Callable[..., Any]:
     """A function that calls `by` with the arguments that it names, defaults filled in."""
-    wanted = read_signature(f"{task}: limit_by", by).parameters.values()
+    wanted = read_signature(f"{task}: {setting}", by).parameters.values()
     signature = read_signature(task, fn)
     if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in wanted):
         return lambda args, kwargs: by(*args, **kwargs)
     names = [parameter.name for parameter in wanted]
     if unknown := [name for name in names if name not in signature.parameters]:
-        raise TypeError(f"{task}: limit_by asks for {', '.join(unknown)}, which the task has no parameter for")
+        raise TypeError(f"{task}: {setting} asks for {', '.join(unknown)}, which the task has no parameter for")
 
     def call_by(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         bound = bind(signature, args, kwargs)

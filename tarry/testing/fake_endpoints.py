@@ -14,7 +14,6 @@ from tarry.push.catalog import HttpTaskCatalog
 from tarry.push.delivery.delivery_slots import Slots
 from tarry.push.delivery.delivery_verdict import DeliveryVerdict, Disabled, judge
 from tarry.push.delivery.http_task import DeliveryPort
-from tarry.push.delivery.order import KeyOrder
 from tarry.push.endpoint import endpoint_cells
 from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.http.failure import Failure, FailureKind
@@ -101,19 +100,6 @@ def _check_answer(task: str, answer: Any) -> EndpointReply:
     return answer  # type: ignore[no-any-return]
 
 
-class InlineKeyOrder(KeyOrder):
-    """Calls the store in the calling thread."""
-
-    async def check_turn(self, job: Job) -> int | None:
-        return self._check_turn(job)
-
-    async def keep_first(self, job: Job) -> None:
-        self._keep_first(job)
-
-    async def remove(self, job: Job) -> None:
-        self._remove(job)
-
-
 class FakeDelivery(DeliveryPort):
     """Takes the place of a DeliveryCoordinator: answers requests instead of sending them."""
 
@@ -122,11 +108,6 @@ class FakeDelivery(DeliveryPort):
         self.most_result = catalog.config().max_body
         self.slots = Slots(1)
         self.slots.alone = True
-        self._order = InlineKeyOrder(catalog.store, self.now)
-
-    @property
-    def order(self) -> KeyOrder:
-        return self._order
 
     def pause_for(self, name: str) -> float | None:
         return None if self._catalog.endpoints[name].enabled else 10.0

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tarry.push.delivery import order
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.kept_places import PREFIX
@@ -38,7 +37,7 @@ def leftovers(store: Store, *, is_empty: bool = False) -> list[Leftover]:
     while store.history.sum_up(store.time()):
         pass
     found = [*_of_limits(store), *_of_jobs(store)]
-    return [*found, *_of_tables(store), *_of_orders(store)] if is_empty else found
+    return [*found, *_of_tables(store)] if is_empty else found
 
 
 def _of_limits(store: Store) -> Iterator[Leftover]:
@@ -59,12 +58,6 @@ def _of_jobs(store: Store) -> Iterator[Leftover]:
     for wait, job in zip(waits, store.get([wait.job for wait in waits]), strict=True):
         if job is None or job.state.finished:
             yield Leftover("wait for a signal", f"{wait.name} of {ids.text(wait.job)}")
-
-
-def _of_orders(store: Store) -> Iterator[Leftover]:
-    # A keeper needs some minutes to see that nobody waits there any more, so before that they are none.
-    for name in list(store.kv_list(order.CELL))[:_MOST]:
-        yield Leftover("order of a key", name)
 
 
 def _of_tables(store: Any) -> Iterator[Leftover]:

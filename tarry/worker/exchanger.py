@@ -13,7 +13,8 @@ used as usual.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from tarry.client.clock import Clock
 from tarry.errors import PartlyUnavailable, StoreError
@@ -43,6 +44,9 @@ from tarry.worker.step_saver import StepSaver
 from tarry.worker.unseen_claims import UnseenClaims
 from tarry.worker.worker_log import EventLog
 
+if TYPE_CHECKING:
+    from tarry.store.queries.key_order import KeyTurns
+
 log = logging.getLogger("tarry.worker")
 
 RulesFor = Callable[[str, str], Rules]
@@ -56,6 +60,9 @@ class Exchanger:
     """The last claim brought nodes of flows only, which the ends that were settled with it may have released."""
     _looked_until = 0.0
     """time.monotonic() until which the store need not be asked for jobs again while steps are stored."""
+
+    _ended_in_order: tuple[Job, ...] = ()
+    """Jobs of ordered tasks for which others may have been held back."""
 
     def __init__(
         self,
@@ -95,6 +102,13 @@ class Exchanger:
         self._error = ""
         """Why the last call failed."""
         self._unseen = UnseenClaims(store, clock, self._known_attempts)
+
+    @cached_property
+    def turns(self) -> "KeyTurns":
+        """Tells which claimed jobs of ordered tasks have to wait."""
+        from tarry.store.queries.key_order import KeyTurns  # noqa: PLC0415 - only where jobs run
+
+        return KeyTurns(self.store)
 
     def count(self) -> int:
         """How many jobs are claimed and not settled."""
@@ -222,6 +236,16 @@ class Exchanger:
         self.has_followers = _are_of_these_flows(answer.jobs, changes)
         return answer.jobs
 
+    def _bring_forward(self, moment: int) -> None:
+        """Makes those ready that were held back for the jobs that have ended."""
+        ended, self._ended_in_order = self._ended_in_order, ()
+        try:
+            for job in ended:
+                self.turns.bring_forward(job, moment)
+        except Exception as error:
+            # They come by themselves, only later.
+            log.debug("those behind %s are not ready yet: %s", quantity(len(ended)), error)
+
     def _handle_strange(self, error: Exception, now: int | float) -> None:
         """An error that no store should raise, as over a record that another program has written. The worker goes on:
         what can be settled is settled, and the store is asked again after a pause."""
@@ -313,6 +337,9 @@ class Exchanger:
         for at, ((running, outcome), change, is_valid) in enumerate(ended):
             if is_valid:
                 self.events.record_end(running.job, outcome, change, moment)
+                # At its first attempt, nobody had to wait for an earlier one.
+                if running.task.keeps_order and running.job.epoch > 1 and (change.to is None or change.to.finished):
+                    self._ended_in_order += (running.job,)
                 # Nobody takes the result of one that tells nobody.
                 if change.node is not None and change.node.tells and isinstance(outcome, Returned):
                     self._inputs.keep(change.id, outcome.value)
@@ -322,6 +349,8 @@ class Exchanger:
                 log.debug("%s %s: its outcome came too late", job.task, ids.text(job.id), extra=about(job))
                 if running.task.runner is not None:
                     running.task.runner.note_late_outcome(job, running.output_text, outcome)
+        if self._ended_in_order:
+            self._bring_forward(moment)
 
     def _postpone(self, answer: Exchange, now: float) -> None:
         """Keeps the outcomes of stores that are away."""

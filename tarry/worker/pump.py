@@ -308,13 +308,15 @@ class Pump:
                 self._start(kind, batch, now)
 
     def _without_held_back(self, jobs: Sequence[Job], moment: int) -> Sequence[Job]:
-        """Those of the claimed jobs that may start; the others, each of which follows an attempt that goes on, are in
-        line to be settled."""
-        if not (waiting := held_back(self.store, jobs, moment)):
+        """Those of the claimed jobs that may start; the others, each of which follows an attempt that goes on, or a job
+        of its key, are in line to be settled."""
+        waiting = dict.fromkeys(held_back(self.store, jobs, moment), HeldBack())
+        waiting |= self._exchanger.turns.held_back(jobs, moment)
+        if not waiting:
             return jobs
         for job in jobs:
             if job.id in waiting:
-                self._exchanger.reject(job, HeldBack())
+                self._exchanger.reject(job, waiting[job.id])
         return [job for job in jobs if job.id not in waiting]
 
     def _hold(self, job: Job, moment: int) -> Running | None:

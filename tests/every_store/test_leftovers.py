@@ -3,7 +3,6 @@
 from tarry import App, wait_for
 from tarry.model.duration import DAY, HOUR
 from tarry.model.limit import Limit
-from tarry.push.delivery.order import OrderSweep
 from tarry.store.rules.base import Query, Store, Want
 from tarry.store.rules.kept_places import PREFIX, KeptPlace
 from tarry.testing.leftovers import leftovers
@@ -74,12 +73,3 @@ def test_who_died_leaves_its_places(app: App) -> None:
     store.kv_cas(f"{PREFIX}one", place.encode(), None)
     assert {left.what for left in leftovers(store)} >= {"owner", "kept place", "places under a limit"}
     assert job.owner in {left.name for left in leftovers(store)}
-
-
-def test_the_order_of_a_key_without_jobs_is_found(app: App) -> None:
-    store = app.client.store
-    store.kv_cas("order:hook:7", b"one whose job is gone"[:16], None)
-    assert leftovers(store) == []
-    assert [left.what for left in leftovers(store, is_empty=True)] == ["order of a key"]
-    OrderSweep(store, store.time).sweep_orders()
-    assert leftovers(store, is_empty=True) == []

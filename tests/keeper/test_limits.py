@@ -187,7 +187,7 @@ def bill(account: int, /, amount: int = 3, *more: int, note: str = "") -> None: 
     ],
 )
 def test_a_key_is_made_of_the_arguments(by: Any, lane: str | None) -> None:
-    made = make_lane_function("bill", bill, by, is_limited=False)
+    made = make_lane_function("bill", bill, by, is_limited=False, is_ordered=False)
     assert made is not None
     key = made((7,), {"note": "x"})
     assert key == lane or (lane is None and len(key) == 100 and key == made((8,), {}))

@@ -81,6 +81,8 @@ def full(name: str, most: int = 1, running: int = 1) -> LimitUse:
         (facts(replace(JOB, queue="@b|1:6:1:1"), hosts=[BROADCAST]), ["gone"]),
         (facts(followed=[(JOB.id, 1, "w-1")]), ["follows"]),
         (facts(LATER, followed=[(JOB.id, 1, "w-1")], is_paused=True), ["follows", "paused"]),
+        (facts(ahead=JOB), ["order"]),
+        (facts(LATER, ahead=replace(JOB, state=State.DEAD)), ["order_dead"]),
         (facts(replace(JOB, crashes=2)), ["suspect"]),
         (facts(replace(JOB, crashes=1)), ["free"]),
         (facts(before=CappedCount(3)), ["before"]),

@@ -18,11 +18,9 @@ import pytest
 from tarry import State
 from tarry.client.bulk import change_jobs, find_pages
 from tarry.config.config import Config, Push
-from tarry.errors import StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import Job
-from tarry.push.delivery.order import KeyOrder
 from tarry.push.journal.log_lines import RequestLine, format_request, make_job
 from tarry.push.journal.logs import AppendFile
 from tarry.store.outbox import Outbox
@@ -59,13 +57,6 @@ def lines(file: Path) -> list[Line]:
 
 def requests(logs: Path) -> list[Line]:
     return lines(logs / "request.log")
-
-
-class UnavailableOrder(KeyOrder):
-    """Of a store that goes away while something is under way."""
-
-    async def keep_first(self, job: Job) -> None:
-        raise StoreUnavailable("away")
 
 
 class TestRequests:
@@ -215,18 +206,6 @@ class TestTroubles:
         assert first["level"] == "WARNING"
         disabled, *_ = (line for line in lines(file) if "is disabled" in line["message"])
         assert (disabled["level"], "job" in disabled) == ("ERROR", False)
-
-    def test_so_does_an_order_that_could_not_be_kept(self, delivery: DeliveryFixture, logs: Path) -> None:
-        configure(delivery, logs, hook={"order": "{customer}", "schedule": ["1h"]})
-        delivery.server.says("/", answer(500))
-        delivery.deliver()
-        (coordinator,) = delivery.coordinators
-        coordinator.order = UnavailableOrder(delivery.store(), coordinator.now)
-        job = delivery.app.enqueue("hook", {"customer": 7})
-        until(lambda: delivery.job(job).failures)
-        (line,) = lines(logs / "error.log")
-        assert line["message"] == "hook: those behind this job may overtake it: away"
-        assert line["job"] == job.id
 
     def test_a_traceback_is_part_of_the_line_and_nothing_can_forge_one(
         self, delivery: DeliveryFixture, logs: Path, monkeypatch: pytest.MonkeyPatch

@@ -382,7 +382,6 @@ def test_the_next_of_a_key_waits_until_the_one_before_is_settled(any_delivery: D
     told.remove(100)
     assert list(dict.fromkeys(told)) == list(range(9)), told
     assert told == sorted(told), told
-    until(lambda: not any_delivery.store().kv_list("order:"))
 
 
 def test_a_job_that_is_cancelled_holds_nobody_up(delivery: DeliveryFixture) -> None:

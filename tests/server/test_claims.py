@@ -429,6 +429,24 @@ def test_a_newer_job_of_a_key_is_given_once_the_one_before_is_let_go(app: App) -
     run(story())
 
 
+def test_a_job_is_given_once_those_of_its_key_before_it_have_ended(app: App) -> None:  # noqa: F811
+    async def story() -> None:
+        ordered = app.task(name="ordered", queue="php", order_by=lambda key: key)(lambda key: None)
+        await asyncio.to_thread(app.declare_limits, app.client.store)
+        first, second = await ordered.aenqueue_many([("ann",), ("ann",)])
+        async with taking(app) as claims:
+            (got,) = await claims.claim(["php"], limit=5, lease=LEASE, wait=0)
+            assert ids.text(got.id) == first.id
+            await claims.settle(got.id, got.epoch, Snoozed(60 * SECOND))
+            assert await claims.claim(["php"], limit=5, lease=LEASE, wait=0.5) == []
+            assert second.record().epoch
+            assert await asyncio.to_thread(first.cancel)
+            (got,) = await claims.claim(["php"], limit=5, lease=LEASE, wait=WITHIN)
+            assert ids.text(got.id) == second.id
+
+    run(story())
+
+
 def test_a_caller_that_goes_away_leaves_no_job_taken(app: App) -> None:  # noqa: F811
     async def story() -> None:
         async with taking(app) as claims:

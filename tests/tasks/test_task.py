@@ -1,5 +1,6 @@
 import asyncio
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -14,6 +15,7 @@ from tarry.client.tasks.task import AsyncTask, SyncTask
 from tarry.config.config import Config, DefaultRetry, Defaults
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND
+from tarry.model.limit import parse_limit
 from tarry.model.retry import NEVER
 from tarry.tasks.definition import full_name
 
@@ -418,3 +420,27 @@ def test_dir_has_what_there_is() -> None:
     import tarry  # noqa: PLC0415
 
     assert set(tarry.__all__) <= set(dir(tarry))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"order_by": "key"}, "each: order_by='key': a function of the task's arguments"),
+        ({"order_by": lambda nobody: nobody}, "each: order_by asks for nobody, which the task has no parameter for"),
+        ({"on_dead": "hold"}, "each: on_dead= stands beside order_by="),
+        ({"order_by": lambda a: a, "on_dead": "wait"}, 'each: on_dead=\'wait\': "skip" or "hold"'),
+        ({"order_by": lambda a: a, "limit_by": lambda a: a}, "a job waits in one line, that of its key"),
+        ({"order_by": lambda a: a, "limit": 2}, "each: limit=2 beside order_by=: one job of a key runs at a time"),
+    ],
+)
+def test_an_order_that_cannot_be_kept_is_refused(app: App, settings: dict[str, Any], error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(error)):
+        app.task(name="each", **settings)(module_task)
+
+
+def test_an_ordered_task_may_have_limits_of_all_keys_and_a_rate_of_each(app: App) -> None:
+    task = app.task(name="each", order_by=lambda a: a, rate="5/s", limit_all=3, rate_all="9/s")(module_task)
+    assert task.limits == {"each:each": parse_limit(1, "5/s"), "task:each": parse_limit(3, "9/s")}
+    halves = app.task(name="halves", order_by=lambda a: a / 2)(module_task)
+    with pytest.raises(TypeError, match=r"^halves: order_by gave 1\.5: the key must be text or a whole number"):
+        halves.enqueue(3)

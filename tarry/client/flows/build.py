@@ -245,7 +245,8 @@ def _lane(task: TaskDefinition[Any, Any], args: Sequence[Any], kwargs: Mapping[s
         return task.lane and task.lane(args, kwargs)
     except TypeError as error:
         if next(results_in(args, kwargs), None) is not None:
-            raise ArgumentError(f"{task.name}: limit_by= cannot use the result of another node: {error}") from None
+            setting = "order_by" if task.keeps_order else "limit_by"
+            raise ArgumentError(f"{task.name}: {setting}= cannot use the result of another node: {error}") from None
         raise
 
 

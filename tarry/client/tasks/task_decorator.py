@@ -9,6 +9,7 @@ from tarry.client.tasks.task import AsyncTask, SyncTask, Task
 from tarry.model.duration import Duration
 from tarry.model.retry import RetryRule
 from tarry.model.schedules.schedule import Cron, Missed
+from tarry.tasks.task_limits import OnDead
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,6 +94,8 @@ class TaskDecoratorMixin(ABC):
         limit_all: int | None = None,
         rate_all: str | None = None,
         weight: int | None = None,
+        order_by: Callable[..., Any] | None = None,
+        on_dead: OnDead | None = None,
         cron: str | Cron | Sequence[str | Cron] | None = None,
         zone: str | None = None,
         missed: Missed | None = None,
@@ -116,6 +119,8 @@ class TaskDecoratorMixin(ABC):
         limit_all: int | None = None,
         rate_all: str | None = None,
         weight: int | None = None,
+        order_by: Callable[..., Any] | None = None,
+        on_dead: OnDead | None = None,
         cron: str | Cron | Sequence[str | Cron] | None = None,
         zone: str | None = None,
         missed: Missed | None = None,
@@ -132,6 +137,10 @@ class TaskDecoratorMixin(ABC):
         limit_by: a function of some arguments, by their names, that returns a key: then limit and rate apply to each
         key, and keys take turns. limit_all, rate_all: for all keys together. weight: how many turns a key has beside
         one that has a weight of its own (`task.tenant`). Limits delay jobs; nothing fails.
+
+        order_by: as limit_by; the jobs of a key run one at a time, in the order of their enqueue, and one that is tried
+        again holds back those behind it. on_dead: what a dead job does to those: "skip" (the default), they go on;
+        "hold", they wait until somebody retries or deletes it.
 
         cron: one schedule or several that enqueue the task: "*/5 * * * *", "@every 90s", "@daily", or a Cron with
         arguments. zone: the time zone of its hours; UTC by default. missed: what happens to ticks at which no host

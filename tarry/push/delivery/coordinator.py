@@ -32,7 +32,6 @@ from tarry.model.limit import TASK, Limit
 from tarry.push.delivery.cancel import report_sent, reported_sent
 from tarry.push.delivery.delivery_slots import Slots
 from tarry.push.delivery.delivery_verdict import Again, Delivered, DeliveryVerdict, Disabled, judge
-from tarry.push.delivery.order import KeyOrder
 from tarry.push.endpoint import endpoint_cells, flow
 from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.flow import INITIAL, FlowState, Observed
@@ -117,7 +116,6 @@ class DeliveryCoordinator:
     def __init__(self, catalog: Catalog, store: Store, slots: int, clock: Clock | None = None) -> None:
         self._catalog, self._store, self._slots = catalog, store, slots
         self._clock = clock or Clock(store.time)
-        self.order = KeyOrder(store, self.now)
         self._guard = AddressGuard(catalog.config().push.allow)
         self.most_result = catalog.config().max_body
         self._senders: dict[asyncio.AbstractEventLoop, Sender] = {}

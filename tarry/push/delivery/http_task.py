@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from tarry.client.tasks.task import AsyncTask
-from tarry.errors import ArgumentError, ConfigError, StoreError
+from tarry.errors import ArgumentError, ConfigError
 from tarry.model.checks.texts import cut
 from tarry.model.job import Job, State
 from tarry.model.limit import UNLIMITED
@@ -34,7 +34,6 @@ from tarry.push.delivery.delivery_record import (
 )
 from tarry.push.delivery.delivery_slots import Slots
 from tarry.push.delivery.delivery_verdict import Again, Delivered, DeliveryVerdict, Disabled, Final
-from tarry.push.delivery.order import KeyOrder
 from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.template import TemplateError
 from tarry.push.http.failure import Failure
@@ -85,10 +84,6 @@ class DeliveryPort(Protocol):
     def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> DeliveryVerdict:
         """The verdict on an attempt. Also updates what is known of the endpoint."""
 
-    @property
-    def order(self) -> KeyOrder:
-        """The order of jobs with the same key."""
-
     def note_interrupted(self, job: Job, sent: bool) -> None:
         """Reports an attempt that was interrupted or ended too late.
 
@@ -121,8 +116,7 @@ class HttpTask(AsyncTask[..., Any]):
         self.endpoint = endpoint
         most = endpoint.concurrency or UNLIMITED
         alone = {"limit": most, "rate": endpoint.rate}
-        # Here `limit` counts the jobs of one key, so the limits of the whole task are `limit_all` and `rate_all`.
-        in_order = {"limit_by": self._key, "limit": 1, "limit_all": most, "rate_all": endpoint.rate}
+        in_order = {"order_by": self._key, "limit_all": most, "rate_all": endpoint.rate}
         self.runner = runner = Deliverer(endpoint, port, on_attempt)
         super().__init__(
             runner.deliver,
@@ -136,7 +130,7 @@ class HttpTask(AsyncTask[..., Any]):
             retry=endpoint.schedule.retry,
             **(alone if endpoint.order is None else in_order),
         )
-        self.due_after, self.keeps_order = endpoint.delay, endpoint.order is not None
+        self.due_after = endpoint.delay
 
     def add_overrides(self, headers: bytes, options: Options) -> bytes:
         """Raises ValueError: jobs of an HTTP task have no settings of their own."""
@@ -198,43 +192,10 @@ class Deliverer(TaskRunner):
             # 0.0: the store holds the job back once it is requeued, so it needs no due time.
             raise Snooze(pause) if pause else NotSent
         try:
-            if self._endpoint.order is None:
-                return await self._attempt(running, port, body)
-            return await self._attempt_in_order(running, port, body)
+            return await self._attempt(running, port, body)
         except asyncio.CancelledError as stopped:
             port.note_interrupted(job, getattr(stopped, "sent", False))
             raise
-
-    async def _attempt_in_order(self, running: Running, port: DeliveryPort, body: Any) -> bytes:
-        """Attempts the job if it is the first of its key. It stays first for a retry, and is removed at its end."""
-        order, job = port.order, running.job
-        try:
-            pause = await order.check_turn(job)
-        except StoreError:
-            # The order is not known, and must not be broken.
-            raise Snooze(1) from None
-        if pause is not None:
-            raise Snooze(timedelta(microseconds=pause))
-        try:
-            result = await self._attempt(running, port, body)
-        except (RetryAfter, Snooze):
-            # Before the job is requeued, since then the next one of its key may start.
-            try:
-                await order.keep_first(job)
-            except StoreError as error:
-                log.warning("%s: those behind this job may overtake it: %s", job.task, error)
-            raise
-        except Fail:
-            await self._leave_order(port, job)
-            raise
-        await self._leave_order(port, job)
-        return result
-
-    async def _leave_order(self, port: DeliveryPort, job: Job) -> None:
-        """Removes an ended job from its key's order."""
-        # If this fails, the next job of the key finds out that this one has ended.
-        with contextlib.suppress(StoreError):
-            await port.order.remove(job)
 
     async def _attempt(self, running: Running, port: DeliveryPort, body: Any) -> bytes:
         job = running.job

@@ -193,6 +193,12 @@ def with_latest(task: str, headers: bytes, latest: int) -> bytes:
     return job_headers.encode_headers(task, job_headers.decode_headers(headers) | {overrides.LATEST: str(latest)})
 
 
+def with_order(task: str, headers: bytes, lane: str, *, holds: bool) -> bytes:
+    """The headers of a job of an ordered task. lane: that of its key. holds: dead jobs of the key hold it back."""
+    order = overrides.order_headers(task, lane, holds=holds)
+    return job_headers.encode_headers(task, job_headers.decode_headers(headers) | order)
+
+
 def with_labels(task: str, headers: bytes, labels: Mapping[str, str]) -> bytes:
     """The headers, with these labels."""
     return job_headers.encode_headers(task, job_headers.decode_headers(headers) | label_headers(labels))
