@@ -111,7 +111,7 @@ def _surely_unfinished(job: JobHistory) -> tuple[int, int] | None:
 
 
 def order(history: HistoryIndex, tolerance: int) -> Iterator[Violation]:
-    """The jobs of a line go one after another. After a crash one may come after later ones."""
+    """The jobs of a line go one after another, in the order of their puts."""
     lines: dict[tuple[str, str], list[JobHistory]] = {}
     for job in history.jobs.values():
         if job.put is not None and job.put.order is not None and not job.revivals and not job.of(Rescheduled):
@@ -144,9 +144,9 @@ def _out_of_order(line: Sequence[JobHistory], tolerance: int) -> Iterator[Violat
 def _at_work_until(job: JobHistory) -> tuple[int, HistoryEvent | None]:
     if not job.attempts:
         return -1, None
-    if any(one.crashed or one.end is None for one in job.attempts):
-        return job.attempts[0].start.at, job.attempts[0].start
     last = job.attempts[-1]
+    if last.crashed or last.end is None:
+        return last.start.at, last.start
     return last.until, last.end
 
 

@@ -27,6 +27,14 @@ def keyed(who: str) -> str:
     return who
 
 
+@app.task(order_by=lambda line: line)
+def ordered(line: str) -> str:
+    time.sleep(busy())
+    if current_job().attempt < 4 and chance.random() < 0.2:
+        raise ValueError("not yet")
+    return line
+
+
 @app.task(queue="other")
 async def work(number: int) -> int:
     await asyncio.sleep(busy())

@@ -33,6 +33,13 @@ def put_keyed() -> None:
         keep("keyed", job, lane=who)
 
 
+def put_ordered() -> None:
+    # Of its own: of two enqueues at the same time nobody knows which was first.
+    line = f"line {sys.argv[1]} {chance.randrange(2)}"
+    for _ in range(chance.randint(1, 3)):
+        keep("ordered", storm.ordered.enqueue(line), order=line)
+
+
 def put_later() -> None:
     delay = chance.uniform(0.1, 3)
     due = storm.history.now() + round(delay * 1e6)
@@ -87,6 +94,7 @@ def cancel() -> None:
 
 ACTS: dict[Callable[[], None], int] = {
     put_keyed: 6,
+    put_ordered: 2,
     put_later: 4,
     put_unique: 4,
     put_bounded: 2,

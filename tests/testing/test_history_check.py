@@ -245,8 +245,8 @@ FINE |= {
         *put_with(FIRST, order="l", due=T + 20 * MS),
         *job("y", 13, 15, put=12, order="l"),
     ],
-    "out of order after a crash": [
-        *put_with(KILLED, job("y", 30, 40, put=11), order="l"),
+    "in order after a crash": [
+        *put_with(KILLED, job("y", 70, 80, put=11), order="l"),
         died("x", 29),
         *again("x", 50, 60),
     ],
@@ -297,6 +297,10 @@ FAULTS |= {
         [*put_with(KILLED, job("y", 35, 45, put=32), key="k"), died("x", 29), *again("x", 50, 60)],
     ),
     "before the one before it": ("order", put_with(job("x", 50, 60), job("y", 30, 40, put=11), order="l")),
+    "before the one before it comes back from a crash": (
+        "order",
+        [*put_with(KILLED, job("y", 30, 40, put=11), order="l"), died("x", 29), *again("x", 50, 60)],
+    ),
     "while the one before it runs": ("order", put_with(FIRST, job("y", 25, 40, put=11), order="l")),
     "before the first start of one that crashed": (
         "order",
