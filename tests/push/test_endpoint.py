@@ -43,6 +43,7 @@ rate = "10/s"
 alert = ["ops@example.org", "https://hooks.example/services/T00/hush?x=hush"]
 redirects = 2
 order = "{{customer.id}}"
+on_dead = "hold"
 enabled = false
 """
 
@@ -75,6 +76,7 @@ def test_all_settings_are_read() -> None:
     assert endpoint.alert == ("ops@example.org", "https://hooks.example/services/T00/hush?x=hush")
     assert endpoint.order is not None
     assert endpoint.order.fill({"customer": {"id": 9}}) == "9"
+    assert endpoint.on_dead == "hold"
     assert not endpoint.enabled
     assert endpoint.sends_body
 
@@ -245,6 +247,8 @@ def test_an_error_names_field_position_and_way_out() -> None:
         ({"order": "same"}, "order", "it is the same for all jobs"),
         ({"order": "{a"}, "order, at 1", "without its other half"),
         ({"order": 5}, "order", "no text"),
+        ({"order": "{a}", "on_dead": "wait"}, "on_dead", 'neither "skip" nor "hold"'),
+        ({"on_dead": "hold"}, "on_dead", "it stands without order"),
         ({"enabled": "yes"}, "enabled", "neither true nor false"),
     ],
 )

@@ -395,6 +395,21 @@ def test_a_job_that_is_cancelled_holds_nobody_up(delivery: DeliveryFixture) -> N
     assert delivery.app.enqueue("hook", {"customer": 1}).result(15)["status"] == 200
 
 
+def test_a_dead_one_may_hold_its_key(delivery: DeliveryFixture) -> None:
+    delivery.configure(hook={"order": "{customer}", "on_dead": "hold"})
+    delivery.server.says("/", answer(404))
+    first = delivery.app.enqueue("hook", {"customer": 1})
+    delivery.deliver()
+    assert finished(first) is State.DEAD
+    delivery.server.says("/", answer(200))
+    second = delivery.app.enqueue("hook", {"customer": 1})
+    until(lambda: second.record().epoch)
+    assert not second.state.finished
+    assert first.retry()
+    assert second.result(15)["status"] == 200
+    assert finished(first) is State.DONE
+
+
 def limit_of(store: Store, name: str = "hook", kind: str = "task") -> int | None:
     found = store.limits().get(f"{kind}:{name}")
     return None if found is None else found[0].most

@@ -116,7 +116,7 @@ class HttpTask(AsyncTask[..., Any]):
         self.endpoint = endpoint
         most = endpoint.concurrency or UNLIMITED
         alone = {"limit": most, "rate": endpoint.rate}
-        in_order = {"order_by": self._key, "limit_all": most, "rate_all": endpoint.rate}
+        in_order = {"order_by": self._key, "on_dead": endpoint.on_dead, "limit_all": most, "rate_all": endpoint.rate}
         self.runner = runner = Deliverer(endpoint, port, on_attempt)
         super().__init__(
             runner.deliver,

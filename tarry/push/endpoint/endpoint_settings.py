@@ -12,7 +12,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -82,6 +82,8 @@ class Endpoint(Struct, frozen=True, eq=False):
     """How many are followed."""
     order: Template | None = None
     """Jobs with the same filled text are delivered one after another."""
+    on_dead: Literal["skip", "hold"] | None = None
+    """What a dead job does to the later ones of its order; None: they go on."""
     owner: str = ""
     """Who answers for it, and what it is for: for people only."""
     description: str = ""
@@ -240,6 +242,8 @@ class _SettingsReader:
         ):
             if one in settings and other in settings:
                 raise self._error(other, f"it stands beside {one}: {why}")
+        if "on_dead" in settings and "order" not in settings:
+            raise self._error("on_dead", "it stands without order, which says which jobs wait for each other")
 
     def _schedule(self, settings: Mapping[str, Any]) -> RetrySchedule:
         schedule, given = RetrySchedule.parse(), dict[str, Any]()

@@ -154,6 +154,12 @@ def _order(written: Any, checked: bool) -> Template:
     return found
 
 
+def _on_dead(written: Any, checked: bool) -> str:
+    if written not in ("skip", "hold"):
+        raise ValueError(f'{_brief(written)} is neither "skip" nor "hold"')
+    return str(written)
+
+
 def _note(written: Any, checked: bool) -> str:
     if not isinstance(written, str) or len(written) > MOST_NOTE:
         raise ValueError(f"no text of at most {MOST_NOTE:,} characters")
@@ -189,6 +195,7 @@ READERS: Mapping[str, FieldReader] = {
     "alert": _alert,
     "redirects": _whole(0, MOST_REDIRECTS),
     "order": _order,
+    "on_dead": _on_dead,
     "owner": _note,
     "description": _note,
     "enabled": _parse_enabled,

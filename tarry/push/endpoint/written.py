@@ -15,7 +15,9 @@ from tarry.config.parser import as_toml
 from tarry.errors import UsageError
 from tarry.push.endpoint.hidden import HIDDEN
 
-TEXTS = frozenset({"url", "method", "secret", "queue", "retry_when", "rate", "order", "owner", "description"})
+TEXTS = frozenset(
+    {"url", "method", "secret", "queue", "retry_when", "rate", "order", "on_dead", "owner", "description"}
+)
 """Settings whose value is text, whatever it looks like."""
 MOST_WRITTEN = 70_000
 """Characters: all headers of a request, and what is written around them."""
