@@ -41,7 +41,7 @@ from tarry.store.rules.kept_places import followed_place
 from tarry.store.rules.lanes import JobKey, Levels, earliest, lane_level, merge_lines, take_in_turn, turn_order
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.rules.weights.weighted_task import WeightedTask
-from tarry.store.rules.weights.weighted_turns import decode_turn
+from tarry.store.rules.weights.weighted_turns import decode_turn, encode_lane
 from tarry.store.shared.wakeup.hub import WakeupHub
 
 
@@ -192,7 +192,7 @@ class MemoryStore(Store):
         for job in jobs:
             if job.lane is not None:
                 turns = weighted.get(job.task)
-                self._turns[job.task] = job.lane if turns is None else turns.start(job.lane)
+                self._turns[job.task] = encode_lane(job.lane) if turns is None else turns.start(job.lane)
         return [self._index.put(job.id, claim_job(job, owner, now)) for job in jobs]
 
     def _apply_all(self, changes: Sequence[Change], now: int) -> tuple[list[bool], bool]:

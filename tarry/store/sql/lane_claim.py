@@ -28,7 +28,7 @@ from tarry.store.rules.lanes import (
     turn_order,
 )
 from tarry.store.rules.weights.weighted_task import WeightedTask
-from tarry.store.rules.weights.weighted_turns import decode_turn
+from tarry.store.rules.weights.weighted_turns import decode_turn, encode_lane
 from tarry.store.sql.lane_reader import (
     Candidate,
     FoundLane,
@@ -106,7 +106,7 @@ class _LaneClaim(Generic[T]):
             self._use.started[name] += count
         for _, task, lane in started:
             if lane is not None:
-                turn = self._weighted[task].start(lane) if task in self._weighted else lane
+                turn = self._weighted[task].start(lane) if task in self._weighted else encode_lane(lane)
                 self._turns[task] = self._use.turns[task] = turn
             if lane is not None and EACH + task in self._limits:
                 self._use.drained[*line, task].add(lane)

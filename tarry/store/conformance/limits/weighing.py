@@ -171,3 +171,13 @@ class Weighing(Promises):
         for value in (b"", b"[]", b"{", b'{"whale": "x"}', b'{"whale": 100000}', b"\xff"):
             assert store.kv_cas(key_limits.WEIGHTS + MAIL, value, store.kv_get(key_limits.WEIGHTS + MAIL))
             assert len(starts(store, 8, 4)) == 8
+
+    def test_a_key_like_what_is_kept_of_a_task(self, store: Store) -> None:
+        """Keys are any text: also these take turns with others, with weights and without."""
+        lanes = ["0 0 0 0\x1f", "1 2 3 4\x1fy", "1 2 3 4\x1fz", "12 3", "ann", "zoe"]
+        fill(store, dict.fromkeys(lanes, 30))
+        assert Counter(starts(store, 60, 1)) == dict.fromkeys(lanes, 10)
+        store.limit_key(MAIL, "zoe", KeyLimit(weight=3))
+        check_shares(starts(store, 48, 4), dict.fromkeys(lanes, 1) | {"zoe": 3}, 4, 48)
+        store.limit_key(MAIL, "zoe", None)
+        assert set(starts(store, 6, 1)) == {*lanes}

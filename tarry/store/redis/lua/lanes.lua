@@ -300,7 +300,7 @@ function lib.remove_chosen(want, given, ids, limits, now)
     if turn then
       lib.start_in_turn(turn, line)
     elseif line.lane and line.lane ~= lib.last_lanes[line.task] then
-      lib.last_lanes[line.task], lib.served[line.task] = line.lane, line.lane
+      lib.last_lanes[line.task], lib.served[line.task] = line.lane, lib.lane_text(line.lane)
     end
   end
   for line, count in pairs(counts) do

@@ -1,5 +1,5 @@
--- Whose turn it is among the lanes of a task, where some keys have weights. `tarry.store.rules.weights.weighted_turns` explains
--- it; the arithmetic is the same here. A share is a lane with a weight of its own, or the group of the others.
+-- Whose turn it is among the lanes of a task, where some keys have weights; `tarry.store.rules.weights.weighted_turns`
+-- explains it, and the arithmetic is the same here. A share is a lane with a weight of its own, or the group of the others.
 lib.ROUND, lib.GROUP_PLACE, lib.MOST_OF_GROUP, lib.MOST_WEIGHT = 2^30, 2^47, 2^20, 1000
 -- Up to so many open lanes are all looked at.
 lib.FEW_LANES = 64
@@ -38,6 +38,14 @@ end
 function lib.turn_text(turn)
   local numbers = string.format('%.0f %.0f %.0f %.0f', turn.time % lib.ROUND, turn.place, turn.size, turn.passed)
   return numbers .. '\31' .. (turn.lane or '')
+end
+
+-- What is kept of a task without weights: the lane, unless its name would be read as more than that.
+function lib.lane_text(lane)
+  local turn = lib.read_turn(lane)
+  if turn.lane == lane then return lane end
+  turn.time, turn.place, turn.size, turn.passed, turn.lane = 0, 0, 0, 0, lane
+  return lib.turn_text(turn)
 end
 
 -- The tasks with weights that this claim met.

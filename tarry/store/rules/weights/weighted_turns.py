@@ -79,6 +79,12 @@ def decode_turn(text: str | None) -> TurnState:
     return TurnState(found[5], *map(int, found.groups()[:4]))
 
 
+def encode_lane(lane: str) -> str:
+    """What a store keeps of a task of which no key has a weight: the lane that was served last."""
+    # Keys are any text. One that looks like a state would be read as another lane, and its task would not go on.
+    return lane if _STORED.fullmatch(lane) is None else TurnState(lane).encode()
+
+
 @lru_cache(maxsize=10_000)
 def share_of(lane: str, weight: int) -> Share:
     """The share of a lane with a weight of its own."""
