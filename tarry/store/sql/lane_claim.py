@@ -45,6 +45,8 @@ from tarry.store.sql.lane_scan import EXAMINED, LaneScan
 
 _FEW = 64
 """Up to so many open lanes of a task are all read, where keys have weights."""
+_DEALS = 4
+"""So often starts are dealt by weight; the last time each lane may have all that the others left."""
 
 
 def claim_in_lanes(reader: LaneReader[T], wants: Sequence[Want], limit: int, now: int) -> int | None:
@@ -146,23 +148,39 @@ class _LaneClaim(Generic[T]):
 
     def _weighted_front(self, line: Line, task: str, most: int) -> Sequence[Candidate[T]]:
         """As many jobs as may start of a task of which keys have weights."""
-        turns = self._weighted[task]
         own, others, size = self._lanes_by_weight(line, task, most)
-        rooms: dict[str | None, int] = {None: sum(room for _, room in others)}
-        for lane, room in own.items():
-            rooms[lane] = room
-        starts = Counter(islice(turns.in_turn(rooms, size), most))
-        share = -(-starts[None] // max(1, len(others)))
-        every = {(task, lane): room for lane, room in [*own.items(), *others]}
-        asked = {lane: min(room, starts[lane[1]] if lane[1] in own else share) for lane, room in every.items()}
-        fronts = self._fronts(line, asked)
-        more: dict[Lane, int] = {}
-        if sum(map(len, fronts.values())) < most:
-            # Lanes with few jobs leave a part of their starts to the others.
-            more = {lane: room for lane, room in every.items() if len(fronts[lane]) == asked[lane] < room}
+        left = {(task, lane): room for lane, room in [*own.items(), *others]}
+        fronts: dict[Lane, Sequence[Candidate[T]]] = dict.fromkeys(left, ())
+        asked: dict[Lane, int] = {}
+        # Some give less than their part, and what they leave is dealt anew: to read all that each has room for would
+        # be very many jobs.
+        for number in range(_DEALS):
+            gap = most - sum(map(len, fronts.values()))
+            if number < _DEALS - 1:
+                wanted = self._deal(task, left, size, most)
+            else:
+                wanted = {lane: min(room, asked.get(lane, 0) + gap) for lane, room in left.items()}
+            more = {lane: count for lane, count in wanted.items() if count > asked.get(lane, 0)}
+            if gap <= 0 or not more:
+                break
             fronts |= self._fronts(line, more)
-        self._note_short(line, fronts, {lane: count for lane, count in (asked | more).items() if count})
-        return turns.merge({lane: front for (_, lane), front in fronts.items()}, size, most)
+            asked |= more
+            left |= {lane: len(fronts[lane]) for lane, count in more.items() if len(fronts[lane]) < count}
+        self._note_short(line, fronts, asked)
+        return self._weighted[task].merge({lane: front for (_, lane), front in fronts.items()}, size, most)
+
+    def _deal(self, task: str, left: Mapping[Lane, int], size: int, most: int) -> dict[Lane, int]:
+        """How many of so many starts each of these lanes has by weight. left: how many it may have."""
+        turns = self._weighted[task]
+        others = sorted(room for (_, lane), room in left.items() if lane not in turns.weights)
+        rooms: dict[str | None, int] = {lane: room for (_, lane), room in left.items() if lane in turns.weights}
+        rooms[None] = sum(others)
+        starts = Counter(islice(turns.in_turn(rooms, size), most))
+        share = _equal_share(others, starts[None])
+        return {
+            (task, lane): starts[lane] if lane in turns.weights else min(room, share)
+            for (_, lane), room in left.items()
+        }
 
     def _fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[T]]]:
         asked = {lane: most for lane, most in counts.items() if most}
@@ -267,3 +285,13 @@ class _LaneClaim(Generic[T]):
         if scan.has_given_up:
             # Not all lanes were examined: come again at once.
             self._levels.again = 0
+
+
+def _equal_share(rooms: Sequence[int], count: int) -> int:
+    """How many each has at most, where so many starts are shared equally. rooms: in order, the smallest first."""
+    for number, room in enumerate(rooms):
+        share = -(-count // (len(rooms) - number))
+        if room >= share:
+            return share
+        count -= room
+    return rooms[-1] if rooms else 0
