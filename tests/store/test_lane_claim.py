@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 from tarry.model.limit import Level, Limit
 from tarry.store.rules.base import Want
 from tarry.store.rules.lanes import JobKey, lane_level
@@ -108,3 +110,63 @@ def test_a_line_that_is_at_its_end_is_not_asked_again() -> None:
     claim_in_lanes(reader, [Want("a", 0, 3)], 9, NOW)
     assert reader.started == ["a"]
     assert reader.calls["lanes"] == 1
+
+
+class WeightedReader(FakeReader):
+    """Lanes of which some have weights. read: how many jobs were asked for."""
+
+    def __init__(self, jobs: dict[str, int], weights: dict[str, int], turn: str | None = None) -> None:
+        super().__init__(jobs, {}, 10**6, turn)
+        self._weights, self.read = weights, 0
+
+    def look(self, lines: Sequence[Line]) -> LaneState:
+        limit = Limit(self.most, has_key_limits=True, has_weights=True)
+        return LaneState({"each:mail": limit}, {}, {"mail": self.turn})
+
+    def weights(self, task: str) -> dict[str, int]:
+        return self._weights
+
+    def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[JobKey]]]:
+        self.read += sum(counts.values())
+        return super().lane_fronts(line, counts)
+
+    def claim(self, count: int) -> Counter[str]:
+        """Claims so many; how many started of lanes that begin with each letter."""
+        self.started = []
+        assert claim_in_lanes(self, WANTS, count, NOW) is None
+        self.turn = self.use.turns["mail"]
+        return Counter((lane or "")[0] for lane in self.started)
+
+
+@pytest.mark.parametrize("first", "az")
+def test_lanes_beside_a_thousand_with_weights_have_their_part(first: str) -> None:
+    """Wherever their names stand."""
+    weights = {f"{first}{number:03}": 2 for number in range(1000)}
+    reader = WeightedReader(dict.fromkeys(weights, 9) | {f"m{number:03}": 9 for number in range(1000)}, weights)
+    for _ in range(3):
+        started = reader.claim(300)
+        assert abs(started["m"] - 100) <= 5
+        assert started.total() == 300
+
+
+def test_lanes_of_a_round_that_began_in_the_middle_have_their_part() -> None:
+    """As after turns without weights."""
+    reader = WeightedReader({f"m{number:03}": 9 for number in range(900)} | {"whale": 999}, {"whale": 100}, "m799")
+    for _ in range(5):
+        started = reader.claim(100)
+        assert abs(started["m"] - 90) <= 3
+
+
+def test_what_few_jobs_leave_is_read_of_few_lanes() -> None:
+    """And not all that every lane has room for."""
+    weights = {f"a{number:03}": 10 for number in range(200)} | {"whale": 1000}
+    reader = WeightedReader(dict.fromkeys(weights, 100) | {"whale": 5}, weights)
+    assert reader.claim(100) == {"a": 95, "w": 5}
+    assert reader.read < 300
+
+
+def test_a_claim_is_filled_although_lane_after_lane_has_few_jobs() -> None:
+    """However often starts would have to be dealt anew."""
+    weights = {f"a{number}": 1000 // 2**number or 1 for number in range(12)}
+    reader = WeightedReader(dict.fromkeys(weights, 1) | {"a9": 100}, weights)
+    assert reader.claim(100) == {"a": 100}

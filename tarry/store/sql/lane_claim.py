@@ -194,8 +194,8 @@ class _LaneClaim(Generic[T]):
         is, and how many others there are."""
         turns = self._weighted[task]
         # Of many lanes a claim cannot see how many there are: as many as the last round had. The first claim counts.
-        is_counted = turns.state.size > _FEW
-        few = self._reader.lanes(line, {task: LaneRange(None, None, (_FEW if is_counted else EXAMINED) + 1)})[task]
+        most_read = _FEW if turns.state.size > _FEW else EXAMINED
+        few = self._reader.lanes(line, {task: LaneRange(None, None, most_read + 1)})[task]
         if len(few) <= _FEW:
             key = turn_order(turns.state.lane)
             found = self._with_room(line, task, sorted(few, key=lambda lane: key(lane.name)), most)
@@ -203,10 +203,24 @@ class _LaneClaim(Generic[T]):
             return {lane: room for lane, room in found if lane in turns.weights}, others, len(others)
         named = self._reader.named_lanes(line, task, [*turns.weights])
         own = dict(self._with_room(line, task, named, most))
-        if not is_counted:
-            turns.state = replace(turns.state, size=sum(lane.name not in turns.weights for lane in few))
+        self._count_others(line, task, few)
         size = max(turns.state.size, turns.state.passed)
         return own, self._lanes_with_room(line, {task: most})[task], size
+
+    def _count_others(self, line: Line, task: str, read: Sequence[FoundLane]) -> None:
+        """Notes how many lanes have no weight of their own, if that is not known. read: the first lanes."""
+        turns = self._weighted[task]
+        if turns.state.size > _FEW:
+            return
+        names = [lane.name for lane in read if lane.name not in turns.weights]
+        if len(read) > EXAMINED and len(names) < EXAMINED:
+            # Lanes with weights, of which there may be as many, stand before them.
+            behind = LaneRange(read[-1].name, None, len(turns.weights))
+            found = self._reader.lanes(line, {task: behind})[task]
+            names += [lane.name for lane in found if lane.name not in turns.weights]
+        # The round may have begun in the middle: its end would else take its part for the whole.
+        passed = sum(turns.state.lane is not None and name <= turns.state.lane for name in names)
+        turns.state = replace(turns.state, size=len(names), passed=passed)
 
     def _with_room(self, line: Line, task: str, lanes: Sequence[FoundLane], most: int) -> Sequence[tuple[str, int]]:
         """Those of these lanes that have room, and how much."""
