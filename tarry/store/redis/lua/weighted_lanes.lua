@@ -1,5 +1,5 @@
--- Whose turn it is among the lanes of a task, where some keys have weights; `tarry.store.rules.weights.weighted_turns`
--- explains it, and the arithmetic is the same here. A share is a lane with a weight of its own, or the group of the others.
+-- Whose turn it is among the lanes of a task, where some keys have weights; `rules.weights.weighted_turns` explains it,
+-- and the arithmetic is the same here. A share is a lane with a weight of its own, or the group of the others.
 lib.ROUND, lib.GROUP_PLACE, lib.MOST_OF_GROUP, lib.MOST_WEIGHT = 2^30, 2^47, 2^20, 1000
 -- Up to so many open lanes are all looked at.
 lib.FEW_LANES = 64
@@ -82,28 +82,41 @@ function lib.first_start(share, time, place)
   return found
 end
 
-function lib.is_later(a, b)
-  if a.time ~= b.time then return a.time > b.time end
-  return a.place > b.place
+function lib.is_sooner(a, b)
+  if a.time ~= b.time then return a.time < b.time end
+  return a.place < b.place
+end
+
+-- Moves the share at this place of a heap down to where it belongs: the soonest is the first.
+function lib.sink(heap, at)
+  local share, count = heap[at], #heap
+  while 2 * at <= count do
+    local child = 2 * at
+    if child < count and lib.is_sooner(heap[child + 1], heap[child]) then child = child + 1 end
+    if not lib.is_sooner(heap[child], share) then break end
+    heap[at], at = heap[child], child
+  end
+  heap[at] = share
 end
 
 -- The shares in the order of their starts, until each had its `count`, or there are so many.
 function lib.in_turn(turn, shares, most)
-  local going, given = {}, {}
+  local heap, given = {}, {}
   for _, share in ipairs(shares) do
     share.left, share.time = share.count, lib.first_start(share, turn.time, turn.place)
-    if share.count > 0 then going[#going + 1] = share end
+    if share.count > 0 then heap[#heap + 1] = share end
   end
-  -- The next one is the last, so that it is quick to take.
-  table.sort(going, lib.is_later)
-  while #going > 0 and #given < most do
-    local share, at = table.remove(going), #going
+  for at = math.floor(#heap / 2), 1, -1 do lib.sink(heap, at) end
+  while #heap > 0 and #given < most do
+    local share = heap[1]
     given[#given + 1], share.left = share, share.left - 1
     if share.left > 0 then
       share.time = lib.first_start(share, share.time, share.place)
-      while at > 0 and lib.is_later(going[at], share) == false do at = at - 1 end
-      table.insert(going, at + 1, share)
+    else
+      heap[1] = heap[#heap]
+      heap[#heap] = nil
     end
+    if #heap > 0 then lib.sink(heap, 1) end
   end
   return given
 end
