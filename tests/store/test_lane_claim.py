@@ -113,11 +113,11 @@ def test_a_line_that_is_at_its_end_is_not_asked_again() -> None:
 
 
 class WeightedReader(FakeReader):
-    """Lanes of which some have weights. read: how many jobs were asked for."""
+    """Lanes of which some have weights. read: how many jobs were asked for; named: how many lanes."""
 
     def __init__(self, jobs: dict[str, int], weights: dict[str, int], turn: str | None = None) -> None:
         super().__init__(jobs, {}, 10**6, turn)
-        self._weights, self.read = weights, 0
+        self._weights, self.read, self.named = weights, 0, 0
 
     def look(self, lines: Sequence[Line]) -> LaneState:
         limit = Limit(self.most, has_key_limits=True, has_weights=True)
@@ -129,6 +129,10 @@ class WeightedReader(FakeReader):
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[JobKey]]]:
         self.read += sum(counts.values())
         return super().lane_fronts(line, counts)
+
+    def named_lanes(self, line: Line, task: str, lanes: Sequence[str]) -> list[FoundLane]:
+        self.named += len(lanes)
+        return super().named_lanes(line, task, lanes)
 
     def claim(self, count: int) -> Counter[str]:
         """Claims so many; how many started of lanes that begin with each letter."""
@@ -170,3 +174,18 @@ def test_a_claim_is_filled_although_lane_after_lane_has_few_jobs() -> None:
     weights = {f"a{number}": 1000 // 2**number or 1 for number in range(12)}
     reader = WeightedReader(dict.fromkeys(weights, 1) | {"a9": 100}, weights)
     assert reader.claim(100) == {"a": 100}
+
+
+def test_a_claim_looks_at_few_of_a_thousand_lanes_with_weights() -> None:
+    """Those whose starts come next, until they are enough; all have their turns."""
+    weights = {f"a{number:03}": 1 + number % 7 for number in range(1000)}
+    reader = WeightedReader({lane: 9 for lane in weights if lane > "a100"}, weights)
+    lanes = Counter[str | None]()
+    for _ in range(100):
+        reader.named = 0
+        assert reader.claim(40) == {"a": 40}
+        assert reader.named <= 64 + 256
+        lanes.update(reader.started)
+    whole = sum(weights[lane] for lane in reader.jobs)
+    for lane in reader.jobs:
+        assert abs(lanes[lane] - 4000 * weights[lane] / whole) <= 1

@@ -201,11 +201,20 @@ class _LaneClaim(Generic[T]):
             found = self._with_room(line, task, sorted(few, key=lambda lane: key(lane.name)), most)
             others = [(lane, room) for lane, room in found if lane not in turns.weights]
             return {lane: room for lane, room in found if lane in turns.weights}, others, len(others)
-        named = self._reader.named_lanes(line, task, [*turns.weights])
-        own = dict(self._with_room(line, task, named, most))
         self._count_others(line, task, few)
         size = max(turns.state.size, turns.state.passed)
-        return own, self._lanes_with_room(line, {task: most})[task], size
+        return self._own_with_room(line, task, most), self._lanes_with_room(line, {task: most})[task], size
+
+    def _own_with_room(self, line: Line, task: str, most: int) -> dict[str, int]:
+        """The first lanes with weights of their own that have room, by their next start, and how much."""
+        # Behind as many lanes as there are starts, none can start.
+        names, own, at = self._weighted[task].in_order(), dict[str, int](), 0
+        step = max(_FEW, most)
+        while at < len(names) and len(own) < most:
+            named = self._reader.named_lanes(line, task, names[at : at + step])
+            own |= dict(self._with_room(line, task, named, most))
+            at, step = at + step, 4 * step
+        return own
 
     def _count_others(self, line: Line, task: str, read: Sequence[FoundLane]) -> None:
         """Notes how many lanes have no weight of their own, if that is not known. read: the first lanes."""

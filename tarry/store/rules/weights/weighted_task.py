@@ -21,6 +21,12 @@ class WeightedTask:
         self.state: TurnState = decode_turn(turn)
         self._group = share_of_group(weight, 1)
 
+    def in_order(self) -> list[str]:
+        """The lanes with weights of their own, by their next start."""
+        time, place = self.state.time, self.state.place
+        shares = {lane: share_of(lane, weight) for lane, weight in self.weights.items()}
+        return sorted(shares, key=lambda lane: (shares[lane].first_after(time, place), shares[lane].place))
+
     def in_turn(self, counts: Mapping[str | None, int], size: int) -> Iterator[str | None]:
         """Who starts, start by start, until each had as many as its count. None: the lanes without a weight of their
         own, of which there are `size`."""
