@@ -1,11 +1,12 @@
 """The lanes of a task of which keys have weights, as one claim sees them."""
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
 from tarry.store.rules.lanes import take_in_turn
-from tarry.store.rules.weights.weighted_turns import TurnState, decode_turn, in_turn, share_of, share_of_group
+from tarry.store.rules.weights.weighted_turns import Share, TurnState, decode_turn, share_of, share_of_group
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class WeightedTask:
         own, of which there are `size`."""
         self._group = share_of_group(self._weight, max(1, size))
         shares = {name: self._group if name is None else share_of(name, self.weights[name]) for name in counts}
-        return in_turn(self.state, shares, counts)
+        return _in_turn(self.state, shares, counts)
 
     def merge(self, lines: Mapping[str, Sequence[T]], size: int, most: int) -> list[T]:
         """One item after the other from these lanes, until there are `most`, or none is left. size: as of `in_turn`;
@@ -49,3 +50,24 @@ class WeightedTask:
         share = self._group if own is None else share_of(lane, own)
         self.state = self.state.after_start(share, lane if own is None else None)
         return self.state.encode()
+
+
+def _in_turn(
+    state: TurnState, shares: Mapping[str | None, Share], counts: Mapping[str | None, int]
+) -> Iterator[str | None]:
+    """Who starts, start by start, until each had as many as its count. None: the group."""
+    heap = [
+        (share.first_after(state.time, state.place), share.place, number, name)
+        for number, (name, share) in enumerate(shares.items())
+        if counts[name]
+    ]
+    heapq.heapify(heap)
+    left = dict(counts)
+    while heap:
+        time, place, number, name = heap[0]
+        yield name
+        left[name] -= 1
+        if left[name]:
+            heapq.heapreplace(heap, (shares[name].first_after(time, place), place, number, name))
+        else:
+            heapq.heappop(heap)

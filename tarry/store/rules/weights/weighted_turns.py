@@ -9,9 +9,7 @@ job and room. So all that a store keeps of a task is a time, whatever the number
 # weight and its name. `lua/weighted_lanes.lua` has the same rules.
 
 import hashlib
-import heapq
 import re
-from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from msgspec import Struct
@@ -95,24 +93,3 @@ def share_of(lane: str, weight: int) -> Share:
 def share_of_group(weight: int, lanes: int) -> Share:
     """The share of that many lanes without a weight of their own. weight: of each."""
     return Share(max(1, min(weight * lanes, _MOST_OF_GROUP)), _GROUP_PLACE)
-
-
-def in_turn(
-    state: TurnState, shares: Mapping[str | None, Share], counts: Mapping[str | None, int]
-) -> Iterator[str | None]:
-    """Who starts, start by start, until each had as many as its count. None: the group."""
-    heap = [
-        (share.first_after(state.time, state.place), share.place, number, name)
-        for number, (name, share) in enumerate(shares.items())
-        if counts[name]
-    ]
-    heapq.heapify(heap)
-    left = dict(counts)
-    while heap:
-        time, place, number, name = heap[0]
-        yield name
-        left[name] -= 1
-        if left[name]:
-            heapq.heapreplace(heap, (shares[name].first_after(time, place), place, number, name))
-        else:
-            heapq.heappop(heap)
