@@ -58,6 +58,8 @@ class Change(Struct, frozen=True, gc=False):
     """Others end the job while its attempt goes on: that keeps its places under limits (`rules/kept_places.py`)."""
     seen_times: tuple[int, int] | None = None
     """(due, expires) of the job as it was seen: valid only if both are still so. None: they may be others by now."""
+    rate_correction: int = 0
+    """How many starts more, below 0: fewer, the rates of the job are to count than when the attempt started."""
     # The last five are not for the job. Stores that group changes which are alike leave them out.
     counts: int = UNCOUNTED
     """As what it counts in the history, if it is made."""
@@ -91,6 +93,11 @@ class Change(Struct, frozen=True, gc=False):
             note=self.note,
             **new,
         )
+
+
+def with_correction(change: Change, rate_correction: int) -> Change:
+    """The change, with this correction of what rates count."""
+    return replace(change, rate_correction=rate_correction) if rate_correction else change
 
 
 def with_bounded_note(change: Change) -> Change:

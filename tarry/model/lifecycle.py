@@ -410,7 +410,7 @@ def _finish(
     target = to if keep else None
     change = Change(
         job.id, job.state, job.epoch, target, now, None, failures, crashes, now + keep, text, None, None, None,
-        key_held_until, None, job.owner, None, False, None, _COUNTED_AS[to], job, status,
+        key_held_until, None, job.owner, None, False, None, 0, _COUNTED_AS[to], job, status,
     )  # fmt: skip
     return flow_rules.end_of_node(job, to, change) if is_node(job.id) else change
 

@@ -23,6 +23,8 @@ MOST_WEIGHT = 1000
 Weight = Annotated[int, Meta(ge=1, le=MOST_WEIGHT)]
 """How many starts a lane has, beside those of other lanes of its task."""
 _RATE = re.compile(r"\s*(\d+)\s*/\s*(\d*\.?\d*)\s*([a-z]+)\s*")
+LONGEST_DEBT = 10
+"""Periods for which starts are held back at most, however much jobs have used that they were not charged at first."""
 _PERIODS = {"second": "s", "sec": "s", "minute": "m", "min": "m", "hour": "h", "day": "d"}
 
 
@@ -59,6 +61,11 @@ class Limit(Struct, frozen=True):
         # `at_once` jobs may start at the beginning of a period, so the others share the rest of it: then no period has
         # more than `count` starts. Rounded up: rounded down, there would be one start too many now and then.
         return -(-self.period // (self.count - self.at_once + 1))
+
+    @property
+    def furthest(self) -> int:
+        """Microseconds from now to the latest time that a level under this limit has as its `next`."""
+        return self.at_once * self.spacing + LONGEST_DEBT * self.period
 
     @property
     def rate_text(self) -> str | None:
@@ -124,7 +131,7 @@ class Level(Struct, frozen=True):
         """When the next start would be on time."""
         # This limit never puts the time so far ahead: the clock was set back, or the limit was a slower one. Starts
         # must not be held up until that time comes again.
-        return self.next if self.next <= now + limit.at_once * limit.spacing + limit.period else now
+        return self.next if self.next <= now + limit.furthest else now
 
     def again(self, limit: Limit, now: int, cost: int = 1) -> int | None:
         """When there will be room, if the rate leaves none now, for one that it counts as so many starts. None: there
@@ -142,6 +149,16 @@ class Level(Struct, frozen=True):
             # Not before now: time in which nothing started must not add up to a burst.
             following = max(self._next_on_time(limit, now), now) + count * cost * limit.spacing
         return Level(self.running + count, following)
+
+    def with_correction(self, limit: Limit, by: int, now: int) -> "Level":
+        """The level after the rate counts so many starts more; below 0: fewer."""
+        if not limit.count or not by:
+            return self
+        on_time = self._next_on_time(limit, now)
+        # As in `started`: what is counted now was not paid for by time in which nothing started.
+        following = (max(on_time, now) if by > 0 else on_time) + by * limit.spacing
+        # Further ahead it would be taken for the time of a clock that was set back, and the whole debt be lost.
+        return Level(self.running, max(0, min(following, now + limit.furthest)))
 
     def ended(self, count: int) -> "Level":
         """The level after this many attempts ended."""
@@ -173,6 +190,14 @@ def rate(text: str) -> tuple[int, int]:
             if period := microseconds(f"{found[2] or 1}{unit}"):
                 return int(found[1]), period
     raise ValueError(f'rate {shorten(text)}: so many in a period, such as "100/s", "10/m" or "5/2h"')
+
+
+def checked_spending(total: int) -> int:
+    """How many starts a job has used of its rates. ValueError."""
+    # Not isinstance: True is an int.
+    if type(total) is not int or not 0 <= total <= UNLIMITED:
+        raise ValueError(f"spend({shorten(str(total))}): how many starts its rates count, from 0 to {UNLIMITED}")
+    return total
 
 
 def parse_limit(most: int | None = None, rate_text: str | None = None, weight: int | None = None) -> Limit | None:

@@ -15,6 +15,7 @@ from tarry.model.flow import wiring
 from tarry.model.flow.wiring import MARK
 from tarry.model.job import Job
 from tarry.model.killing import TIMEOUT
+from tarry.model.limit import checked_spending
 from tarry.model.outcome import Outcome
 from tarry.model.overrides import timeout_of
 from tarry.model.schedules.schedule import tick_of
@@ -59,6 +60,7 @@ class Running:
         "kill_reason",
         "progress",
         "progress_buffer",
+        "spent",
         "started",
         "status",
         "step_log",
@@ -81,6 +83,8 @@ class Running:
         """The progress that it reported last; None: none yet."""
         self.tail: Tail | None = None
         """The end of what it printed and logged."""
+        self.spent: int | None = None
+        """How many starts its rates are to count; None: as many as they counted when it started."""
         self.started = 0.0
         """time.monotonic() at its start; 0.0 while it waits for a slot."""
         self.interrupt: type[Interrupted] | None = None
@@ -131,6 +135,11 @@ class Running:
             self._arguments = error
         except (*UNREADABLE, LookupError, TypeError) as error:
             self._arguments = ArgumentError(f"{self.job.task}: its body cannot be read: {type(error).__name__}")
+
+    @property
+    def rate_correction(self) -> int:
+        """How many starts more, below 0: fewer, its rates are to count than they did when it started."""
+        return 0 if self.spent is None else self.spent - 1
 
     @property
     def steps(self) -> StepLog | None:
@@ -293,6 +302,16 @@ class CurrentJob:
         reported = progress.make_progress(fraction, message)
         if self._running.progress_buffer is not None:
             self._running.progress_buffer.report(self._running, reported)
+
+    def spend(self, total: int) -> None:
+        """Says how much this attempt has used of its rates, where that is only known now: `spend(1_812)` makes them
+        count 1,812 starts, in place of the one they counted when it started. ValueError.
+
+        The rates are those of the job's queue, of its task and of its key. Never blocks: they are corrected in the
+        transaction that ends the attempt, once, whatever becomes of the job. Of several calls the last one counts. 0:
+        nothing was used. What was used too much holds back later starts, for ten periods of a rate at most.
+        """
+        self._running.spent = checked_spending(total)
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.client.clock import Clock
 from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model import lifecycle
-from tarry.model.change import Change
+from tarry.model.change import Change, with_correction
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow.wiring import MARK
 from tarry.model.job import Job
@@ -169,6 +169,10 @@ class Exchanger:
         """The change that this outcome makes to the job."""
         return lifecycle.after(job, outcome, self._rules(job.task, job.queue), moment, self._clock.unsure)
 
+    def _changes(self, ended: Iterable[tuple[Running, Outcome]], moment: int) -> list[Change]:
+        decided = ((running, self.decide(running.job, outcome, moment)) for running, outcome in ended)
+        return [with_correction(change, running.rate_correction) for running, change in decided]
+
     # The store, and what to do while it is away
 
     @property
@@ -211,7 +215,7 @@ class Exchanger:
             return []
         try:
             moment = self._clock.now()
-            changes = [self.decide(running.job, outcome, moment) for running, outcome in self.unsettled]
+            changes = self._changes(self.unsettled, moment)
             if self._more_to_release:
                 self._more_to_release = self.store.flows.release_more(moment)
             due = self.next_due is not None and self.next_due <= moment
@@ -256,7 +260,7 @@ class Exchanger:
         ended, self.unsettled = self.unsettled, []
         moment = self._clock.now()
         try:
-            changes = [self.decide(running.job, outcome, moment) for running, outcome in ended]
+            changes = self._changes(ended, moment)
             made = apply_each(self.store, changes, moment) if changes else []
         except StoreError as away:
             self.unsettled = ended + self.unsettled

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tarry.model.duration import HOUR, MINUTE, SECOND
-from tarry.model.limit import Level, Limit, parse_limit, rate
+from tarry.model.limit import LONGEST_DEBT, Level, Limit, parse_limit, rate
 
 NOW = 1_800_000_000 * SECOND
 RATES = st.builds(Limit, st.none(), st.integers(1, 200), st.sampled_from([1000, SECOND, 7 * SECOND, HOUR]))
@@ -63,11 +63,29 @@ def _assert_kept(limit: Limit, starts: list[int]) -> None:
 
 
 @given(limit=RATES, back=st.integers(0, 30 * 24 * HOUR))
-def test_a_clock_that_was_set_back_holds_a_rate_up_for_two_periods_at_most(limit: Limit, back: int) -> None:
+def test_a_clock_that_was_set_back_holds_a_rate_up_for_a_bounded_time(limit: Limit, back: int) -> None:
+    """As long as a debt may."""
     level = Level().started(limit, limit.at_once, NOW)
     again = level.again(limit, NOW - back) or NOW - back
-    assert again <= NOW - back + 2 * limit.period
+    assert again <= NOW - back + (LONGEST_DEBT + 1) * limit.period
     assert level.room(limit, again) >= 1
+
+
+@given(limit=RATES, used=st.lists(st.integers(-3, 2**31), max_size=20))
+def test_a_debt_holds_a_rate_up_for_a_bounded_time(limit: Limit, used: list[int]) -> None:
+    """And one that is within the bound is counted whole."""
+    level, ahead = Level(), 0
+    for by in used:
+        level = level.with_correction(limit, by, NOW)
+        ahead = min(max(ahead, 0) + by * limit.spacing, limit.furthest) if by else ahead
+    assert max(level.next, NOW) == NOW + max(ahead, 0)
+    again = level.again(limit, NOW) or NOW
+    assert again <= NOW + LONGEST_DEBT * limit.period + limit.spacing
+    assert level.room(limit, again) >= 1
+
+
+def test_what_a_level_without_a_rate_counts_is_not_corrected() -> None:
+    assert Level(2, 5).with_correction(Limit(3), 7, NOW) == Level(2, 5)
 
 
 @given(limit=RATES, wish=st.integers(1, 300))

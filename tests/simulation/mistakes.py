@@ -210,10 +210,11 @@ def _keep_no_place(right: Any, job: Any, rules: Any, now: int, *args: Any, **opt
     return replace(right(job, rules, now, *args, **options), keeps_places=False)
 
 
-def _free_kept_again(right: Any, self: MemoryLimits, changes: Any, valid: Any) -> None:
-    values = [v for name in kept_places.given_up(changes, valid) if (v := self._cells.get(name)) is not None]
-    right(self, changes, valid)
-    self._lower(kept_places.job_keys(values))
+def _free_kept_again(right: Any, self: MemoryLimits, changes: Any, valid: Any, now: int) -> None:
+    given_up = kept_places.given_up(changes, valid)
+    found = [(name, value) for name in given_up if (value := self._cells.get(name)) is not None]
+    right(self, changes, valid, now)
+    self._lower(kept_places.ended_by(given_up, found), now)
 
 
 def _recount_without_places(right: Any, self: MemoryLimits, running: Any) -> Any:

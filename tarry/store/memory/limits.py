@@ -6,9 +6,10 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import EACH, KeyLimit, Level, Limit
 from tarry.store.memory.index import NamedValues
-from tarry.store.rules import kept_places, key_limits
+from tarry.store.rules import kept_places, key_limits, lanes
 from tarry.store.rules.base import PlaceAnswer
-from tarry.store.rules.lanes import JobKey, count_by_level, limit_name, limit_of, taken_levels, wrong_levels
+from tarry.store.rules.lanes import EndedAttempt, JobKey, count_by_level, limit_name, limit_of, taken_levels
+from tarry.store.shared import rate_corrections
 
 
 class MemoryLimits:
@@ -56,19 +57,19 @@ class MemoryLimits:
     def end(self, job: Job, change: Change, now: int) -> None:
         """Gives back the places of a job that ran; those of an attempt that goes on are kept."""
         if not change.keeps_places:
-            self._lower([_key(job)])
+            self._lower([(change, _key(job))], now)
         else:
             kept = kept_places.places_to_keep([(change, _key(job))], self.limits, self._leases.get, now)
             for name, value in kept.items():
                 self._cells.put(name, value)
 
-    def free_kept(self, changes: Sequence[Change], valid: Sequence[bool]) -> None:
+    def free_kept(self, changes: Sequence[Change], valid: Sequence[bool], now: int) -> None:
         """Gives back the places of attempts that went on, and whose outcome came now."""
-        names = kept_places.given_up(changes, valid)
-        values = [value for name in names if (value := self._cells.get(name)) is not None]
-        for name in names:
+        given_up = kept_places.given_up(changes, valid)
+        found = [(name, value) for name in given_up if (value := self._cells.get(name)) is not None]
+        for name in given_up:
             self._cells.put(name, None)
-        self._lower(kept_places.job_keys(values))
+        self._lower(kept_places.ended_by(given_up, found), now)
 
     def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
         """As `Store.take_place`."""
@@ -80,9 +81,11 @@ class MemoryLimits:
             self._cells.put(name, kept_places.KeptPlace(until, *key).encode())
         return answer
 
-    def _lower(self, keys: Iterable[JobKey]) -> None:
-        for name, count in count_by_level(keys, self.limits).items():
+    def _lower(self, ended: Sequence[EndedAttempt], now: int) -> None:
+        for name, count in count_by_level((key for _, key in ended), self.limits).items():
             self.levels[name] = self.levels.get(name, Level()).ended(count)
+        corrections = rate_corrections.count_corrections(ended, self.limits)
+        self.levels |= rate_corrections.correct_levels(corrections, self.limits, self.key_limits, self.levels, now)
 
     def count_anew(self, name: str, running: Iterable[Job]) -> None:
         """Counts what takes places under a new limit, or drops the levels of a lifted one."""
@@ -98,7 +101,7 @@ class MemoryLimits:
     def recount(self, running: Iterable[Job]) -> int:
         """Counts anew what takes places; answers how many levels were wrong."""
         levels = {name: level.running for name, level in self.levels.items()}
-        wrong = wrong_levels(self._counted_keys(running), self.limits, levels)
+        wrong = lanes.wrong_levels(self._counted_keys(running), self.limits, levels)
         self._set_running(wrong)
         return len(wrong)
 

@@ -197,7 +197,7 @@ class MemoryStore(Store):
 
     def _apply_all(self, changes: Sequence[Change], now: int) -> tuple[list[bool], bool]:
         valid = [self._apply(change, now) for change in changes]
-        self._limiting.free_kept(changes, valid)
+        self._limiting.free_kept(changes, valid, now)
         made = [change for change, good in zip(changes, valid, strict=True) if good]
         self.history.append(record_of_changes(made))
         self._hub.wake(*wake_reasons(made, bool(self._limits)))

@@ -5,22 +5,23 @@ that are still as they were seen are changed. One plan writes the statements of 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from tarry.model.change import Change
 from tarry.model.job import FINISHED, State
-from tarry.model.limit import EACH, waiting_lane
+from tarry.model.limit import EACH, Level, waiting_lane
 from tarry.store.mysql import open_lanes, sql
+from tarry.store.mysql.limits import MysqlLimits
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.literals import blob_or_null, bounded_statements, chunks, id_list, id_table, raw, text
 from tarry.store.mysql.plain_ends import ChangePlan, is_plain_end, leave_running, lose_keys, lose_labels, write_ends
 from tarry.store.mysql.settings import StoreSettings
 from tarry.store.mysql.sql import ALREADY, DIFFERING, digest, note_literal
-from tarry.store.rules.kept_places import followed_place, given_up, job_keys, places_to_keep
-from tarry.store.rules.lanes import JobKey, count_by_level
+from tarry.store.rules.kept_places import ended_by, followed_place, given_up, places_to_keep
+from tarry.store.rules.lanes import EndedAttempt, JobKey, count_by_level
 from tarry.store.shared.state_codes import CODE, state_of
 from tarry.store.sql.columns import name_text
 
@@ -57,6 +58,8 @@ class ChangeApplier:
         self._link, self._settings, self._now = link, settings, now
         self._seen: dict[bytes, JobAsSeen] = {}
         self._keys: dict[bytes, tuple[bytes, int]] = {}
+        self._corrected: dict[str, Level] = {}
+        """Levels by statements that are perhaps not run yet."""
 
     def apply(self, changes: Sequence[Change], before: Sequence[str]) -> tuple[list[bool], list[str]]:
         """Which changes are valid, and the statements that the caller still has to run. `before` is run at once."""
@@ -146,7 +149,7 @@ class ChangeApplier:
         self._take_keys(kept, plan)
         write_ends([change for change in kept if is_plain_end(change)], plan)
         self._write([change for change in kept if not is_plain_end(change)], plan)
-        self._lower([self._job_key(change) for change in ran if not change.keeps_places], plan)
+        self._lower([(change, self._job_key(change)) for change in ran if not change.keeps_places], plan)
         self._keep_places([change for change in ran if change.keeps_places], plan)
         self._come_to_wait([change for change in kept if change.to in WAITING], plan)
 
@@ -216,15 +219,22 @@ class ChangeApplier:
         seen = self._seen[change.id]
         return name_text(seen.queue), name_text(seen.task), None if seen.lane is None else name_text(seen.lane)
 
-    def _lower(self, jobs: Sequence[JobKey], plan: ChangePlan) -> None:
-        """Lowers the levels of limits by these attempts, which have ended, and opens their lanes."""
-        if not self._settings.limits:
+    def _lower(self, ended: Sequence[EndedAttempt], plan: ChangePlan) -> None:
+        """Lowers the levels of limits by these attempts, which have ended, corrects what their rates count, and opens
+        their lanes."""
+        limits = self._settings.limits
+        if not limits:
             return
-        for name, count in sorted(count_by_level(jobs, self._settings.limits).items()):
+        jobs = [key for _, key in ended]
+        for name, count in sorted(count_by_level(jobs, limits).items()):
             where = f"WHERE name = {text(name)}"
             # A level that was too low stays at 0; `recount` corrects wrong ones.
             plan.add(f"UPDATE tarry_level SET running = GREATEST(0, running - {count}) {where}")
-        limited = ((task, lane) for _, task, lane in jobs if lane is not None and EACH + task in self._settings.limits)
+        corrected = MysqlLimits(self._link).read_corrected(ended, limits, self._corrected, self._now)
+        self._corrected |= corrected
+        for name, level in sorted(corrected.items()):
+            plan.add(f"UPDATE tarry_level SET next = {level.next} WHERE name = {text(name)}")
+        limited = ((task, lane) for _, task, lane in jobs if lane is not None and EACH + task in limits)
         for statement in open_lanes.reopen_statements(self._link, limited):
             plan.add(statement)
 
@@ -244,19 +254,19 @@ class ChangeApplier:
         rows = self._link.rows(f"SELECT until FROM tarry_owner WHERE name = {text(owner)}")
         return int(rows[0][0]) if rows else None
 
-    def _free_places(self, names: Sequence[str]) -> list[str]:
+    def _free_places(self, given_up: Mapping[str, Change]) -> list[str]:
         """The statements that remove the kept places of these names, as far as there are any, and lower the levels that
         count them."""
         # Under limits only the transaction that has the turn changes places, so nobody else frees these.
-        if not names:
+        if not given_up:
             return []
-        where = f"WHERE name IN ({id_list(name.encode() for name in names)})"
-        values = [bytes(value) for (value,) in self._link.rows(f"SELECT value FROM tarry_cell {where}")]
-        if not values:
+        where = f"WHERE name IN ({id_list(name.encode() for name in given_up)})"
+        rows = self._link.rows(f"SELECT name, value FROM tarry_cell {where}")
+        if not rows:
             return []
         plan = ChangePlan()
         plan.add(f"DELETE FROM tarry_cell {where}")
-        self._lower(job_keys(values), plan)
+        self._lower(ended_by(given_up, ((name_text(name), bytes(value)) for name, value in rows)), plan)
         return plan.statements
 
 

@@ -12,7 +12,7 @@ lane, one closed row replaces all open rows. No lane stays closed or is lost by 
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -23,8 +23,8 @@ from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.pool import LONG_TIMEOUT, PostgresPool
-from tarry.store.rules.kept_places import followed_place, job_keys, name_for, name_of, places_to_keep
-from tarry.store.rules.lanes import UNTIL_AN_END, JobKey, count_by_level, lane_level
+from tarry.store.rules.kept_places import ended_by, followed_place, job_keys, name_for, name_of, places_to_keep
+from tarry.store.rules.lanes import UNTIL_AN_END, EndedAttempt, JobKey, count_by_level, lane_level
 from tarry.store.shared.backoff import jitter
 from tarry.store.sql.columns import Row
 from tarry.store.sql.lane_reader import Lane, TaskLine, levels_of
@@ -113,14 +113,17 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         self.rows(sql.LEVELS, turn)
 
     def levels_to_raise(self, key: JobKey, limits: Mapping[str, Limit]) -> dict[str, Level]:
-        queue, task, lane = key
+        self._lock_as_claims([key], limits)
+        return super().levels_to_raise(key, limits)
+
+    def _lock_as_claims(self, keys: Collection[JobKey], limits: Mapping[str, Limit]) -> None:
         # The locks of a claim, in its order. Those of lanes need none, since claims of a task take turns; an attempt
         # that ends meanwhile lowers them.
-        own = {QUEUE + queue}.intersection(limits) | ({TASK + task} if lane is not None else set())
+        own = {QUEUE + queue for queue, _, _ in keys}.intersection(limits)
+        own |= {TASK + task for _, task, lane in keys if lane is not None}
         locked = pack.texts(sorted(own))
         self.change(sql.LEVELS_THERE, (locked,))
         self.rows(sql.LEVELS, (locked,))
-        return super().levels_to_raise(key, limits)
 
     def raise_levels(self, levels: Mapping[str, Level]) -> None:
         names = sorted(levels)
@@ -213,19 +216,61 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         name, value = followed_place(change, leases[0][0] if leases else None, now)
         self.change(sql.KEEP, (pack.texts([name]), pack.blobs([value])))
 
-    def free_places(self, names: Sequence[str], now: int, limited: bool) -> None:
+    def free_places(self, given_up: Mapping[str, Change], now: int, limited: bool) -> None:
         """Removes the kept places of these names, as far as there are any, and lowers the levels that count them.
         limited: whether there may be such levels; else it takes one round trip."""
         if not limited:
-            self.rows(sql.FREE, (pack.texts(names),))
+            self.rows(sql.FREE, (pack.texts(given_up),))
             return
         with self._link.transaction_with():
-            values = [bytes(value) for (value,) in self.rows(sql.FREE, (pack.texts(names),))]
-            if values:
-                queues, tasks, lanes = map(pack.texts, zip(*job_keys(values), strict=True))
+            rows = self.rows(sql.FREE, (pack.texts(given_up),))
+            ended = ended_by(given_up, ((name, bytes(value)) for name, value in rows))
+            if ended:
+                limits = self._lock_to_correct(ended)
+                queues, tasks, lanes = map(pack.texts, zip(*(key for _, key in ended), strict=True))
                 # Any ids: each tells apart one attempt that has ended.
-                ids = pack.uuids([number.to_bytes(16, "big") for number in range(len(values))])
+                ids = pack.uuids([number.to_bytes(16, "big") for number in range(len(ended))])
                 self.rows(sql.ENDED, (ids, queues, tasks, lanes, now))
+                self._correct(ended, limits, now)
+
+    # What rates count. A claim sets the time of a rate to one that follows from what it has read, so a correction takes
+    # the locks of a claim.
+
+    def lock_to_correct(self, changes: Sequence[Change]) -> "LockedAttempts":
+        """The attempts that these changes are to end, if one of them corrects rates. In a transaction with the changes,
+        before anything else that locks levels."""
+        if not any(change.rate_correction for change in changes):
+            return LockedAttempts({}, {})
+        # All of them: what ends beside those that correct locks levels, too, and there is one order.
+        found = self.rows(sql.LOCK_RUNNING, (pack.uuids([change.id for change in changes]),))
+        keys = {name_of(owner, id, epoch): (queue, task, lane) for id, epoch, owner, queue, task, lane, _ in found}
+        ended = [(change, keys[name]) for change in changes if (name := name_for(change)) in keys]
+        return LockedAttempts(keys, self._lock_to_correct(ended))
+
+    def correct(self, locked: "LockedAttempts", made: Iterable[Change], now: int) -> None:
+        """Corrects what rates count after these changes."""
+        ended = [(change, locked.keys[name]) for change in made if (name := name_for(change)) in locked.keys]
+        self._correct(ended, locked.limits, now)
+
+    def _lock_to_correct(self, ended: Sequence[EndedAttempt]) -> dict[str, Limit]:
+        """The limits; none, if nothing is to be corrected."""
+        limits = self.read() if any(change.rate_correction for change, _ in ended) else {}
+        if limits:
+            self._lock_as_claims({key for _, key in ended}, limits)
+        return limits
+
+    def _correct(self, ended: Sequence[EndedAttempt], limits: Mapping[str, Limit], now: int) -> None:
+        if levels := self.read_corrected(ended, limits, {}, now):
+            times = pack.big_ints(level.next for level in levels.values())
+            self.change(sql.SET_NEXT, (pack.texts(levels), times))
+
+
+class LockedAttempts(NamedTuple):
+    """Running attempts, by the names of their places, whose ends may correct what rates count. limits: those that are
+    set."""
+
+    keys: Mapping[str, JobKey]
+    limits: Mapping[str, Limit]
 
 
 class NotAlone(Exception):

@@ -212,7 +212,11 @@ KEEP = "INSERT INTO {s}.cell SELECT * FROM unnest($1, $2) ON CONFLICT DO NOTHING
 ADD_RUNNING = """INSERT INTO {s}.level AS l (name, running, next)
     SELECT name, n, 0 FROM unnest($1, $2) AS a (name, n) ORDER BY starts_with(name, 'each:'), name
     ON CONFLICT (name) DO UPDATE SET running = l.running + excluded.running"""
-FREE = "DELETE FROM {s}.cell WHERE name = ANY ($1) RETURNING value"
+# A row may be gone: that of a key of which nothing runs any more.
+SET_NEXT = """INSERT INTO {s}.level AS l (name, running, next)
+    SELECT name, 0, next FROM unnest($1, $2) AS n (name, next) ORDER BY starts_with(name, 'each:'), name
+    ON CONFLICT (name) DO UPDATE SET next = excluded.next"""
+FREE = "DELETE FROM {s}.cell WHERE name = ANY ($1) RETURNING name, value"
 ENDED = "SELECT {s}.ended_v1($1, $2, $3, $4, $1, $5)"
 RUNNING_NOW = """INSERT INTO {s}.level AS l (name, running, next)
     SELECT name, running, 0 FROM unnest($1, $2) AS n (name, running)

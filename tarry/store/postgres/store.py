@@ -6,6 +6,7 @@ deleted rows that cannot be vacuumed yet (`functions/exchange.sql`). The functio
 work behind any pooler.
 """
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -241,7 +242,7 @@ class PostgresStore(SqlStore):
         wants = wants if limit > 0 else ()
         packed = partial(self._packed, now=now, wants=wants, claimer=(max(limit, 0), PROMOTED_AT_ONCE, owner, lease))
         began = time.monotonic()
-        if any(change.keeps_places or change.seen_times for change in changes):
+        if any(change.keeps_places or change.seen_times or change.rate_correction for change in changes):
             *rows, end = self._call(lambda connection: self._exchange_locked(connection, changes, packed, now))
         else:
             *rows, end = self._exchange_rows(changes, packed, self._rows)
@@ -250,10 +251,10 @@ class PostgresStore(SqlStore):
         self._scan_starts.update(wants, zip(on_time, late, strict=True), scheduled)
         valid = pack.valid(made, len(changes))
         # Also where nothing is limited: another job may wait for the end of such an attempt.
-        if names := given_up(changes, valid):
+        if gone := given_up(changes, valid):
             # No error may leave this: changes are made. What is not freed now ends with its lease.
             with suppress(StoreError):
-                self._call(lambda connection: self._limits(connection).free_places(names, now, limited))
+                self._call(lambda connection: self._limits(connection).free_places(gone, now, limited))
         if changes:
             set_aside_if_slow(self._pool, began, [*(change.id for change in changes), *split_ids(awake)])
             self._hub.notify(*wake_reasons(changes, limited or released > 0))
@@ -283,10 +284,15 @@ class PostgresStore(SqlStore):
     ) -> list[Row]:
         with connection.transaction_with(*self._claim_settings()):
             changes = pack.lock_and_compare(connection, self._schema, changes)
-            self._limits(connection).keep_places(changes, now)
-            return self._exchange_rows(
+            limits = self._limits(connection)
+            locked = limits.lock_to_correct(changes)
+            limits.keep_places(changes, now)
+            rows = self._exchange_rows(
                 changes, packed, lambda statement, values: connection.rows(self._for_schema(statement), values)
             )
+            valid = pack.valid(rows[-1][_MADE], len(changes))
+            limits.correct(locked, itertools.compress(changes, valid), now)
+            return rows
 
     def _packed(self, changes: Sequence[Change], now: int, wants: Sequence[Want], claimer: Row) -> Row:
         """The arguments of `exchange_v1`. claimer: the last ones, but for what is counted."""

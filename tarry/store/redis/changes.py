@@ -15,8 +15,8 @@ from tarry.store.rules.history.journal import record_of_changes
 
 GONE = 6
 DUE, RANKED, EXPIRES, KEY_HOLD, QUEUE, BODY, ATTEMPTS, KEEPS_PLACES = 1, 2, 4, 8, 16, 32, 64, 128
-SEEN_TIMES = 256
-_HEAD, _FAILED, _LENGTH, _SHORT = Form(">BBiBHQI"), Form(">II"), Form(">I"), Form(">H")
+SEEN_TIMES, RATE_CORRECTION = 256, 512
+_HEAD, _FAILED, _LENGTH, _SHORT, _SIGNED = Form(">BBiBHQI"), Form(">II"), Form(">I"), Form(">H"), Form(">q")
 _in_order = attrgetter("keep_until", "id")
 
 
@@ -79,7 +79,7 @@ def _describe(change: Change) -> bytes:
     if change.note:
         flags, fields = flags | NOTE, fields + _LENGTH.pack(len(change.note)) + change.note
     to = GONE if change.to is None else STATE_BYTE[change.to]
-    parts = list(_modified_fields(change))
+    parts = [*_modified_fields(change), *([(KEEPS_PLACES, b"")] if change.keeps_places else ())]
     head = _HEAD.pack(
         STATE_BYTE[change.was], to, change.epoch, flags, sum(flag for flag, _ in parts), change.keep_until, len(fields)
     )
@@ -103,7 +103,7 @@ def _modified_fields(change: Change) -> Iterator[tuple[int, bytes]]:
         yield BODY, _LENGTH.pack(len(change.body)) + change.body
     if change.attempts is not None:
         yield ATTEMPTS, _LENGTH.pack(len(change.attempts)) + change.attempts
-    if change.keeps_places:
-        yield KEEPS_PLACES, b""
     if change.seen_times is not None:
         yield SEEN_TIMES, b"".join(map(time_bytes, change.seen_times))
+    if change.rate_correction:
+        yield RATE_CORRECTION, _SIGNED.pack(change.rate_correction)

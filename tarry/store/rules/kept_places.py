@@ -22,7 +22,7 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit
 from tarry.store.rules.base import Store
-from tarry.store.rules.lanes import JobKey, count_by_level
+from tarry.store.rules.lanes import EndedAttempt, JobKey, count_by_level
 from tarry.store.rules.owner import is_outside
 from tarry.store.rules.partial_result import reachable_part
 
@@ -56,7 +56,7 @@ class KeptPlace(Struct, frozen=True):
 
 
 def places_to_keep(
-    ended: Iterable[tuple[Change, JobKey]], limits: Mapping[str, Limit], leased: Callable[[str], int | None], now: int
+    ended: Iterable[EndedAttempt], limits: Mapping[str, Limit], leased: Callable[[str], int | None], now: int
 ) -> dict[str, bytes]:
     """What a store keeps of these attempts, which go on, where limits count them. leased: the end of an owner's
     lease."""
@@ -148,15 +148,21 @@ def name_for(change: Change) -> str:
     return name_of(change.owner, change.id, change.epoch)
 
 
-def given_up(changes: Sequence[Change], valid: Sequence[bool]) -> list[str]:
-    """The names of places that end with these changes: those that were not valid, since others had ended the attempt.
-    They may not exist."""
+def given_up(changes: Sequence[Change], valid: Sequence[bool]) -> dict[str, Change]:
+    """By the names of places, which may not exist: the changes that end them. These were not valid, since others had
+    ended the attempt."""
     # A second cancel tells nothing of the attempt.
-    return [
-        name_for(change)
+    return {
+        name_for(change): change
         for change, good in zip(changes, valid, strict=True)
         if not good and change.was is State.RUNNING and not change.keeps_places
-    ]
+    }
+
+
+def ended_by(given_up: Mapping[str, Change], rows: Iterable[tuple[str, bytes]]) -> list[EndedAttempt]:
+    """The attempts whose places are freed. given_up: of that function. rows: names and values of places that were
+    there."""
+    return [(given_up[name], decode(value).job_key) for name, value in rows]
 
 
 def prolong(store: Store, owner: str, attempts: Collection[tuple[bytes, int]], lease: int, now: int) -> list[str]:

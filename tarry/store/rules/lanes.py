@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from tarry.model.change import Change
 from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import Job
@@ -24,6 +25,8 @@ Position = tuple[int, int, bool, bytes]
 """Where a ready job stands: its priority as a number that is lower for a higher one, due, whether it is late, id."""
 JobKey = tuple[str, str, str | None]
 """The fields of a job that limits need: queue, task, lane."""
+EndedAttempt = tuple[Change, JobKey]
+"""An attempt that is over, by the change that says so."""
 # Not NUL: SQLite's functions end a text there.
 _OF = "\x1f"
 """Separates a task and its lane in the name of a level."""
@@ -110,7 +113,7 @@ def is_wrongly_closed(limit: Limit | None, running: int, again: int | None, now:
     if again is None:
         return limit.most is None or running < limit.most
     # No limit delays a start that long: the clock was set back.
-    return again > now + 2 * limit.period
+    return again > now + limit.furthest
 
 
 def turn_order(last: str | None) -> Callable[[str], tuple[bool, str]]:

@@ -8,7 +8,7 @@ thousands of full lanes cost a claim nothing.
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,16 +18,19 @@ from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.rules.base import PlaceAnswer
 from tarry.store.rules.kept_places import PREFIX, KeptPlace, job_keys
 from tarry.store.rules.lanes import (
+    EndedAttempt,
     JobKey,
     count_by_level,
     decode_limit,
     is_wrongly_closed,
     lane_level,
     lane_levels,
+    limit_name,
     limit_of,
     taken_levels,
     wrong_levels,
 )
+from tarry.store.shared.rate_corrections import correct_levels, count_corrections
 from tarry.store.sql.columns import name_text
 from tarry.store.sql.key_limits import SqlKeyLimits
 from tarry.store.sql.lane_reader import Lane, levels_of
@@ -229,6 +232,24 @@ class SqlLimits(SqlKeyLimits):
     @abstractmethod
     def raise_levels(self, levels: Mapping[str, Level]) -> None:
         """One more runs under each of these levels, which are as they are after that."""
+
+    def read_corrected(
+        self, ended: Iterable[EndedAttempt], limits: Mapping[str, Limit], known: Mapping[str, Level], now: int
+    ) -> dict[str, Level]:
+        """The levels whose rates count more or fewer starts after these attempts, as they are after that. Until the
+        transaction ends no claim must raise them. known: those that are not as in the database any more."""
+        corrections = count_corrections(ended, limits)
+        if not corrections:
+            return {}
+        names = sorted(corrections)
+        levels = {**dict(zip(names, self.levels(names), strict=True)), **known}
+        return correct_levels(corrections, limits, self.own_limits(limits, names), levels, now)
+
+    def own_limits(self, limits: Mapping[str, Limit], levels: Iterable[str]) -> dict[str, Limit]:
+        """The limits of single keys that hold for some of these levels, also of tasks and queues. limits: all that they
+        need."""
+        of_keys = [name for name in levels if name.startswith(EACH) and limits[limit_name(name)].has_key_limits]
+        return self.key_limits(limits, of_keys) if of_keys else {}
 
     # Lanes that a rate has closed
 

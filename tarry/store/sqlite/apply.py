@@ -59,16 +59,16 @@ def apply_changes(db: Database, lanes: SqliteLanes, groups: ChangeGroups, now: i
         valid = _make(db, groups)
         # Also where nothing is limited: another job may wait for the end of such an attempt.
         if not all(valid):
-            lanes.free_places(given_up(changes, valid))
+            lanes.free_places(given_up(changes, valid), now)
         return valid
     # Read before the changes: afterwards these jobs no longer run, and their queue may be another one.
     running = lanes.running_keys(changes)
     valid = _make(db, groups)
     made = [change for change, good in zip(changes, valid, strict=True) if good]
     ended = [change for change in made if change.was is State.RUNNING]
-    lanes.lower_levels([running[change.id] for change in ended if not change.keeps_places])
+    lanes.lower_levels([(change, running[change.id]) for change in ended if not change.keeps_places], now)
     lanes.keep_places([(change, running[change.id]) for change in ended if change.keeps_places], now)
-    lanes.free_places(given_up(changes, valid))
+    lanes.free_places(given_up(changes, valid), now)
     # The limit may be younger than the job's end, so a finished job that comes back may have no lane yet.
     if revived := [change.id for change in made if change.was.finished]:
         db.execute(sql.INTO_LANES, (db.array(tuple(revived)),))

@@ -12,8 +12,15 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import EACH, Level, Limit
 from tarry.store.rules.base import PROMOTED_AT_ONCE, Want, band
-from tarry.store.rules.kept_places import followed_place, job_keys, places_to_keep
-from tarry.store.rules.lanes import JobKey, assign_lanes, count_by_level, decode_limit
+from tarry.store.rules.kept_places import ended_by, followed_place, places_to_keep
+from tarry.store.rules.lanes import (
+    EndedAttempt,
+    JobKey,
+    assign_lanes,
+    count_by_level,
+    decode_limit,
+)
+from tarry.store.shared.rate_corrections import correct_levels, count_corrections
 from tarry.store.sql.columns import Row
 from tarry.store.sql.lane_claim import claim_in_lanes
 from tarry.store.sqlite import sql
@@ -89,14 +96,18 @@ class SqliteLanes(SqliteTransaction):
         rows = self.rows(sql.COUNTED, (self._db.array(ids),)) if ids else []
         return {id: (queue, task, lane) for id, queue, task, lane in rows}
 
-    def lower_levels(self, jobs: Sequence[JobKey]) -> None:
-        """Lowers the levels of these jobs, which no longer run, and opens their lanes."""
+    def lower_levels(self, ended: Sequence[EndedAttempt], now: int) -> None:
+        """Lowers the levels of these attempts, corrects what their rates count, and opens their lanes."""
+        jobs = [key for _, key in ended]
         counts = count_by_level(jobs, self.limits)
         levels = self._levels.levels(counts)
         self._levels.set_levels({name: levels[name].ended(count) for name, count in counts.items()})
+        if corrections := count_corrections(ended, self.limits):
+            own, levels = self._open.own_limits(self.limits, corrections), self._levels.levels(corrections)
+            self._levels.set_levels(correct_levels(corrections, self.limits, own, levels, now))
         self._open.reopen({(task, lane) for _, task, lane in jobs if lane is not None and EACH + task in self.limits})
 
-    def keep_places(self, ended: Sequence[tuple[Change, JobKey]], now: int) -> None:
+    def keep_places(self, ended: Sequence[EndedAttempt], now: int) -> None:
         """Keeps what levels count of these attempts, which go on."""
         kept = places_to_keep(ended, self.limits, lambda owner: self._db.execute(sql.LEASED_UNTIL, (owner,)).get, now)
         if kept:
@@ -108,11 +119,11 @@ class SqliteLanes(SqliteTransaction):
             until = self._db.execute(sql.LEASED_UNTIL, (change.owner,)).get
             self._db.execute(sql.SET_CELL, followed_place(change, until, now))
 
-    def free_places(self, names: Sequence[str]) -> None:
+    def free_places(self, given_up: Mapping[str, Change], now: int) -> None:
         """Lowers the levels by kept places of these names, as far as there are any, and removes them."""
-        if names:
-            rows = self.rows(sql.REMOVE_CELLS, (msgspec.json.encode(names).decode(),))
-            self.lower_levels(job_keys(value for (value,) in rows))
+        if given_up:
+            rows = self.rows(sql.REMOVE_CELLS, (msgspec.json.encode([*given_up]).decode(),))
+            self.lower_levels(ended_by(given_up, ((name, value) for name, value in rows)), now)
 
     def save_levels(self, now: int) -> None:
         """Writes the levels that this transaction has changed."""

@@ -50,7 +50,7 @@ class LevelTable:
         """Writes what has changed; deletes the levels of idle keys."""
         # What a batch ends often starts anew in the same transaction: most levels are then as they were.
         changed = {name: row for name, row in self._changed.items() if row != self._before(name)}
-        self.is_lower = any(level.running < self._before(name)[0].running for name, (level, _) in changed.items())
+        self.is_lower = any(_is_lower(level, self._before(name)[0]) for name, (level, _) in changed.items())
         # There may be any number of keys, so the table would grow without end.
         idle = {name for name, (level, _) in changed.items() if name.startswith(EACH) and level.idle(now)}
         rows = [
@@ -78,3 +78,7 @@ class LevelTable:
     def _read(self, names: Sequence[str]) -> dict[str, LevelRow]:
         rows = self._db.execute(_READ, (msgspec.json.encode(names).decode(),)).fetchall()
         return {name: (Level(running, next_start), turn) for name, running, next_start, turn in rows}
+
+
+def _is_lower(level: Level, before: Level) -> bool:
+    return level.running < before.running or level.next < before.next

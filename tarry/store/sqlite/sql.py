@@ -89,7 +89,7 @@ _BY_BAND = "iif(state = 0, 2, (claim_order < 0) - (claim_order > 0)), due, id"
 OLDEST_WAITING = f"""SELECT {_COLUMNS} FROM tarry_job WHERE n IN (SELECT n FROM (
     {_WAITING.format("n, state, claim_order, due, id")}) ORDER BY {_BY_BAND} LIMIT ?2) ORDER BY {_BY_BAND}"""
 SET_CELL = "INSERT INTO tarry_cell VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-REMOVE_CELLS = "DELETE FROM tarry_cell WHERE name IN (SELECT value FROM json_each(?)) RETURNING value"
+REMOVE_CELLS = "DELETE FROM tarry_cell WHERE name IN (SELECT value FROM json_each(?)) RETURNING name, value"
 LEASED_UNTIL = "SELECT until FROM tarry_owner WHERE name = ?"
 NEXT_DUE = "SELECT min(due) FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0"
 CLAIM = f"""UPDATE tarry_job SET state = 2, owner = ?, epoch = {_NEXT_EPOCH}, state_since = ?

@@ -8,6 +8,8 @@ lib.CHANGES_HOLD, lib.CHANGES_QUEUE, lib.CHANGES_BODY, lib.CHANGES_ATTEMPTS = 8,
 lib.KEEPS_PLACES = 128
 -- And that the job must still have the times that were seen.
 lib.HAS_SEEN_TIMES = 256
+-- And that the rates of its attempt are to count more starts, or fewer.
+lib.CORRECTS_RATES = 512
 -- What the changes come to: outcomes, by id and text in turn; jobs that are forgotten, or run no more; how many of each
 -- entry run no more; plain jobs that end alike, in groups; what an entry says of a plain job.
 lib.new_outcomes, lib.gone_ids, lib.ended_ids = {}, {}, {}
@@ -39,6 +41,7 @@ function lib.parse_change(text)
   if lib.has_flag(modified, lib.CHANGES_BODY) then change.body = take(lib.parse('>I4', take(4))) end
   if lib.has_flag(modified, lib.CHANGES_ATTEMPTS) then change.attempts = take(lib.parse('>I4', take(4))) end
   if lib.has_flag(modified, lib.HAS_SEEN_TIMES) then change.seen_due, change.seen_expires = take(8), take(8) end
+  if lib.has_flag(modified, lib.CORRECTS_RATES) then change.correction = lib.parse('>i8', take(8)) end
   change.owner, change.keeps = lib.sub(text, at), lib.has_flag(modified, lib.KEEPS_PLACES)
   return change
 end
@@ -223,19 +226,20 @@ function lib.apply_one(change, id, entry, limits, now)
     and (lib.make_change(change, id, record, nil, limits, now))
 end
 
-function lib.lower_levels_of(limits, job)
-  if job.queue then return lib.lower_levels(limits, job.queue, job.task, job.lane) end
-  local queue, task = lib.split_names(job.names)
-  lib.lower_levels(limits, queue, task, nil)
+function lib.lower_levels_of(limits, change, job, now)
+  local queue, task = job.queue, job.task
+  if not queue then queue, task = lib.split_names(job.names) end
+  lib.lower_levels(limits, queue, task, job.lane)
+  if change.correction then lib.correct_levels(limits, queue, task, job.lane, now, change.correction) end
 end
 
 -- What a change does to levels and places. job: one that no longer runs.
 function lib.count_end(limits, change, id, good, job, now)
   if good and job then
     if change.keeps then return lib.keep_place(limits, change, id, job, now) end
-    return lib.lower_levels_of(limits, job)
+    return lib.lower_levels_of(limits, change, job, now)
   end
-  if not good and change.was == lib.RUNNING and not change.keeps then lib.free_place(limits, change, id) end
+  if not good and change.was == lib.RUNNING and not change.keeps then lib.free_place(limits, change, id, now) end
 end
 
 -- Makes each change that is still valid; answers a text of 1 and 0. numbers: which description is whose, 2 bytes each.

@@ -78,9 +78,13 @@ function lib.level_of(name)
   return level
 end
 
+-- How far ahead of now a level may be: further for what jobs have used than for what they were charged.
+lib.LONGEST_DEBT = 10
+function lib.furthest(limit) return limit.at_once * limit.spacing + lib.LONGEST_DEBT * limit.period end
+
 -- When the next start would be on time. A time that is too far ahead means that the clock was set back: then now.
 function lib.next_start(level, limit, now)
-  return level.next <= now + limit.at_once * limit.spacing + limit.period and level.next or now
+  return level.next <= now + lib.furthest(limit) and level.next or now
 end
 
 -- How many of at most so many may start; where a rate leaves no room, also when there will be some. `retry_at` has the
@@ -142,6 +146,19 @@ function lib.lower_levels(limits, queue, task, lane)
     local level = lib.level_of(name)
     level.running = math.max(0, level.running - 1)
     lib.touched[name], lib.lowered[name] = true, true
+  end
+end
+
+-- The rates of a job of that queue, task and lane count so many starts more; below 0: fewer.
+function lib.correct_levels(limits, queue, task, lane, now, by)
+  for _, name in ipairs(lib.limited_level_names(limits, queue, task, lane)) do
+    local limit, level = lib.limit_of(limits, name), lib.level_of(name)
+    if limit.count > 0 then
+      local on_time = lib.next_start(level, limit, now)
+      local following = (by > 0 and math.max(on_time, now) or on_time) + by * limit.spacing
+      level.next = math.max(0, math.min(following, now + lib.furthest(limit)))
+      lib.touched[name] = true
+    end
   end
 end
 
@@ -355,7 +372,7 @@ function lib.reopen_wrongly_closed(limits, now)
     local limit = lib.limit_of(limits, 'each:' .. name)
     local again = limit and lib.call('ZSCORE', lib.REOPEN_AT, name)
     local stays = limit and limit.most and lib.level_of('each:' .. name).running >= limit.most
-    if again then stays = tonumber(again) <= now + 2 * limit.period end
+    if again then stays = tonumber(again) <= now + lib.furthest(limit) end
     if not stays then lib.lowered['each:' .. name] = true end
   end
 end

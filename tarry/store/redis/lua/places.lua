@@ -30,14 +30,14 @@ function lib.keep_followed_place(name, owner, names, now)
 end
 
 -- An outcome came of an attempt whose job others have ended.
-function lib.free_place(limits, change, id)
+function lib.free_place(limits, change, id, now)
   local name = lib.place_name(change, id)
   local value = lib.call('HGET', lib.CELLS, name)
   if not value then return end
   lib.call('HDEL', lib.CELLS, name)
   lib.call('ZREM', lib.CELL_NAMES, name)
   local queue, task, lane = lib.parse_place(value)
-  if limits and queue then lib.lower_levels(limits, queue, task, lane) end
+  if limits and queue then lib.lower_levels_of(limits, change, {queue = queue, task = task, lane = lane}, now) end
 end
 
 -- Calls `count` with queue, task and lane of each.
