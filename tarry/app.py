@@ -375,6 +375,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
                     outbox=self.outbox,
                     listener=self._enqueue_listener(),
                     bounds=self.config.bounds,
+                    limits=self.config.limits,
                 )
             return self._client
 

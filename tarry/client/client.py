@@ -26,6 +26,7 @@ from tarry.model.change import Change
 from tarry.model.duration import Duration
 from tarry.model.job import Job, State, order_label
 from tarry.model.lifecycle import NotPossible, Rules
+from tarry.model.limit import Limit
 from tarry.store.rules import ids
 from tarry.store.rules.base import Store
 from tarry.store.rules.flows import NewFlow
@@ -63,13 +64,14 @@ class Client:
         outbox: "Outbox | None" = None,
         listener: EnqueueListener | None = None,
         bounds: Mapping[str, Bound] | None = None,
+        limits: Mapping[str, Limit] = {},
     ) -> None:
         self.store = store
         self.tasks = tasks
         self.listener = listener
         self.clock = clock or Clock(store.time)
         self.rules = rules
-        self.factory = JobFactory(store, tasks, self.clock, max_body=max_body, has_outbox=outbox is not None)
+        self.factory = JobFactory(store, tasks, self.clock, max_body=max_body, has_outbox=bool(outbox), limits=limits)
         self._make_handle = partial(Handle, self)
         self.queues = BoundedQueues(store, self.clock.now, listener, bounds)
         self._duplicates = DuplicateResolver(store, self.clock.now, listener, self._make_way)
@@ -242,6 +244,7 @@ class Client:
         headers: bytes = b"",
     ) -> Handle[Any]:
         body, lane = encode_call(task, args, kwargs)
+        options = task.with_cost(options, args, kwargs)
         with shielded:
             # Encoded before, outside the block: the user's code must stay interruptible.
             job = self.factory.make(task, body, lane, options, headers)
@@ -261,6 +264,7 @@ class Client:
         headers: bytes = b"",
     ) -> Handle[Any]:
         body, lane = encode_call(task, args, kwargs)
+        options = task.with_cost(options, args, kwargs)
         with shielded:
             job = self.factory.make(task, body, lane, options, headers)
         if options.connection is not None:

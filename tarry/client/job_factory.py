@@ -13,12 +13,14 @@ from tarry.model import lifecycle
 from tarry.model.attempts import KEPT_FROM_START
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import HELD, UNFINISHED, Job, with_inherited
+from tarry.model.limit import QUEUE, Limit, check_cost_within
 from tarry.model.quantity import over_max_body
 from tarry.store.rules.base import Store
 from tarry.tasks.arguments.options import (
     NO_OPTIONS,
     Options,
     spread,
+    with_cost,
     with_labels,
     with_latest,
     with_order,
@@ -40,12 +42,14 @@ class _UnlistedTask(Struct, frozen=True):
     expires: None = None
     keeps_order: bool = False
     holds_when_dead: bool = False
+    limits: Mapping[str, Limit] = {}
 
 
 class JobFactory:
     """Makes the jobs of one client.
 
-    max_body: bytes that the arguments of a job may take. has_outbox: jobs can be kept while the store is away.
+    max_body: bytes that the arguments of a job may take. has_outbox: jobs can be kept while the store is away. limits:
+    those of queues, by name, which no job must cost more than.
     """
 
     def __init__(
@@ -56,10 +60,11 @@ class JobFactory:
         *,
         max_body: int,
         has_outbox: bool,
+        limits: Mapping[str, Limit],
     ) -> None:
         self._store, self.tasks, self._clock = store, tasks, clock
         self.max_body = max_body
-        self._has_outbox = has_outbox
+        self._has_outbox, self._limits = has_outbox, limits
 
     def make(
         self,
@@ -88,8 +93,9 @@ class JobFactory:
         """The job of a call that has passed the middleware; ArgumentError."""
         task, body, lane = new.definition, *encode_call(new.definition, new.args, new.kwargs)
         headers = new.encode_headers()
+        options = task.with_cost(new.options, new.args, new.kwargs)
         with shielded:
-            return self.make(task, body, lane, new.options, headers, new.later)
+            return self.make(task, body, lane, options, headers, new.later)
 
     def make_many(
         self,
@@ -103,10 +109,11 @@ class JobFactory:
         arguments = [arguments_of(task, call) for call in calls]
         encoded = [(encode(*each), lane_of and lane_of(*each)) for each in arguments]
         spread_over = spread(over, len(encoded))
+        priced = [task.with_cost(options, *each) for each in arguments] if task.cost else [options] * len(encoded)
         with shielded:
-            if over is not None:
-                each_later = zip(encoded, spread_over, strict=True)
-                return [self.make(task, *one, options, later=later) for one, later in each_later]
+            if over is not None or task.cost is not None:
+                each_call = zip(encoded, priced, spread_over, strict=True)
+                return [self.make(task, *one, of, later=later) for one, of, later in each_call]
             # Options and time are worked out once; the other jobs differ only in body, lane and id.
             first = [self.make(task, body, lane, options) for body, lane in encoded[:1]]
             return first + [self._make_alike(task, first[0], body, lane) for body, lane in encoded[1:]]
@@ -121,6 +128,7 @@ class JobFactory:
         args, kwargs = task.codec.decode(body)
         # Decoded first: limit_by= gets the arguments as the task will.
         lane = task.lane and task.lane(args, kwargs)
+        options = task.with_cost(options, args, kwargs)
         with shielded:
             return self.make(task, body, lane, options)
 
@@ -138,6 +146,8 @@ class JobFactory:
         due = max(options.due(now, self._clock.unsure), 0)
         if labels := with_inherited(options.labels, labels_to_inherit()):
             headers = with_labels(task.name, headers, labels)
+        if options.cost is not None:
+            headers = self._add_cost(task, headers, options)
         if options.max_delay is not None:
             headers = with_latest(task.name, headers, now + microseconds(options.max_delay))
         if task.keeps_order and lane is not None:
@@ -162,6 +172,12 @@ class JobFactory:
             headers=headers,
             attempts=KEPT_FROM_START if options.keeps_attempts else b"",
         )
+
+    def _add_cost(self, task: TaskDefinition[Any, Any] | _UnlistedTask, headers: bytes, options: Options) -> bytes:
+        cost, queue = options.cost or 1, QUEUE + (options.queue or task.queue)
+        limits = {**task.limits, queue: self._limits[queue]} if queue in self._limits else task.limits
+        check_cost_within(cost, limits)
+        return headers if cost == 1 else with_cost(task.name, headers, cost)
 
     def _make_alike(self, task: TaskDefinition[Any, Any], job: Job, body: bytes, lane: str | None) -> Job:
         """Another job of the same call of `enqueue_many`."""

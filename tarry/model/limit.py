@@ -23,6 +23,8 @@ MOST_WEIGHT = 1000
 Weight = Annotated[int, Meta(ge=1, le=MOST_WEIGHT)]
 """How many starts a lane has, beside those of other lanes of its task."""
 _RATE = re.compile(r"\s*(\d+)\s*/\s*(\d*\.?\d*)\s*([a-z]+)\s*")
+MAX_COST = UNLIMITED
+"""How many starts a rate may count for one job."""
 LONGEST_DEBT = 10
 """Periods for which starts are held back at most, however much jobs have used that they were not charged at first."""
 _PERIODS = {"second": "s", "sec": "s", "minute": "m", "min": "m", "hour": "h", "day": "d"}
@@ -114,10 +116,10 @@ class Level(Struct, frozen=True):
     def room(self, limit: Limit, now: int) -> int:
         """How many may start now."""
         room = UNLIMITED if limit.most is None else max(0, limit.most - self.running)
-        return min(room, self._starts(limit, now))
+        return min(room, self.starts(limit, now))
 
-    def _starts(self, limit: Limit, now: int) -> int:
-        """How many starts the rate allows now."""
+    def starts(self, limit: Limit, now: int) -> int:
+        """How many starts the rate allows now; UNLIMITED if there is none."""
         if not limit.count:
             return UNLIMITED
         ahead = max(self._next_on_time(limit, now) - now, 0)
@@ -125,7 +127,7 @@ class Level(Struct, frozen=True):
 
     def has_room_for(self, limit: Limit, cost: int, now: int) -> bool:
         """Whether one may start that the rate counts as so many starts."""
-        return (limit.most is None or self.running < limit.most) and self._starts(limit, now) >= cost
+        return (limit.most is None or self.running < limit.most) and self.starts(limit, now) >= cost
 
     def _next_on_time(self, limit: Limit, now: int) -> int:
         """When the next start would be on time."""
@@ -195,9 +197,23 @@ def rate(text: str) -> tuple[int, int]:
 def checked_spending(total: int) -> int:
     """How many starts a job has used of its rates. ValueError."""
     # Not isinstance: True is an int.
-    if type(total) is not int or not 0 <= total <= UNLIMITED:
-        raise ValueError(f"spend({shorten(str(total))}): how many starts its rates count, from 0 to {UNLIMITED}")
+    if type(total) is not int or not 0 <= total <= MAX_COST:
+        raise ValueError(f"spend({shorten(str(total))}): how many starts its rates count, from 0 to {MAX_COST}")
     return total
+
+
+def checked_cost(cost: object, place: str = "") -> int:
+    """How many starts of a job its rates count. ValueError; place: whose it is, for the message."""
+    if type(cost) is not int or not 1 <= cost <= MAX_COST:
+        raise ValueError(f"{place}cost={shorten(str(cost))}: how many starts a rate counts, from 1 to {MAX_COST}")
+    return cost
+
+
+def check_cost_within(cost: int, limits: Mapping[str, Limit]) -> None:
+    """ValueError if a job costs more than one of these limits, by name, lets start in a whole period."""
+    for name, limit in limits.items():
+        if limit.count and cost > limit.count:
+            raise ValueError(f"cost={cost} is more than {name} lets start in a whole period: {limit.rate_text}")
 
 
 def parse_limit(most: int | None = None, rate_text: str | None = None, weight: int | None = None) -> Limit | None:

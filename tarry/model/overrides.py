@@ -1,5 +1,5 @@
 """What one job alone has, kept in its headers: a timeout and a retry rule that differ from its task's, until when other
-calls may put it off, which attempts it follows, and in which order it comes."""
+calls may put it off, which attempts it follows, in which order it comes, and what it costs."""
 
 # In the headers: so they need no column in any store, and a job without them costs its worker nothing.
 
@@ -14,6 +14,7 @@ from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import LONGEST, SECOND, Duration, microseconds
 from tarry.model.job import LABEL_PREFIX, ORDER_LABEL
+from tarry.model.limit import MAX_COST
 from tarry.model.retry import Retry, RetryRule, retry_rule
 
 TIMEOUT, RETRY, LATEST, FOLLOWS = "tarry-timeout", "tarry-retry", "tarry-latest", "tarry-follows"
@@ -21,6 +22,13 @@ TIMEOUT, RETRY, LATEST, FOLLOWS = "tarry-timeout", "tarry-retry", "tarry-latest"
 epoch; the places of the attempts which have to end first (`store/rules/kept_places.py`), one a line."""
 ON_DEAD, HOLD = "tarry-on-dead", "hold"
 """Name and value of the header of a job that waits behind the dead jobs of its key."""
+
+COST = "tarry-cost"
+"""The name of a header: how many starts a rate counts. A job without it costs one."""
+MOST_DIGITS = 10
+"""Of a cost."""
+COST_MARK = b'"tarry-cost":'
+"""What the headers of each job with a cost have in them. `lua/costs.lua` has it, too."""
 
 _decoder = json_decoder(dict[str, str])
 
@@ -64,6 +72,17 @@ def latest_of(headers: bytes) -> int | None:
         return None if text is None else min(max(int(text), 0), LONGEST)
     except ValueError:
         return None
+
+
+def cost_of(headers: bytes) -> int:
+    """How many starts of the job a rate counts."""
+    # Claims ask this of each job under a rate.
+    if COST_MARK not in headers:
+        return 1
+    text = _read(headers, COST)
+    # Others may have written it: what is no cost counts as if none was given.
+    cost = int(text) if text and text.isdecimal() and len(text) <= MOST_DIGITS else 1
+    return cost if 1 <= cost <= MAX_COST else 1
 
 
 def followed_places(headers: bytes) -> list[str]:

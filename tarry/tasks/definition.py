@@ -2,23 +2,28 @@
 
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, get_args
 
+from msgspec.structs import replace
+
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import Job
+from tarry.model.limit import checked_cost
 from tarry.model.outcome import Outcome
-from tarry.model.retry import RetryRule, retry_rule
+from tarry.model.retry import Retry, RetryRule, retry_rule
 from tarry.model.schedules.schedule import Cron, Missed, schedules
 from tarry.tasks.arguments.codec import Codec
 from tarry.tasks.arguments.options import Options, refuse_unfit, with_overrides
 from tarry.tasks.hooks import EndHooks, Hook, HookKind
 from tarry.tasks.task_hooks import NO_TASK_HOOKS, RunWrapper
-from tarry.tasks.task_limits import OnDead, make_lane_function, make_limits
+from tarry.tasks.task_limits import OnDead, make_lane_function, make_limits, with_chosen_arguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
+CostFunction = Callable[[Sequence[Any], Mapping[str, Any]], int]
+"""Takes the arguments of a call, and returns how many starts a rate counts for its job."""
 
 
 class TaskRunner(Protocol):
@@ -66,6 +71,10 @@ class TaskDefinition(Generic[P, R]):
     map_part: "TaskDefinition[Any, Any] | None" = None
     """The task of jobs that call this one for many items each; None: there was no such job yet."""
     codec_class: type[Codec] = Codec
+    retry: Retry | None
+    """The rule for its jobs; None: the app's."""
+    cost: CostFunction | None
+    """What the job of a call costs; None: one."""
 
     def __init__(  # noqa: PLR0913 - settings, by name
         self,
@@ -83,6 +92,7 @@ class TaskDefinition(Generic[P, R]):
         limit_all: int | None = None,
         rate_all: str | None = None,
         weight: int | None = None,
+        cost: Callable[..., int] | int | None = None,
         order_by: Callable[..., Any] | None = None,
         on_dead: OnDead | None = None,
         cron: str | Cron | Sequence[str | Cron] | None = None,
@@ -96,13 +106,12 @@ class TaskDefinition(Generic[P, R]):
         self.priority = priority
         self.timeout = None if timeout is None else microseconds(timeout, "timeout") / SECOND
         self.retry = retry_rule(retry)
-        """The rule for its jobs; None: the app's."""
         self.expires = expires
-        self.is_async = inspect.iscoroutinefunction(fn)
         self.codec = self.codec_class(self.name, fn)
         by, limit = self._line_of(limit, limit_by, order_by, on_dead)
         self.limits = make_limits(self.name, limit, rate, weight, by=by, limit_all=limit_all, rate_all=rate_all)
         self.lane = make_lane_function(self.name, fn, by, is_limited=bool(self.limits), is_ordered=self.keeps_order)
+        self.cost = _cost_function(self.name, fn, cost)
         self.label = self.name.encode()
         self.schedules = schedules(self.name, cron, zone, missed, self.codec.encode)
         self.hooks = EndHooks()
@@ -123,6 +132,7 @@ class TaskDefinition(Generic[P, R]):
         return order_by, 1
 
     def _look_like(self, fn: Callable[P, Any]) -> None:
+        self.is_async = inspect.iscoroutinefunction(fn)
         # `inspect.signature` and documentation tools then see the function itself.
         self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, getattr(fn, "__name__", self.name), fn
 
@@ -137,6 +147,12 @@ class TaskDefinition(Generic[P, R]):
             raise ValueError(f"{self.name} runs many jobs in one call, which has one timeout: that of the task")
         return with_overrides(self.name, headers, options)
 
+    def with_cost(self, options: Options, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Options:
+        """The options of a call with these arguments, with what its job costs. Runs the user's code (cost=)."""
+        if self.cost is None or options.cost is not None:
+            return options
+        return replace(options, cost=self.cost(args, kwargs))
+
     def _add_hook(self, kind: HookKind, fn: Hook) -> None:
         self.hooks.add(kind, fn)
         # The wrapper has its own lists of hooks, so it must be made again.
@@ -144,6 +160,18 @@ class TaskDefinition(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
+
+
+def _cost_function(task: str, fn: Callable[..., Any], cost: Callable[..., int] | int | None) -> CostFunction | None:
+    """The cost function of a task; None if each of its jobs costs one. cost: a number, or a function of some of the
+    task's arguments, as `by` of `make_lane_function`. TypeError, ValueError."""
+    if cost is None:
+        return None
+    if not callable(cost):
+        number = checked_cost(cost, f"{task}: ")
+        return lambda args, kwargs: number
+    call_cost = with_chosen_arguments(task, "cost", fn, cost)
+    return lambda args, kwargs: checked_cost(call_cost(args, kwargs), f"{task}: ")
 
 
 def _check_settings(fn: object, name: str | None, options: Options) -> None:

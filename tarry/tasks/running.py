@@ -17,7 +17,7 @@ from tarry.model.job import Job
 from tarry.model.killing import TIMEOUT
 from tarry.model.limit import checked_spending
 from tarry.model.outcome import Outcome
-from tarry.model.overrides import timeout_of
+from tarry.model.overrides import cost_of, timeout_of
 from tarry.model.schedules.schedule import tick_of
 from tarry.store.rules import ids
 from tarry.tasks import progress
@@ -139,7 +139,7 @@ class Running:
     @property
     def rate_correction(self) -> int:
         """How many starts more, below 0: fewer, its rates are to count than they did when it started."""
-        return 0 if self.spent is None else self.spent - 1
+        return 0 if self.spent is None else self.spent - cost_of(self.job.headers)
 
     @property
     def steps(self) -> StepLog | None:
@@ -305,7 +305,7 @@ class CurrentJob:
 
     def spend(self, total: int) -> None:
         """Says how much this attempt has used of its rates, where that is only known now: `spend(1_812)` makes them
-        count 1,812 starts, in place of the one they counted when it started. ValueError.
+        count 1,812 starts, in place of what the job costs, which they counted when it started. ValueError.
 
         The rates are those of the job's queue, of its task and of its key. Never blocks: they are corrected in the
         transaction that ends the attempt, once, whatever becomes of the job. Of several calls the last one counts. 0:

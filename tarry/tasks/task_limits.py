@@ -49,7 +49,7 @@ def make_lane_function(
     setting = "order_by" if is_ordered else "limit_by"
     if not callable(by):
         raise TypeError(f"{task}: {setting}={by!r}: a function of the task's arguments")
-    call_by = _with_chosen_arguments(task, fn, by, setting)
+    call_by = with_chosen_arguments(task, setting, fn, by)
 
     def lane(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         return key_lane(f"{task}: {setting}", call_by(args, kwargs))
@@ -83,10 +83,11 @@ def _only_lane(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return ""
 
 
-def _with_chosen_arguments(
-    task: str, fn: Callable[..., Any], by: Callable[..., Any], setting: str
+def with_chosen_arguments(
+    task: str, setting: str, fn: Callable[..., Any], by: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A function that calls `by` with the arguments that it names, defaults filled in."""
+    """A function that calls `by` with the arguments that it names, defaults filled in. setting: whose it is, for the
+    errors."""
     wanted = read_signature(f"{task}: {setting}", by).parameters.values()
     signature = read_signature(task, fn)
     if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in wanted):

@@ -63,6 +63,12 @@ class FakeReader(LaneReader[JobKey]):
     def _front(self, lane: str, most: int) -> list[Candidate[JobKey]]:
         return [((0, n, False, bytes([n])), ("a", "mail", lane)) for n in range(min(self.jobs[lane], most))]
 
+    def costs(self, items: Sequence[JobKey]) -> Sequence[int]:
+        return [1] * len(items)
+
+    def job_key(self, item: JobKey) -> JobKey:
+        return item
+
     def start(self, items: Sequence[JobKey]) -> Sequence[JobKey]:
         for _, _, lane in items:
             assert lane is not None

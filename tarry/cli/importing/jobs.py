@@ -42,6 +42,7 @@ def _make(client: Client, message: CeleryMessage, options: Options, force: bool)
     task = client.tasks.get(message.task)
     if task is not None:
         body, lane = encode_call(task, message.args, message.kwargs)
+        options = task.with_cost(options, message.args, message.kwargs)
         return client.factory.make(task, body, lane, options)
     if not force:
         raise UnreadableMessage(f"the app has no task {message.task}; --force takes it for workers that know it")

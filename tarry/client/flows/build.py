@@ -148,7 +148,7 @@ class FlowBuilder:
         task = node.call.task
         body, takes = _encode(task, args, kwargs)
         node.takes = (*takes, *(Take(AFTER, ref) for ref in node.reads))
-        lane = _lane(task, args, kwargs)
+        lane, options = _lane(task, args, kwargs), _with_cost(task, options, args, kwargs)
         if self.options.queue is not None and options.queue is None:
             options = replace(options, queue=self.options.queue)
         if self.options.labels:
@@ -237,6 +237,17 @@ def _encode(
         # Looked for only now: the right calls of a large group should not pay for it.
         for node in nodes_among(args, kwargs):
             raise ArgumentError(f"{task.name}: {node!r} is a node; what it will return is `.result` of it") from None
+        raise
+
+
+def _with_cost(
+    task: TaskDefinition[Any, Any], options: Options, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Options:
+    try:
+        return task.with_cost(options, args, kwargs)
+    except TypeError as error:
+        if next(results_in(args, kwargs), None) is not None:
+            raise ArgumentError(f"{task.name}: cost= cannot use the result of another node: {error}") from None
         raise
 
 

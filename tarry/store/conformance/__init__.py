@@ -39,6 +39,7 @@ from tarry.store.conformance.keeping import Keeping
 from tarry.store.conformance.labelling import Labelling
 from tarry.store.conformance.lateness import Lateness
 from tarry.store.conformance.limits.bulk_limiting import BulkLimiting
+from tarry.store.conformance.limits.costing import Costing
 from tarry.store.conformance.limits.key_limiting import KeyLimiting
 from tarry.store.conformance.limits.limiting import Limiting
 from tarry.store.conformance.limits.place_keeping import PlaceKeeping
@@ -69,6 +70,7 @@ class Conformance(
     PlaceKeeping,
     PlaceTaking,
     Spending,
+    Costing,
     LaneAssignment,
     Labelling,
     Waking,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import EACH, KeyLimit, Level, Limit
+from tarry.model.overrides import cost_of
 from tarry.store.memory.index import NamedValues
 from tarry.store.rules import kept_places, key_limits, lanes
 from tarry.store.rules.base import PlaceAnswer
@@ -47,12 +48,19 @@ class MemoryLimits:
         """The weights that keys of the task have, by lane."""
         return key_limits.decode_weights(self._cells.get(key_limits.WEIGHTS + task))
 
-    def start(self, jobs: Iterable[Job], now: int) -> None:
+    def within_rates(self, jobs: Iterable[Job], now: int) -> list[Job]:
+        """Those of these jobs that rates let start in one claim."""
+        rooms = rate_corrections.RateRooms(self.limits, self.key_limits, self.levels, now)
+        return [job for job in jobs if rooms.take(_key(job), cost_of(job.headers))]
+
+    def start(self, jobs: Sequence[Job], now: int) -> None:
         """Takes the places of these jobs."""
         for name, count in count_by_level(map(_key, jobs), self.limits).items():
             level = self.levels.get(name, Level())
             limit = limit_of(name, self.limits, self.key_limits) or Limit()
             self.levels[name] = level.started(limit, count, now)
+        costs = rate_corrections.count_costs(((cost_of(job.headers), _key(job)) for job in jobs), self.limits)
+        self.levels |= rate_corrections.correct_levels(costs, self.limits, self.key_limits, self.levels, now)
 
     def end(self, job: Job, change: Change, now: int) -> None:
         """Gives back the places of a job that ran; those of an attempt that goes on are kept."""

@@ -188,6 +188,7 @@ class MemoryStore(Store):
         return WeightedTask(self._limiting.weights(task), each.weight, self._turns.get(task))
 
     def _start(self, jobs: Sequence[Job], owner: str, now: int, weighted: Mapping[str, WeightedTask]) -> list[Job]:
+        jobs = self._limiting.within_rates(jobs, now)
         self._limiting.start(jobs, now)
         for job in jobs:
             if job.lane is not None:

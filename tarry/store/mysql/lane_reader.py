@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tarry.model.job import Job
 from tarry.model.limit import EACH, TASK, Level, Limit
+from tarry.model.overrides import cost_of
 from tarry.store.mysql import open_lanes
 from tarry.store.mysql.claim import Reader, Start, last_of_each
 from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
@@ -45,6 +46,7 @@ _LANE = f"""SELECT {_CANDIDATE} FROM tarry_laned FORCE INDEX (PRIMARY) WHERE que
 _WRITE_TURNS = "INSERT INTO tarry_level (name, turn) VALUES "
 _SET_TURNS = " ON DUPLICATE KEY UPDATE turn = VALUES(turn)"
 _ALL, _CLOSED = 10**6, 100
+_NO_JOB = Job(b"", "", b"", "")
 
 
 class MysqlLaneReader(LaneReader[bytes]):
@@ -56,6 +58,8 @@ class MysqlLaneReader(LaneReader[bytes]):
         """The halves of each open line that have any jobs."""
         self._tasks: dict[Line, list[str]] = {}
         self._served: set[TaskLine] = set()
+        self._found: dict[bytes, Job] = {}
+        self._was_read: set[bytes] = set()
         self.claimed: list[Job] = []
 
     def look(self, lines: Sequence[Line]) -> LaneState:
@@ -118,14 +122,27 @@ class MysqlLaneReader(LaneReader[bytes]):
         ]
         return dict(zip(counts, map(_candidates, self._link.run(*look)), strict=True))
 
-    def start(self, items: Sequence[bytes]) -> list[JobKey]:
-        found = {job.id: job for job in self._start.read(items)}
-        jobs = [found[id] for id in items if id in found]
+    def costs(self, items: Sequence[bytes]) -> list[int]:
+        self._read(items)
+        return [cost_of(self._found[id].headers) if id in self._found else 1 for id in items]
+
+    def job_key(self, item: bytes) -> JobKey:
+        # What moves into a lane only now does not start.
+        job = self._found.get(item, _NO_JOB)
+        return job.queue, job.task, job.lane
+
+    def _read(self, items: Sequence[bytes]) -> None:
+        self._found |= {job.id: job for job in self._start.read([id for id in items if id not in self._was_read])}
+        self._was_read.update(items)
+
+    def start(self, items: Sequence[bytes]) -> list[bytes]:
+        self._read(items)
+        jobs = [self._found[id] for id in items if id in self._found]
         if jobs:
             self._link.run(*self._start.statements(jobs))
         self._served |= {(job.queue, band(job.priority), job.task) for job in jobs if job.lane is not None}
         self.claimed += jobs
-        return [(job.queue, job.task, job.lane) for job in jobs]
+        return [id for id in items if id in self._found]
 
     def save(self, use: LaneUse) -> None:
         """Writes levels and turns, closes full lanes, and removes empty ones."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
+from tarry.model.overrides import cost_of
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.limits import PostgresLimits, PostgresTransaction
@@ -38,6 +39,8 @@ class WaitingJob(Struct, frozen=True, gc=False):
     queue: str
     task: str
     lane: str | None
+    headers: bytes | None = None
+    """Only of a job with a cost."""
 
 
 class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
@@ -137,12 +140,18 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
                 fronts[task, job[1].lane or ""].append(job)
         return {**fronts}
 
-    def start(self, items: Sequence[WaitingJob]) -> list[JobKey]:
+    def costs(self, items: Sequence[WaitingJob]) -> list[int]:
+        return [1 if job.headers is None else cost_of(bytes(job.headers)) for job in items]
+
+    def job_key(self, item: WaitingJob) -> JobKey:
+        return item.queue, item.task, item.lane
+
+    def start(self, items: Sequence[WaitingJob]) -> list[WaitingJob]:
         # A job that another claim has locked or taken is skipped: only what comes back is ours.
         rows = self.rows(sql.TAKE, (pack.uuids([job.id for job in items]), self._owner, self._now))
         self.claimed += rows
         got = {row[0] for row in rows}
-        return [(job.queue, job.task, job.lane) for job in items if job.id in got]
+        return [job for job in items if job.id in got]
 
     def save(self, use: LaneUse) -> None:
         if use.started:

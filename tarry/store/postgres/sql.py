@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from tarry.model.job import HELD
+from tarry.model.overrides import COST_MARK
 from tarry.store.postgres.constants import CLOCK, LINE, STORED_WITHIN, in_schema
 from tarry.store.postgres.job_columns import NEW_TYPES, PLAIN, USUAL, of_row
 from tarry.store.shared.columns import BLOBS, CLAIMED, ColumnKind
@@ -137,14 +138,15 @@ SAVE_CELL = "UPDATE {s}.cell SET value = $2 WHERE name = $1"
 
 # Lanes
 
-_CANDIDATE = "uuid_send(id), claim_order, due, state_since > due, queue, task, lane"
+_COST = f"CASE WHEN position('\\x{COST_MARK.hex()}'::bytea IN headers) > 0 THEN headers END"
+_CANDIDATE = f"uuid_send(id), claim_order, due, state_since > due, queue, task, lane, {_COST}"
 _BAND = "(claim_order > 0)::int - (claim_order < 0)::int"
 _LANED = f"FROM {{s}}.job WHERE state = 1 AND lane IS NOT NULL AND queue = $1 AND {_BAND} = $2::int"
 
 
 def _open_line(late: bool) -> str:
     # Two looks, each in the order of its part of the index, so that LIMIT ends both early.
-    columns = "SELECT id, claim_order, due, state_since, queue, task, lane FROM {s}.job"
+    columns = "SELECT id, claim_order, due, state_since, queue, task, lane, headers FROM {s}.job"
     line = f"{columns} WHERE state = 1 AND lane IS NULL AND queue = $1 AND {LINE} = {int(late)} + 2 * $2::int"
     return f"""(SELECT {_CANDIDATE} FROM (
         ({line} AND NOT out_of_order AND claim_order = $2 ORDER BY due, id LIMIT $3)

@@ -9,7 +9,7 @@ starts by weight (`rules.weights.weighted_turns`).
 # All lanes of a line are read together, so that a store behind a network needs few round trips.
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Generic
 
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.rules.base import Want
 from tarry.store.rules.lanes import (
+    JobKey,
     Levels,
     count_by_level,
     earliest,
@@ -29,6 +30,7 @@ from tarry.store.rules.lanes import (
 )
 from tarry.store.rules.weights.weighted_task import WeightedTask
 from tarry.store.rules.weights.weighted_turns import decode_turn, encode_lane
+from tarry.store.shared.rate_corrections import RateRooms, correct_levels, count_costs
 from tarry.store.sql.lane_reader import (
     Candidate,
     FoundLane,
@@ -100,12 +102,15 @@ class _LaneClaim(Generic[T]):
         return 0
 
     def _start(self, line: Line, chosen: Sequence[T]) -> int:
-        started = self._reader.start(chosen)
+        costs = self._find_costs(line, chosen)
+        got = self._reader.start(self._within_rates(chosen, costs) if costs else chosen)
+        started = [self._reader.job_key(item) for item in got]
         for name, count in count_by_level(started, self._limits).items():
             limit = limit_of(name, self._limits, self._key_limits) or Limit()
             level = self._known.get(name, Level()).started(limit, count, self._now)
             self._known[name] = self._use.levels[name] = level
             self._use.started[name] += count
+        self._count_costs((costs.get(id(item), 1), key) for item, key in zip(got, started, strict=True) if costs)
         for _, task, lane in started:
             if lane is not None:
                 turn = self._weighted[task].start(lane) if task in self._weighted else encode_lane(lane)
@@ -113,6 +118,29 @@ class _LaneClaim(Generic[T]):
             if lane is not None and EACH + task in self._limits:
                 self._use.drained[*line, task].add(lane)
         return len(started)
+
+    def _find_costs(self, line: Line, chosen: Sequence[T]) -> dict[int, int]:
+        """What jobs of a line cost, by the identity of the item, unless each costs one."""
+        if not self._has_rate(line):
+            return {}
+        costs = self._reader.costs(chosen)
+        return {} if max(costs) == 1 else {id(item): cost for item, cost in zip(chosen, costs, strict=True)}
+
+    def _has_rate(self, line: Line) -> bool:
+        names = [QUEUE + line[0], *(kind + task for task in self._reader.tasks(line) or () for kind in (TASK, EACH))]
+        found = [limit for name in names if (limit := self._limits.get(name)) is not None]
+        return any(limit.count or limit.has_key_limits for limit in found)
+
+    def _within_rates(self, chosen: Sequence[T], costs: Mapping[int, int]) -> list[T]:
+        """Those that rates let start in one claim."""
+        rooms = RateRooms(self._limits, self._key_limits, self._known, self._now)
+        return [item for item in chosen if rooms.take(self._reader.job_key(item), costs[id(item)])]
+
+    def _count_costs(self, started: Iterable[tuple[int, JobKey]]) -> None:
+        costs = count_costs(started, self._limits)
+        levels = correct_levels(costs, self._limits, self._key_limits, self._known, self._now)
+        self._known.update(levels)
+        self._use.levels |= levels
 
     def _lane_fronts(self, line: Line, tasks: Sequence[str], most: int) -> list[Sequence[Candidate[T]]]:
         """For each task, as many jobs as may start, from its lanes in turn."""

@@ -119,7 +119,13 @@ class LaneReader(Protocol[T]):
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[T]]]:
         """The first jobs of each of these lanes, at most so many."""
 
-    def start(self, items: Sequence[T]) -> Sequence[JobKey]:
+    def costs(self, items: Sequence[T]) -> Sequence[int]:
+        """What each of these jobs costs (`shared/rate_corrections.py`). Asked for only where a rate is."""
+
+    def job_key(self, item: T) -> JobKey:
+        """What limits need of this job; asked for only after `costs` or `start`."""
+
+    def start(self, items: Sequence[T]) -> Sequence[T]:
         """Claims these jobs and keeps them for its store; returns those that it got, in this order."""
 
     def save(self, use: LaneUse) -> None:

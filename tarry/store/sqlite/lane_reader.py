@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
+from tarry.model.overrides import cost_of
 from tarry.store.rules.lanes import JobKey
 from tarry.store.sql.columns import Row
 from tarry.store.sql.lane_reader import Candidate, FoundLane, Lane, LaneRange, LaneReader, LaneState, LaneUse, Line
@@ -16,7 +17,7 @@ from tarry.store.sqlite.limits import SqliteLimits, SqliteTransaction
 from tarry.store.sqlite.link.database import Database
 from tarry.store.sqlite.open_line import OpenLine, position
 
-TASK_OF, QUEUE_OF, LANE = (sql.PLACE[field] for field in ("task", "queue", "lane"))
+TASK_OF, QUEUE_OF, LANE, HEADERS = (sql.PLACE[field] for field in ("task", "queue", "lane", "headers"))
 """The places of these columns in a row of `sqlite.sql.CLAIMED`."""
 
 
@@ -104,10 +105,16 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
             front.sort(key=_in_lane)
         return {**fronts}
 
-    def start(self, items: Sequence[Row]) -> list[JobKey]:
+    def costs(self, items: Sequence[Row]) -> list[int]:
+        return [cost_of(row[HEADERS] or b"") for row in items]
+
+    def job_key(self, item: Row) -> JobKey:
+        return item[QUEUE_OF], item[TASK_OF], item[LANE]
+
+    def start(self, items: Sequence[Row]) -> Sequence[Row]:
         self._db.execute(sql.CLAIM, (self._owner, self._now, self._db.array(array("q", [row[0] for row in items]))))
         self.claimed += items
-        return [(row[QUEUE_OF], row[TASK_OF], row[LANE]) for row in items]
+        return items
 
     def save(self, use: LaneUse) -> None:
         self._levels.set_levels(use.levels)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tarry.model import overrides
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import MAX_PRIORITY, UNFINISHED, WAITING, check_labels, label_headers
+from tarry.model.limit import checked_cost
 from tarry.model.quantity import shorten
 from tarry.model.retry import RetryRule
 from tarry.tasks.arguments import headers as job_headers
@@ -61,6 +62,7 @@ class Options(Struct, frozen=True):
     max_delay: Duration | None = None
     labels: Mapping[str, str] | None = None
     running: Literal["return", "cancel"] = "return"
+    cost: int | None = None
     keeps_attempts: bool = False
     """For tarry's own use: the job tells its start and its worker also if it is done at the first attempt."""
 
@@ -86,6 +88,8 @@ class Options(Struct, frozen=True):
             if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_NAME):
                 raise ValueError(f"{name}={shorten(value)}: text of 1 to {MAX_NAME} characters")
             refuse_unfit(name, value or "")
+        if self.cost is not None:
+            checked_cost(self.cost)
         options = self._check_unique()
         return options if self.labels is None else replace(options, labels=check_labels(self.labels))
 
@@ -197,6 +201,11 @@ def with_order(task: str, headers: bytes, lane: str, *, holds: bool) -> bytes:
     """The headers of a job of an ordered task. lane: that of its key. holds: dead jobs of the key hold it back."""
     order = overrides.order_headers(task, lane, holds=holds)
     return job_headers.encode_headers(task, job_headers.decode_headers(headers) | order)
+
+
+def with_cost(task: str, headers: bytes, cost: int) -> bytes:
+    """The headers, with what a rate counts for the job."""
+    return job_headers.encode_headers(task, job_headers.decode_headers(headers) | {overrides.COST: str(cost)})
 
 
 def with_labels(task: str, headers: bytes, labels: Mapping[str, str]) -> bytes:

@@ -16,6 +16,7 @@ from tarry import App, StoreUnavailable
 from tarry.errors import NotAllowed
 from tarry.model.duration import HOUR
 from tarry.model.job import Job
+from tarry.model.overrides import cost_of
 from tarry.operate.access import Scope
 from tarry.server.http.methods import puts
 from tarry.server.http.methods.put_request import PutRequest
@@ -98,6 +99,19 @@ def test_a_known_task_checks_its_arguments_and_decides_what_is_left_out(app: App
     assert (status, "copies" in detail) == (422, True)
     assert problem(put(app, {"task": "mail"}))[0] == 422
     assert len(stored(app)) == 1
+
+
+def test_a_job_costs_what_its_put_says_or_its_task() -> None:
+    app = App(MemoryStore(), closures=True)
+
+    @app.task(name="ask", rate="10/m", cost=lambda n: n)
+    def ask(n: int) -> None: ...
+
+    assert put(app, {"task": "ask", "args": [7]}).status_code == 201
+    assert put(app, {"task": "ask", "args": [7], "cost": 3}).status_code == 201
+    assert sorted(cost_of(job.headers) for job in stored(app)) == [3, 7]
+    wanted = (422, "cost", "cost=11 is more than task:ask lets start in a whole period: 10 in 60 s")
+    assert problem(put(app, {"task": "ask", "args": [11]})) == wanted
 
 
 def test_each_option_of_using_has_its_field() -> None:
@@ -223,6 +237,9 @@ def test_a_request_that_is_sent_again_is_stored_once() -> None:
         ({"labels": {"a b": "7"}}, "labels"),
         ({"labels": {f"n{number}": "" for number in range(17)}}, "labels"),
         ({"labels": {"customer": "7" * 257}}, "labels"),
+        ({"cost": 0}, "cost"),
+        ({"cost": 2**31 + 1}, "cost"),
+        ({"cost": "3"}, "cost"),
     ],
 )
 def test_what_is_wrong_is_named_and_nothing_is_stored(given: dict[str, Any], field: str | None) -> None:

@@ -11,6 +11,7 @@ from tarry.client.client import Client
 from tarry.errors import ArgumentError, BodyTooLarge, TarryError
 from tarry.model.duration import Span
 from tarry.model.job import MOST_LABELS, Job
+from tarry.model.limit import MAX_COST
 from tarry.model.quantity import Short, over_max_body
 from tarry.model.retry import Retry
 from tarry.operate.problem import RequestError
@@ -87,6 +88,8 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """For how long its name is remembered."""
     durable: Literal["replica"] | None = None
     """`replica`: the answer comes once a replica has the job too."""
+    cost: Annotated[int, Meta(ge=1, le=MAX_COST)] | None = None
+    """How many starts a rate counts for the job; null: as the task says."""
     labels: Annotated[dict[str, str], Meta(max_length=MOST_LABELS)] | None = None
     """Values by name, by which people find the job: such as `{"customer": "7"}`. What it enqueues has them, too."""
 
@@ -114,6 +117,7 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
             timeout=self.timeout,
             retry=_retry(self.retry),
             labels=self.labels,
+            cost=self.cost,
         ).check()
 
     def arguments(self, most: int) -> bytes:

@@ -233,7 +233,7 @@ end
 -- Makes jobs run. Adds ids and records in turn to `jobs`, as they were but for keys that were released.
 function lib.start_jobs(ids, owner, now8, jobs)
   local entries, epochs, counts, sizes, texts = {}, {}, {}, {}, {}
-  for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
+  for number, record in ipairs(lib.records_to_start(ids)) do
     local id, epoch = ids[number], lib.sub(record, 2, 5)
     local names, size, at = lib.plain_names(record)
     local text = '\0\0\0\0\0\0'

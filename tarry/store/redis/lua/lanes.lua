@@ -291,10 +291,11 @@ end
 
 -- Takes the chosen candidates out of their lines, of each so many of its first; adds their ids.
 function lib.remove_chosen(want, given, ids, limits, now)
-  local counts, width = {}, lib.WIDTHS[want.band]
+  local counts, costs, width = {}, {}, lib.WIDTHS[want.band]
   for _, one in ipairs(given) do
     local line, entry = one[1], one[2]
     counts[line] = (counts[line] or 0) + 1
+    if one.cost then costs[line] = (costs[line] or 0) + one.cost - 1 end
     ids[#ids + 1] = lib.sub(entry, width - 15, width)
     local turn = line.lane and lib.weighted[line.task]
     if turn then
@@ -305,6 +306,7 @@ function lib.remove_chosen(want, given, ids, limits, now)
   end
   for line, count in pairs(counts) do
     if limits then lib.raise_levels(limits, want.queue, line.task, line.lane, now, count) end
+    if costs[line] then lib.correct_levels(limits, want.queue, line.task, line.lane, now, costs[line]) end
     lib.pop(line.key, line.width, count)
     if line.lane then lib.register_lane(line.key, {want.queue, want.band, line.task, line.lane}) end
   end
@@ -332,7 +334,7 @@ function lib.choose_limited(limits, wants, limit, now, ids)
       if most > 0 and not exhausted[place] then
         local given = lib.candidates(limits, want, most, now, migrating)
         exhausted[place] = #given < most
-        lib.remove_chosen(want, given, ids, limits, now)
+        lib.remove_chosen(want, lib.within_rates(limits, want, given, now), ids, limits, now)
       end
     end
   end

@@ -87,6 +87,12 @@ function lib.next_start(level, limit, now)
   return level.next <= now + lib.furthest(limit) and level.next or now
 end
 
+-- How many starts a rate allows now.
+function lib.starts_of(limit, level, now)
+  local ahead = math.max(lib.next_start(level, limit, now) - now, 0)
+  return math.max(0, limit.at_once - math.ceil(ahead / limit.spacing))
+end
+
 -- How many of at most so many may start; where a rate leaves no room, also when there will be some. `retry_at` has the
 -- earliest such time.
 function lib.room(limits, name, most, now)
@@ -96,8 +102,7 @@ function lib.room(limits, name, most, now)
   local left = limit.most and math.max(0, limit.most - level.running) or most
   if limit.count > 0 then
     local next_start = lib.next_start(level, limit, now)
-    local ahead = math.max(next_start - now, 0)
-    left = math.min(left, math.max(0, limit.at_once - math.ceil(ahead / limit.spacing)))
+    left = math.min(left, lib.starts_of(limit, level, now))
     local at = next_start - (limit.at_once - 1) * limit.spacing
     local full = limit.most and level.running >= limit.most
     if left == 0 and not full and at > now then

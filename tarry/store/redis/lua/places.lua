@@ -79,8 +79,7 @@ function lib.place_room(limits, names, cost, now)
     if limit.count > 0 then
       most = most < 0 and limit.at_once or math.min(most, limit.at_once)
       local next_start = lib.next_start(level, limit, now)
-      local starts = limit.at_once - math.ceil(math.max(next_start - now, 0) / limit.spacing)
-      if math.max(0, starts) < cost then
+      if lib.starts_of(limit, level, now) < cost then
         again = math.max(again or 0, next_start - (limit.at_once - cost) * limit.spacing)
       end
     end
