@@ -71,6 +71,8 @@ class TaskDefinition(Generic[P, R]):
     map_part: "TaskDefinition[Any, Any] | None" = None
     """The task of jobs that call this one for many items each; None: there was no such job yet."""
     codec_class: type[Codec] = Codec
+    is_async: bool
+    """Whether the function is a coroutine function."""
     retry: Retry | None
     """The rule for its jobs; None: the app's."""
     cost: CostFunction | None
