@@ -7,12 +7,13 @@ import pytest
 
 from tarry.model.limit import Level, Limit
 from tarry.store.rules.base import Want
-from tarry.store.rules.lanes import JobKey, lane_level
+from tarry.store.rules.lanes import JobKey, lane_level, turn_name
 from tarry.store.sql.lane_claim import claim_in_lanes
 from tarry.store.sql.lane_reader import Candidate, FoundLane, Lane, LaneRange, LaneReader, LaneState, LaneUse, Line
 from tarry.store.sql.lane_scan import EXAMINED, FULL
 
 NOW = 1_800_000_000_000_000
+TURN = turn_name("a", 0, "mail")
 WANTS = [Want("a", 0, 10**6)]
 
 
@@ -26,7 +27,7 @@ class FakeReader(LaneReader[JobKey]):
         self.use = LaneUse()
 
     def look(self, lines: Sequence[Line]) -> LaneState:
-        return LaneState({"each:mail": Limit(self.most)}, {}, {"mail": self.turn})
+        return LaneState({"each:mail": Limit(self.most)}, {}, {TURN: self.turn})
 
     def tasks(self, line: Line) -> list[str]:
         return ["mail"]
@@ -84,7 +85,7 @@ def test_lanes_are_served_in_a_circle_after_the_last_one() -> None:
     reader = FakeReader({"a": 2, "b": 2, "c": 2, "d": 2}, {}, 10, turn="b")
     assert claim_in_lanes(reader, WANTS, 4, NOW) is None
     assert reader.started == ["c", "d", "a", "b"]
-    assert reader.use.turns == {"mail": "b"}
+    assert reader.use.turns == {TURN: "b"}
     assert reader.calls == {"lanes": 2, "levels": 1, "fronts": 1}
 
 
@@ -127,7 +128,7 @@ class WeightedReader(FakeReader):
 
     def look(self, lines: Sequence[Line]) -> LaneState:
         limit = Limit(self.most, has_key_limits=True, has_weights=True)
-        return LaneState({"each:mail": limit}, {}, {"mail": self.turn})
+        return LaneState({"each:mail": limit}, {}, {TURN: self.turn})
 
     def weights(self, task: str) -> dict[str, int]:
         return self._weights
@@ -144,7 +145,7 @@ class WeightedReader(FakeReader):
         """Claims so many; how many started of lanes that begin with each letter."""
         self.started = []
         assert claim_in_lanes(self, WANTS, count, NOW) is None
-        self.turn = self.use.turns["mail"]
+        self.turn = self.use.turns[TURN]
         return Counter((lane or "")[0] for lane in self.started)
 
 

@@ -34,11 +34,21 @@ from tarry.store.rules.base import (
     Store,
     Tally,
     Want,
+    band,
     drop_order,
 )
 from tarry.store.rules.history.journal import record_of_changes, record_of_new
 from tarry.store.rules.kept_places import followed_place
-from tarry.store.rules.lanes import JobKey, Levels, earliest, lane_level, merge_lines, take_in_turn, turn_order
+from tarry.store.rules.lanes import (
+    JobKey,
+    Levels,
+    earliest,
+    lane_level,
+    merge_lines,
+    take_in_turn,
+    turn_name,
+    turn_order,
+)
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.rules.weights.weighted_task import WeightedTask
 from tarry.store.rules.weights.weighted_turns import decode_turn, encode_lane
@@ -158,42 +168,50 @@ class MemoryStore(Store):
             return []
         most = levels.room(QUEUE + want.queue, count)
         lines = [line[:most] for line in open_lines]
-        weighted = {task: turns for task in tasks if (turns := self._weighted_task(task)) is not None}
+        weighted = {task: turns for task in tasks if (turns := self._weighted_task(want, task)) is not None}
         lines += [
-            self._take_in_turn(task, lanes, most, levels, weighted.get(task)) for task, lanes in sorted(tasks.items())
+            self._take_in_turn(want, task, lanes, most, levels, weighted) for task, lanes in sorted(tasks.items())
         ]
         jobs = [[self._jobs[id] for _, _, id in line] for line in lines]
         chosen = merge_lines([[(position(job), job) for job in line] for line in jobs], most)
         return self._start(chosen, owner, now, weighted)
 
     def _take_in_turn(
-        self, task: str, lanes: Mapping[str, list[Rank]], most: int, levels: Levels, weighted: WeightedTask | None
+        self,
+        want: Want,
+        task: str,
+        lanes: Mapping[str, list[Rank]],
+        most: int,
+        levels: Levels,
+        weighted: Mapping[str, WeightedTask],
     ) -> list[Rank]:
         most = levels.room(TASK + task, most)
         if not most:
             return []
         # From the lane after the last served one, around: so each lane gets its turn.
-        order = sorted(lanes, key=turn_order(decode_turn(self._turns.get(task)).lane))
+        turn = self._turns.get(turn_name(want.queue, want.band, task))
+        order = sorted(lanes, key=turn_order(decode_turn(turn).lane))
         lines = {lane: lanes[lane][: levels.room(lane_level(task, lane), most)] for lane in order if lanes[lane]}
-        if weighted is None:
+        if task not in weighted:
             return take_in_turn([*lines.values()], most)
-        size = sum(bool(line) for lane, line in lines.items() if lane not in weighted.weights)
-        return weighted.merge(lines, size, most)
+        size = sum(bool(line) for lane, line in lines.items() if lane not in weighted[task].weights)
+        return weighted[task].merge(lines, size, most)
 
-    def _weighted_task(self, task: str) -> WeightedTask | None:
+    def _weighted_task(self, want: Want, task: str) -> WeightedTask | None:
         """None: no key of the task has a weight."""
         each = self._limits.get(EACH + task)
         if each is None or not each.has_weights:
             return None
-        return WeightedTask(self._limiting.weights(task), each.weight, self._turns.get(task))
+        turn = self._turns.get(turn_name(want.queue, want.band, task))
+        return WeightedTask(self._limiting.weights(task), each.weight, turn)
 
     def _start(self, jobs: Sequence[Job], owner: str, now: int, weighted: Mapping[str, WeightedTask]) -> list[Job]:
         jobs = self._limiting.within_rates(jobs, now)
         self._limiting.start(jobs, now)
         for job in jobs:
             if job.lane is not None:
-                turns = weighted.get(job.task)
-                self._turns[job.task] = encode_lane(job.lane) if turns is None else turns.start(job.lane)
+                turns, name = weighted.get(job.task), turn_name(job.queue, band(job.priority), job.task)
+                self._turns[name] = encode_lane(job.lane) if turns is None else turns.start(job.lane)
         return [self._index.put(job.id, claim_job(job, owner, now)) for job in jobs]
 
     def _apply_all(self, changes: Sequence[Change], now: int) -> tuple[list[bool], bool]:

@@ -8,7 +8,7 @@ the change that ends an attempt lowers it, in any process. A transaction that re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tarry.model.job import Job
-from tarry.model.limit import EACH, TASK, Level, Limit
+from tarry.model.limit import EACH, Level, Limit
 from tarry.model.overrides import cost_of
 from tarry.store.mysql import open_lanes
 from tarry.store.mysql.claim import Reader, Start, last_of_each
@@ -146,7 +146,7 @@ class MysqlLaneReader(LaneReader[bytes]):
 
     def save(self, use: LaneUse) -> None:
         """Writes levels and turns, closes full lanes, and removes empty ones."""
-        turns = (f"({text(TASK + task)},{text(turn)})" for task, turn in sorted(use.turns.items()))
+        turns = (f"({text(name)},{text(turn)})" for name, turn in sorted(use.turns.items()))
         self._run(
             [
                 *write_levels(use.levels),

@@ -14,7 +14,7 @@ from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.limits import PostgresLimits, PostgresTransaction
 from tarry.store.postgres.link.connection import PostgresConnection
-from tarry.store.rules.lanes import JobKey, decode_limit, lane_level
+from tarry.store.rules.lanes import JobKey, decode_limit, lane_level, turn_name
 from tarry.store.sql.columns import Row
 from tarry.store.sql.lane_reader import (
     Candidate,
@@ -67,7 +67,8 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         names = {*queues, *(kind + task for task in all_tasks for kind in (TASK, EACH))}
         self._stored_limits = dict(self.rows(sql.LIMITS_OF, (pack.texts(sorted(names)),)))
         self._limits = {name: decode_limit(value) for name, value in self._stored_limits.items()}
-        rows = self._lock_levels({*(TASK + task for task in all_tasks), *queues.intersection(self._limits)})
+        turns = {turn_name(*line, task) for line, names in tasks.items() for task in names}
+        rows = self._lock_levels({*(TASK + task for task in all_tasks), *queues.intersection(self._limits), *turns})
         self._tasks = tasks
         return lane_state(self._limits, rows)
 
@@ -161,7 +162,7 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
             counts, following = [use.started[name] for name in names], [use.levels[name].next for name in names]
             self.change(sql.RAISE_LEVELS, (pack.texts(names), pack.big_ints(counts), pack.big_ints(following)))
         if use.turns:
-            self.change(sql.SAVE_TURNS, (pack.texts(TASK + task for task in use.turns), pack.texts(use.turns.values())))
+            self.change(sql.SAVE_TURNS, (pack.texts(use.turns), pack.texts(use.turns.values())))
         for line in sorted({*use.empty, *use.drained}):
             lanes = use.empty.get(line, set()) | use.drained.get(line, set())
             self._lanes.remove(line, sorted(lanes))

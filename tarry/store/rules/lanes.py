@@ -30,6 +30,8 @@ EndedAttempt = tuple[Change, JobKey]
 # Not NUL: SQLite's functions end a text there.
 _OF = "\x1f"
 """Separates a task and its lane in the name of a level."""
+TURN = "turn:"
+"""What the names of `turn_name` begin with."""
 UNTIL_AN_END = 2**62
 """When a lane opens that is closed until one of its attempts ends."""
 
@@ -47,6 +49,12 @@ def lane_level(task: str, lane: str) -> str:
 def lane_levels(name: str) -> str:
     """What the names of the levels of all lanes begin with that have this limit for each key."""
     return name + _OF
+
+
+def turn_name(queue: str, band: int, task: str) -> str:
+    """The name by which a store keeps whose turn it is among the lanes of a task, in one queue and band."""
+    # Not of the task alone: lanes of another queue would move the turn away from those that wait here.
+    return f"{TURN}{task}{_OF}{band}{_OF}{queue}"
 
 
 def earliest(*times: int | None) -> int | None:

@@ -26,6 +26,7 @@ from tarry.store.rules.lanes import (
     limit_of,
     merge_lines,
     take_in_turn,
+    turn_name,
     turn_order,
 )
 from tarry.store.rules.weights.weighted_task import WeightedTask
@@ -65,7 +66,7 @@ class _LaneClaim(Generic[T]):
         self._reader, self._now = reader, now
         self._limits, self._known = state.limits, state.levels
         self._turns, self._next_open = state.turns, state.next_open
-        self._weighted: dict[str, WeightedTask] = {}
+        self._weighted: dict[TaskLine, WeightedTask] = {}
         self._key_limits: dict[str, Limit] = {}
         self._levels = Levels(state.limits, state.levels, self._key_limits, now)
         self._use = LaneUse()
@@ -113,8 +114,9 @@ class _LaneClaim(Generic[T]):
         self._count_costs((costs.get(id(item), 1), key) for item, key in zip(got, started, strict=True) if costs)
         for _, task, lane in started:
             if lane is not None:
-                turn = self._weighted[task].start(lane) if task in self._weighted else encode_lane(lane)
-                self._turns[task] = self._use.turns[task] = turn
+                weighted, name = self._weighted.get((*line, task)), turn_name(*line, task)
+                turn = encode_lane(lane) if weighted is None else weighted.start(lane)
+                self._turns[name] = self._use.turns[name] = turn
             if lane is not None and EACH + task in self._limits:
                 self._use.drained[*line, task].add(lane)
         return len(started)
@@ -145,7 +147,7 @@ class _LaneClaim(Generic[T]):
     def _lane_fronts(self, line: Line, tasks: Sequence[str], most: int) -> list[Sequence[Candidate[T]]]:
         """For each task, as many jobs as may start, from its lanes in turn."""
         rooms = {task: room for task in tasks if (room := self._levels.room(TASK + task, most))}
-        weighted = {task: room for task, room in rooms.items() if self._has_weights(task)}
+        weighted = {task: room for task, room in rooms.items() if self._has_weights(line, task)}
         fronts = self._equal_fronts(line, {task: room for task, room in rooms.items() if task not in weighted})
         fronts |= {task: self._weighted_front(line, task, room) for task, room in weighted.items()}
         return [fronts[task] for task in rooms]
@@ -165,13 +167,13 @@ class _LaneClaim(Generic[T]):
         self._note_short(line, fronts, asked | more)
         return {t: take_in_turn([fronts[t, lane] for lane, _ in found], rooms[t]) for t, found in lanes.items()}
 
-    def _has_weights(self, task: str) -> bool:
+    def _has_weights(self, line: Line, task: str) -> bool:
         each = self._limits.get(EACH + task)
         if each is None or not each.has_weights:
             return False
-        if task not in self._weighted:
-            turn = self._turns.get(task)
-            self._weighted[task] = WeightedTask(self._reader.weights(task), each.weight, turn)
+        if (*line, task) not in self._weighted:
+            turn = self._turns.get(turn_name(*line, task))
+            self._weighted[*line, task] = WeightedTask(self._reader.weights(task), each.weight, turn)
         return True
 
     def _weighted_front(self, line: Line, task: str, most: int) -> Sequence[Candidate[T]]:
@@ -185,7 +187,7 @@ class _LaneClaim(Generic[T]):
         for number in range(_DEALS):
             gap = most - sum(map(len, fronts.values()))
             if number < _DEALS - 1:
-                wanted = self._deal(task, left, size, most)
+                wanted = self._deal(self._weighted[*line, task], left, size, most)
             else:
                 wanted = {lane: min(room, asked.get(lane, 0) + gap) for lane, room in left.items()}
             more = {lane: count for lane, count in wanted.items() if count > asked.get(lane, 0)}
@@ -195,11 +197,10 @@ class _LaneClaim(Generic[T]):
             asked |= more
             left |= {lane: len(fronts[lane]) for lane, count in more.items() if len(fronts[lane]) < count}
         self._note_short(line, fronts, asked)
-        return self._weighted[task].merge({lane: front for (_, lane), front in fronts.items()}, size, most)
+        return self._weighted[*line, task].merge({lane: front for (_, lane), front in fronts.items()}, size, most)
 
-    def _deal(self, task: str, left: Mapping[Lane, int], size: int, most: int) -> dict[Lane, int]:
+    def _deal(self, turns: WeightedTask, left: Mapping[Lane, int], size: int, most: int) -> dict[Lane, int]:
         """How many of so many starts each of these lanes has by weight. left: how many it may have."""
-        turns = self._weighted[task]
         others = sorted(room for (_, lane), room in left.items() if lane not in turns.weights)
         rooms: dict[str | None, int] = {lane: room for (_, lane), room in left.items() if lane in turns.weights}
         rooms[None] = sum(others)
@@ -207,7 +208,7 @@ class _LaneClaim(Generic[T]):
         share = _equal_share(others, starts[None])
         return {
             (task, lane): starts[lane] if lane in turns.weights else min(room, share)
-            for (_, lane), room in left.items()
+            for (task, lane), room in left.items()
         }
 
     def _fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[T]]]:
@@ -220,7 +221,7 @@ class _LaneClaim(Generic[T]):
     ) -> tuple[dict[str, int], Sequence[tuple[str, int]], int]:
         """Lanes with room, and how much: those with weights of their own, some of the others from the one whose turn it
         is, and how many others there are."""
-        turns = self._weighted[task]
+        turns = self._weighted[*line, task]
         # Of many lanes a claim cannot see how many there are: as many as the last round had. The first claim counts.
         most_read = _FEW if turns.state.size > _FEW else EXAMINED
         few = self._reader.lanes(line, {task: LaneRange(None, None, most_read + 1)})[task]
@@ -236,7 +237,7 @@ class _LaneClaim(Generic[T]):
     def _own_with_room(self, line: Line, task: str, most: int) -> dict[str, int]:
         """The first lanes with weights of their own that have room, by their next start, and how much."""
         # Behind as many lanes as there are starts, none can start.
-        names, own, at = self._weighted[task].in_order(), dict[str, int](), 0
+        names, own, at = self._weighted[*line, task].in_order(), dict[str, int](), 0
         step = max(_FEW, most)
         while at < len(names) and len(own) < most:
             named = self._reader.named_lanes(line, task, names[at : at + step])
@@ -246,7 +247,7 @@ class _LaneClaim(Generic[T]):
 
     def _count_others(self, line: Line, task: str, read: Sequence[FoundLane]) -> None:
         """Notes how many lanes have no weight of their own, if that is not known. read: the first lanes."""
-        turns = self._weighted[task]
+        turns = self._weighted[*line, task]
         if turns.state.size > _FEW:
             return
         names = [lane.name for lane in read if lane.name not in turns.weights]
@@ -276,13 +277,16 @@ class _LaneClaim(Generic[T]):
 
     def _lanes_with_room(self, line: Line, rooms: Mapping[str, int]) -> dict[str, list[tuple[str, int]]]:
         """Lanes of each task, each with its room: enough to fill the room of the task, if there are that many."""
-        scans = {task: LaneScan(decode_turn(self._turns.get(task)).lane, room) for task, room in rooms.items()}
+        scans = {task: LaneScan(self._last_lane(line, task), room) for task, room in rooms.items()}
         while going := {task: scan for task, scan in scans.items() if not scan.ended}:
             found = self._read_lanes(line, going)
             self._read_limits(found)
             for task, scan in going.items():
                 self._examine((*line, task), scan, found[task])
         return {task: scan.found for task, scan in scans.items()}
+
+    def _last_lane(self, line: Line, task: str) -> str | None:
+        return decode_turn(self._turns.get(turn_name(*line, task))).lane
 
     def _read_limits(self, found: Mapping[str, Sequence[FoundLane]]) -> None:
         """Reads what `_examine` needs of these lanes, by task."""
@@ -314,7 +318,7 @@ class _LaneClaim(Generic[T]):
         """Adds lanes with room to the scan, and notes the others."""
         task = place[-1]
         each = self._limits.get(EACH + task)
-        passed = self._weighted[task].weights if task in self._weighted and not scan.has_weighted else ()
+        passed = self._weighted[place].weights if place in self._weighted and not scan.has_weighted else ()
         for lane in lanes:
             if scan.ended:
                 break

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from tarry.model.limit import TASK, Level, Limit
+from tarry.model.limit import Level, Limit
 from tarry.store.rules.lanes import JobKey, Position
 from tarry.store.sql.columns import Row, name_text
 
@@ -28,7 +28,7 @@ class LaneState(Struct):
     levels: dict[str, Level]
     """The levels of queues and tasks. A level that is not here is unused."""
     turns: dict[str, str | None]
-    """The lane that each task served last."""
+    """By `turn_name`: which lane of a task was served last, or more where keys have weights."""
     # Closed lanes are not read, so a claim does not see their rates itself.
     next_open: int | None = None
     """The earliest time at which the rate of a closed lane allows a start."""
@@ -40,9 +40,9 @@ def levels_of(rows: Iterable[Row]) -> dict[str, Level]:
 
 
 def lane_state(limits: Mapping[str, Limit], rows: Sequence[Row], next_open: int | None = None) -> LaneState:
-    """The state with the levels of these rows; the fourth column is the lane that a task served last."""
-    turns = {name_text(name): name_text(turn) for name, _, _, turn in rows if turn is not None}
-    return LaneState(limits, levels_of(rows), {name.removeprefix(TASK): turns[name] for name in turns}, next_open)
+    """The state with the levels of these rows; the fourth column is the turn that a row of `turn_name` has."""
+    turns: dict[str, str | None] = {name_text(name): name_text(turn) for name, _, _, turn in rows if turn is not None}
+    return LaneState(limits, levels_of(rows), turns, next_open)
 
 
 class LaneRange(Struct):
@@ -69,7 +69,7 @@ class LaneUse(Struct):
     levels: dict[str, Level] = field(default_factory=dict)
     """The same levels, with these starts."""
     turns: dict[str, str] = field(default_factory=dict)
-    """The lane that each task served last, where that has changed."""
+    """As in `LaneState`, those that have changed."""
     full: defaultdict[TaskLine, dict[str, int | None]] = field(default_factory=lambda: defaultdict(dict))
     """Lanes without room, and when a rate allows a start; None: when an attempt ends."""
     # Those that are empty are removed at the end of the claim: later claims would have to read them, one by one.

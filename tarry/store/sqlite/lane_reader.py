@@ -7,7 +7,7 @@ import msgspec
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.model.overrides import cost_of
-from tarry.store.rules.lanes import JobKey
+from tarry.store.rules.lanes import JobKey, turn_name
 from tarry.store.sql.columns import Row
 from tarry.store.sql.lane_reader import Candidate, FoundLane, Lane, LaneRange, LaneReader, LaneState, LaneUse, Line
 from tarry.store.sql.lane_scan import FULL
@@ -50,15 +50,13 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
         if line not in self._tasks:
             found = [task for (task,) in self.rows(sql.TASKS, (line[0], -line[1]))]
             self._tasks[line] = found if found or self.has_open_jobs(line) else None
-            for task in found:
-                if task not in self._state.turns:
-                    self._add_task(task)
+            turns = [turn_name(*line, task) for task in found]
+            # In one statement, as far as they are not known yet.
+            levels = self._levels.levels([*turns, *(TASK + task for task in found)])
+            self._state.turns.update((name, self._levels.turn(name)) for name in turns)
+            new = {TASK + task for task in found} & self._limits.keys() - self._state.levels.keys()
+            self._state.levels |= {name: levels[name] for name in new}
         return self._tasks[line]
-
-    def _add_task(self, task: str) -> None:
-        self._state.turns[task] = self._levels.turn(task)
-        if (name := TASK + task) in self._limits:
-            self._state.levels |= self._levels.levels([name])
 
     def has_open_jobs(self, line: Line) -> bool:
         return OpenLine(self._db, line).has_jobs()

@@ -1,11 +1,11 @@
-"""The table `tarry_level`: how far each limit is used, and which lane each task served last."""
+"""The table `tarry_level`: how far each limit is used, and whose turn it is among the lanes of a task."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from tarry.model.limit import EACH, TASK, Level
+from tarry.model.limit import EACH, Level
 from tarry.store.sqlite.link.connection import Statements
 
 _READ = "SELECT name, running, next, turn FROM tarry_level WHERE name IN (SELECT value FROM json_each(?))"
@@ -13,7 +13,7 @@ _WRITE = """INSERT INTO tarry_level (name, running, next, turn) VALUES (?1, ?2, 
     ON CONFLICT (name) DO UPDATE SET running = ?2, next = ?3, turn = ?4"""
 _DELETE = "DELETE FROM tarry_level WHERE name = ?"
 LevelRow: TypeAlias = tuple[Level, str | None]
-"""A level, and of a task the lane that a claim served last."""
+"""A level; or whose turn it is among lanes (`lanes.turn_name`), and an unused level."""
 _UNUSED: LevelRow = (Level(), None)
 
 
@@ -34,17 +34,17 @@ class LevelTable:
         """The levels of these names."""
         return {name: row[0] for name, row in self._rows(names).items()}
 
-    def turn(self, task: str) -> str | None:
-        """The lane of the task that a claim served last."""
-        return self._row(TASK + task)[1]
+    def turn(self, name: str) -> str | None:
+        """What is kept by a name of `lanes.turn_name`."""
+        return self._row(name)[1]
 
     def set_levels(self, levels: Mapping[str, Level]) -> None:
         """Changes these levels."""
         self._changed |= {name: (levels[name], row[1]) for name, row in self._rows(levels).items()}
 
     def set_turns(self, turns: Mapping[str, str]) -> None:
-        """Changes the lanes that these tasks served last."""
-        self._changed |= {TASK + task: (self._row(TASK + task)[0], turn) for task, turn in turns.items()}
+        """Changes these turns, by name."""
+        self._changed |= {name: (self._row(name)[0], turn) for name, turn in turns.items()}
 
     def save(self, now: int) -> None:
         """Writes what has changed; deletes the levels of idle keys."""

@@ -1,6 +1,7 @@
 """Promise 8, fourth part: lanes of a task share starts by weight, where keys have weights of their own."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import KeyLimit, Limit
 from tarry.model.outcome import Returned
-from tarry.store.conformance.cases.jobs import EVERYTHING, LEASE, NOW, Promises, made, put, settle, taken
+from tarry.store.conformance.cases.jobs import EVERYTHING, LEASE, NOW, Promises, made, outcomes, put, settle, taken
 from tarry.store.conformance.limits.key_limiting import MAIL, lanes_of
 from tarry.store.conformance.limits.limiting import EACH, TASK
 from tarry.store.rules import key_limits
@@ -163,6 +164,24 @@ class Weighing(Promises):
         jobs = [store.claim(wants, 4, "ann", LEASE, NOW) for _ in range(15)]
         assert [len(some) for some in jobs] == [4] * 15
         assert store.claim(wants, 4, "ann", LEASE, NOW) == []
+
+    @pytest.mark.parametrize("weights", [{}, {"whale": 50}])
+    @pytest.mark.parametrize("line", [{"queue": "b"}, {"priority": 1}])
+    def test_lanes_of_other_lines_take_no_turns(
+        self, store: Store, weights: dict[str, int], line: dict[str, Any]
+    ) -> None:
+        """A lane that has jobs in another queue or priority alone keeps no lane of this one waiting."""
+        fill(store, dict.fromkeys(("ann", "bob", "whale"), 110))
+        store.insert(made(store, 110, lane="cid", **line))
+        for lane, weight in weights.items():
+            store.limit_key(MAIL, lane, KeyLimit(weight=weight))
+        wants, found = [Want(queue, band, 1) for queue in ("default", "b") for band in BANDS], Counter[str]()
+        for _ in range(104):
+            jobs = store.claim(wants, 2, "ann", LEASE, NOW)
+            outcomes(store, jobs, Returned())
+            found.update(job.lane or "" for job in jobs)
+        assert found["cid"] == 104
+        assert found["ann"] == found["bob"] == 2 if weights else found["ann"] >= 34
 
     def test_what_is_no_weight(self, store: Store) -> None:
         """A value that nothing of ours wrote: lanes take equal turns."""

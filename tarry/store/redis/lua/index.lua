@@ -25,7 +25,7 @@ lib.WEIGHTS = lib.P .. 'weights'
 -- Hashes: a limit's numbers and its level, by its name.
 lib.LIMITS = lib.P .. 'limits'
 lib.LEVELS = lib.P .. 'levels'
--- Hash: the lane of a task that was served last.
+-- Hash: by `turn_name`, the lane of a task that was served last in a queue and band, or more (`read_turn`).
 lib.TURNS = lib.P .. 'turns'
 -- Lanes that are closed: see `close_lane`.
 lib.CLOSED = lib.P .. 'closed'

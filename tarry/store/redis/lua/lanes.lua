@@ -189,12 +189,17 @@ end
 -- At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
 -- takes longer.
 lib.MAX_EXAMINED, lib.MAX_CLOSED = 1000, 100
--- By task, the lane that was served last; and what is to be kept of those that had a turn in this claim.
+-- By `turn_name`, the lane that was served last; and what is to be kept of those that had a turn in this claim.
 lib.last_lanes, lib.served = {}, {}
 
-function lib.last_lane_of(task)
-  if lib.last_lanes[task] == nil then lib.last_lanes[task] = lib.read_turn(lib.call('HGET', lib.TURNS, task)).lane end
-  return lib.last_lanes[task]
+-- What `TURNS` knows the turn of a task by. In each queue and band it has one of its own: lanes that have jobs in
+-- another one only would move the turn away from those that wait here.
+function lib.turn_name(want, task) return task .. lib.SEPARATOR .. want.band .. want.queue end
+
+function lib.last_lane_of(want, task)
+  local name = lib.turn_name(want, task)
+  if lib.last_lanes[name] == nil then lib.last_lanes[name] = lib.read_turn(lib.call('HGET', lib.TURNS, name)).lane end
+  return lib.last_lanes[name]
 end
 
 -- Names of lanes after the last one, then those up to it; all, if none was served yet.
@@ -235,7 +240,7 @@ function lib.deal(limits, want, task, most, now)
   if most == 0 then return {} end
   local each = limits and limits['each:' .. task]
   if each and each.has_weights then return lib.deal_by_weight(limits, each, want, task, most, now) end
-  local names = lib.lanes_after(lib.open_lanes_key(want.queue, want.band, task), lib.last_lane_of(task))
+  local names = lib.lanes_after(lib.open_lanes_key(want.queue, want.band, task), lib.last_lane_of(want, task))
   local lanes, width, total = lib.roomy_lanes(limits, want, task, names, most, most, now), lib.WIDTHS[want.band] + 1, 0
   local fair = math.ceil(most / math.max(1, #lanes))
   for _, line in ipairs(lanes) do
@@ -289,6 +294,18 @@ function lib.candidates(limits, want, count, now, migrating)
   return lib.merge_by_turn(lines, want.band, most)
 end
 
+-- A job of this lane starts.
+function lib.note_turn(want, line)
+  line.turn_name = line.turn_name or lib.turn_name(want, line.task)
+  local name = line.turn_name
+  local turn = lib.weighted[name]
+  if turn then
+    lib.start_in_turn(turn, line)
+  elseif line.lane ~= lib.last_lanes[name] then
+    lib.last_lanes[name], lib.served[name] = line.lane, lib.lane_text(line.lane)
+  end
+end
+
 -- Takes the chosen candidates out of their lines, of each so many of its first; adds their ids.
 function lib.remove_chosen(want, given, ids, limits, now)
   local counts, costs, width = {}, {}, lib.WIDTHS[want.band]
@@ -297,12 +314,7 @@ function lib.remove_chosen(want, given, ids, limits, now)
     counts[line] = (counts[line] or 0) + 1
     if one.cost then costs[line] = (costs[line] or 0) + one.cost - 1 end
     ids[#ids + 1] = lib.sub(entry, width - 15, width)
-    local turn = line.lane and lib.weighted[line.task]
-    if turn then
-      lib.start_in_turn(turn, line)
-    elseif line.lane and line.lane ~= lib.last_lanes[line.task] then
-      lib.last_lanes[line.task], lib.served[line.task] = line.lane, lib.lane_text(line.lane)
-    end
+    if line.lane then lib.note_turn(want, line) end
   end
   for line, count in pairs(counts) do
     if limits then lib.raise_levels(limits, want.queue, line.task, line.lane, now, count) end
@@ -338,6 +350,6 @@ function lib.choose_limited(limits, wants, limit, now, ids)
       end
     end
   end
-  for task, turn in pairs(lib.weighted) do lib.served[task] = lib.turn_text(turn) end
-  for task, text in pairs(lib.served) do lib.call('HSET', lib.TURNS, task, text) end
+  for name, turn in pairs(lib.weighted) do lib.served[name] = lib.turn_text(turn) end
+  for name, text in pairs(lib.served) do lib.call('HSET', lib.TURNS, name, text) end
 end

@@ -48,15 +48,16 @@ function lib.lane_text(lane)
   return lib.turn_text(turn)
 end
 
--- The tasks with weights that this claim met.
+-- By `turn_name`, the tasks with weights that this claim met.
 lib.weighted = {}
 
-function lib.weighted_task(task, each)
-  local turn = lib.weighted[task]
+function lib.weighted_task(want, task, each)
+  local name = lib.turn_name(want, task)
+  local turn = lib.weighted[name]
   if not turn then
-    turn = lib.read_turn(lib.call('HGET', lib.TURNS, task))
+    turn = lib.read_turn(lib.call('HGET', lib.TURNS, name))
     turn.weights, turn.weight = lib.read_weights(task), each.weight
-    lib.weighted[task] = turn
+    lib.weighted[name] = turn
   end
   return turn
 end
@@ -179,7 +180,7 @@ end
 
 -- Candidates of a task's lanes: by weight, until there are so many, or none is left.
 function lib.deal_by_weight(limits, each, want, task, most, now)
-  local turn, width = lib.weighted_task(task, each), lib.WIDTHS[want.band] + 1
+  local turn, width = lib.weighted_task(want, task, each), lib.WIDTHS[want.band] + 1
   local own, others, size = lib.lanes_by_weight(limits, want, task, turn, most, now)
   local group, shares = lib.share_of_group(turn, size), {}
   turn.group = group
