@@ -190,13 +190,16 @@ def test_coroutines_wait_without_blocking_their_loop(app: App) -> None:
 def test_who_is_cancelled_while_taking_leaves_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that takes the place cannot be stopped: what it gets is given back."""
     limited(app, Limit(1))
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on, taken = threading.Event(), threading.Event(), threading.Event()
     take_place = app.client.store.take_place
 
     def slow(*args: Any) -> Any:
         begun.set()
         go_on.wait(60)
-        return take_place(*args)
+        answer = take_place(*args)
+        assert answer.is_taken
+        taken.set()
+        return answer
 
     monkeypatch.setattr(app.client.store, "take_place", slow)
 
@@ -211,8 +214,8 @@ def test_who_is_cancelled_while_taking_leaves_nothing(app: App, monkeypatch: pyt
         with pytest.raises(asyncio.CancelledError):
             await visiting
         go_on.set()
-        while not kept(app):
-            await asyncio.sleep(0.001)
+        # Not by looking for the place: it may be given back before anybody looks.
+        assert await asyncio.to_thread(taken.wait, 60)
         while kept(app):
             await asyncio.sleep(0.001)
 
