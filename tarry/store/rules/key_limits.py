@@ -24,9 +24,9 @@ WEIGHTS = "key-weights:"
 """What the name of the value begins with that has the weights of all keys of a task: a claim needs all of them."""
 MOST_WEIGHTS = 1000
 """So many keys of a task may have weights of their own."""
-_VALUE = re.compile(rb"(-|\d{1,10}) (-|\d{1,10}) (\d{1,18}) \d{1,18} \d{1,18} ([01]) (-|\d{1,4})")
+_VALUE = re.compile(rb"(-|\d{1,10}) (-|\d{1,10}) (\d{1,18}) \d{1,18} \d{1,18} ([01])(?: (-|\d{1,4}))?")
 """How many at once, the rate's count and period, two numbers that follow from these for Redis' scripts, whether it is
-paused, and its weight; `-`: as the limit for each key says."""
+paused, and its weight, which older values do not have; `-`: as the limit for each key says."""
 
 
 def value_name(task: str, lane: str) -> str:
@@ -114,5 +114,5 @@ def decode(value: bytes) -> KeyLimit:
         # It must not stop all jobs of the task.
         return KeyLimit()
     most, count, period = (None if number == b"-" else int(number) for number in found.groups()[:3])
-    weight = None if found[5] == b"-" else min(max(1, int(found[5])), MOST_WEIGHT)
+    weight = None if found[5] in (None, b"-") else min(max(1, int(found[5])), MOST_WEIGHT)
     return KeyLimit(most, count, period or 0, found[4] == b"1", weight)

@@ -211,6 +211,23 @@ class KeyLimiting(Promises):
             for job in jobs:
                 settle(store, job, Returned())
 
+    def test_a_value_of_before_there_were_weights_holds(self, store: Store) -> None:
+        """As those that have one."""
+        store.limit(EACH, Limit(1))
+        store.limit_key(MAIL, "ann", KeyLimit(3))
+        name = key_limits.value_name(MAIL, "ann")
+        for value, own in ((b"2 - 0 1 0 0", KeyLimit(2)), (b"2 - 0 1 0 1", KeyLimit(2, is_paused=True))):
+            assert store.kv_cas(name, value, store.kv_get(name))
+            assert key_limits.read_key_limit(store, MAIL, "ann") == own
+        put(store, 4, lane="ann")
+        store.limit(EACH, Limit(4))
+        if self.shards == 1:
+            # Of several stores, that of the task has the value that was set.
+            assert taken(store) == []
+            assert store.kv_cas(name, b"2 - 0 1 0 0", store.kv_get(name))
+            store.limit(EACH, Limit(5))
+            assert len(taken(store)) == 2
+
     def test_many_change_keys_while_others_claim(self, store: Store) -> None:
         """Everything is worked off, no count is wrong, and nothing is left."""
         store.limit(EACH, Limit(1))

@@ -55,7 +55,7 @@ end
 -- The numbers of a key over those for each key, where it has none itself.
 function lib.read_key_limit(text, each)
   local most, count, period, at_once, spacing, paused =
-    string.match(text or '', '^([-%d]+) ([-%d]+) (%d+) (%d+) (%d+) ([01]) [-%d]+$')
+    string.match(text or '', '^([-%d]+) ([-%d]+) (%d+) (%d+) (%d+) ([01])[-%d ]*$')
   if not most then return each end
   if count == '-' then count, period, at_once, spacing = each.count, each.period, each.at_once, each.spacing end
   if paused == '1' then most = 0 elseif most == '-' then most = each.most end
