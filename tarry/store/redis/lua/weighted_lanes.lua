@@ -132,6 +132,21 @@ function lib.start_in_turn(turn, line)
   turn.lane, turn.passed = line.lane, turn.passed + 1
 end
 
+-- Those of the open lanes that have weights, by their next start, and how many they are. Behind as many lanes with room
+-- as there are starts, none can start.
+function lib.own_lanes(open, turn)
+  local own, starts = {}, {}
+  for lane in pairs(turn.weights) do
+    if lib.call('ZSCORE', open, lane) then
+      local share = lib.share_of(turn, lane)
+      share.time = lib.first_start(share, turn.time, turn.place)
+      own[#own + 1], starts[lane] = lane, share
+    end
+  end
+  table.sort(own, function(a, b) return lib.is_sooner(starts[a], starts[b]) end)
+  return own, #own
+end
+
 -- Lanes with room: those with weights, some of the others from the one whose turn it is, and how many others there are.
 function lib.lanes_by_weight(limits, want, task, turn, most, now)
   local open = lib.open_lanes_key(want.queue, want.band, task)
@@ -149,13 +164,9 @@ function lib.lanes_by_weight(limits, want, task, turn, most, now)
     end
     return own, others, #others
   end
-  for lane in pairs(turn.weights) do
-    if lib.call('ZSCORE', open, lane) then own[#own + 1] = lane end
-  end
-  -- `pairs` has no order that is the same on replicas and after a restart.
-  table.sort(own)
-  local with_weight = #own
-  own = lib.roomy_lanes(limits, want, task, own, most, with_weight, now)
+  local with_weight
+  own, with_weight = lib.own_lanes(open, turn)
+  own = lib.roomy_lanes(limits, want, task, own, most, most, now)
   return own, lib.roomy_lanes(limits, want, task, others, most, most, now), count - with_weight
 end
 
