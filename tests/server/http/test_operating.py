@@ -343,9 +343,9 @@ class TestSchedulesAndLimits:
         status, told = asked(shop, "PUT", "/v1/limits/each:line=s-1", {"at_once": 2})
         assert (status, told) == (
             422,
-            "limit: line sends the jobs of a key one after another (order): one at once, or 0",
+            "limit: line does the jobs of a key one after another, in their order: one at once, or 0",
         )
-        with pytest.raises(ValueError, match="line sends the jobs of a key one after another"):
+        with pytest.raises(ValueError, match="line does the jobs of a key one after another"):
             shop.named("line").tenant("s-1").set(limit=2)
         shop.named("line").tenant("s-1").set(limit=1, rate="1/m")
         paused = asked(shop, "POST", "/v1/limits/each:line=s-1/pause")
