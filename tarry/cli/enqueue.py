@@ -38,6 +38,7 @@ class BatchLine(msgspec.Struct, forbid_unknown_fields=True):
     queue: str | None = None
     expires: float | str | None = None
     labels: dict[str, str] | None = None
+    cost: int | None = None
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -48,7 +49,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         description="""Puts one job and prints its id. ARGS is one JSON array (positional arguments) or object (by
         name); several, or a plain value, are positional arguments one by one. With --batch, each line of FILE is the
         ARGS of one job of TASK, or, without TASK, an object with "task", "args" and any of "delay", "at", "key",
-        "priority", "queue", "expires" and "labels". Nothing is stored unless every line is right.""",
+        "priority", "queue", "expires", "labels" and "cost". Nothing is stored unless every line is right.""",
     )
     command.add_argument("task", nargs="?", help="the task's full name")
     command.add_argument("args", nargs="*", metavar="ARGS", help="JSON")
@@ -66,6 +67,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="NAME=VALUE",
         help="a label by which it is found; may be given several times",
     )
+    command.add_argument("--cost", type=int, metavar="N", help="how many starts a rate counts for it")
     command.add_argument("--batch", metavar="FILE", help="JSON lines; - for standard input")
     command.add_argument("--force", action="store_true", help="also a task that only workers know")
     command.set_defaults(run=run)
@@ -97,9 +99,8 @@ def _options(args: argparse.Namespace) -> Options:
     try:
         labels = dict(parse_labels(args.label or ())) or None
         delay, expires = _number(args.delay), _number(args.expires)
-        return Options(
-            delay, at, args.key, args.priority, args.queue, expires, labels=labels, running=args.running
-        ).check()
+        named = {"labels": labels, "running": args.running, "cost": args.cost}
+        return Options(delay, at, args.key, args.priority, args.queue, expires, **named).check()
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tarry.model.duration import SECOND
+from tarry.model.overrides import cost_of
 from tests.cli.project import Project
 
 ID = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -76,6 +77,8 @@ def test_what_cannot_be_is_one_line_and_nothing_is_stored(project: Project, word
         (("app.add", "1", "--expires", "x"), "'x' is no duration"),
         (("app.add", "1", "--label", "customer"), "write NAME=VALUE, such as customer=7"),
         (("app.add", "1", "--label", "a b=7"), "a name has no `=`"),
+        (("app.add", "1", "--cost", "0"), "cost='0': how many starts a rate counts, from 1 to"),
+        (("--batch", "app.py", "--cost", "3"), "without a TASK each line has options of its own"),
         (("--batch", "app.py", "--label", "customer=7"), "without a TASK each line has options of its own"),
         (("app.add", "1", "--batch", "app.py"), "the arguments are given twice"),
         (("--batch", "app.py", "--priority", "3"), "without a TASK each line has options of its own"),
@@ -84,6 +87,21 @@ def test_what_cannot_be_is_one_line_and_nothing_is_stored(project: Project, word
 def test_a_wrong_call_is_one_line_and_nothing_is_stored(project: Project, words: tuple[str, ...], told: str) -> None:
     assert told in project.misused("enqueue", *words)
     assert project.jobs() == []
+
+
+def test_a_job_says_what_it_costs(project: Project) -> None:
+    """Here and in a line of a file; more than a rate lets start is refused with both numbers."""
+    limited = "from tarry import App\napp = App()\n@app.task(rate='10/m')\ndef ask(n: int) -> int: return n\n"
+    project.write("app.py", limited)
+    project.enqueue("app.ask", "1", "--cost", "3")
+    project.write("lines", '{"task": "app.ask", "args": [2], "cost": 4}\n')
+    project.said("enqueue", "--batch", "lines")
+    assert sorted(cost_of(job.headers) for job in project.jobs()) == [3, 4]
+    told = "cost=11 is more than task:app.ask lets start in a whole period: 10 in 60 s"
+    assert told in project.refused("enqueue", "app.ask", "1", "--cost", "11")
+    project.write("lines", '{"task": "app.ask", "args": [2], "cost": 11}\n')
+    assert f"lines, line 1: {told}; nothing was stored" in project.refused("enqueue", "--batch", "lines")
+    assert len(project.jobs()) == 2
 
 
 def test_the_wrong_argument_is_named_with_what_it_should_be(project: Project) -> None:
