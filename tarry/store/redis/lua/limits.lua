@@ -216,14 +216,7 @@ function lib.limit_key()
   local task, lane, numbers = ARGV[1], ARGV[2], ARGV[3]
   local each = 'each:' .. task
   local level = each .. lib.SEPARATOR .. lane
-  local cell = lib.KEY_LIMITS .. level
-  if numbers then
-    lib.call('HSET', lib.CELLS, cell, numbers)
-    lib.call('ZADD', lib.CELL_NAMES, 0, cell)
-  else
-    lib.call('HDEL', lib.CELLS, cell)
-    lib.call('ZREM', lib.CELL_NAMES, cell)
-  end
+  lib.set_cell(lib.KEY_LIMITS .. level, numbers)
   lib.keep_weight(task, lane, numbers and tonumber(string.match(numbers, '%S+$')))
   local was = lib.call('HGET', lib.LIMITS, each)
   local declared = was and string.gsub(was, lib.HAS_KEY_LIMITS .. '.*$', '')

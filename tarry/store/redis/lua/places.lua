@@ -25,8 +25,7 @@ end
 -- there is one, lane.
 function lib.keep_followed_place(name, owner, names, now)
   local expires = tonumber(lib.call('ZSCORE', lib.LEASES, owner) or now)
-  lib.call('HSET', lib.CELLS, name, string.format('%.0f', expires) .. lib.SEPARATOR .. names)
-  lib.call('ZADD', lib.CELL_NAMES, 0, name)
+  lib.set_cell(name, string.format('%.0f', expires) .. lib.SEPARATOR .. names)
 end
 
 -- An outcome came of an attempt whose job others have ended.
@@ -34,8 +33,7 @@ function lib.free_place(limits, change, id, now)
   local name = lib.place_name(change, id)
   local value = lib.call('HGET', lib.CELLS, name)
   if not value then return end
-  lib.call('HDEL', lib.CELLS, name)
-  lib.call('ZREM', lib.CELL_NAMES, name)
+  lib.set_cell(name, nil)
   local queue, task, lane = lib.parse_place(value)
   if limits and queue then lib.lower_levels_of(limits, change, {queue = queue, task = task, lane = lane}, now) end
 end
@@ -64,8 +62,7 @@ function lib.take_place()
   if #names == 0 or again then return {0, again or -1, most, #names == 0 and 0 or 1} end
   lib.raise_levels(limits, queue, task, lane, now, 1, cost)
   lib.write_levels(now)
-  lib.call('HSET', lib.CELLS, name, value)
-  lib.call('ZADD', lib.CELL_NAMES, 0, name)
+  lib.set_cell(name, value)
   return {1, -1, most, 1}
 end
 

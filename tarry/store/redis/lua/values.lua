@@ -4,6 +4,17 @@
 lib.CELLS = lib.P .. 'cells'
 lib.CELL_NAMES = lib.P .. 'cellnames'
 
+-- Sets a named value; nil: removes it.
+function lib.set_cell(name, value)
+  if value then
+    lib.call('HSET', lib.CELLS, name, value)
+    lib.call('ZADD', lib.CELL_NAMES, 0, name)
+  else
+    lib.call('HDEL', lib.CELLS, name)
+    lib.call('ZREM', lib.CELL_NAMES, name)
+  end
+end
+
 -- kv_cas: sets or removes a named value if it is as it was seen.
 -- Keys: cells, cellnames.
 -- Arguments: name; 1 and what it was, or 0 and nothing; 1 and what it becomes, or 0 and nothing.
@@ -13,13 +24,7 @@ function lib.kv_cas()
   local was = lib.call('HGET', lib.CELLS, ARGV[1])
   local expected = ARGV[2] == '1' and ARGV[3] or false
   if was ~= expected then return 0 end
-  if ARGV[4] == '1' then
-    lib.call('HSET', lib.CELLS, ARGV[1], ARGV[5])
-    lib.call('ZADD', lib.CELL_NAMES, 0, ARGV[1])
-  else
-    lib.call('HDEL', lib.CELLS, ARGV[1])
-    lib.call('ZREM', lib.CELL_NAMES, ARGV[1])
-  end
+  lib.set_cell(ARGV[1], ARGV[4] == '1' and ARGV[5] or nil)
   return 1
 end
 

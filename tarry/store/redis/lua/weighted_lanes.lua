@@ -14,15 +14,9 @@ end
 
 -- Keeps the weight of a key; nil: it has none.
 function lib.keep_weight(task, lane, weight)
-  local name, weights = lib.KEY_WEIGHTS .. task, lib.read_weights(task)
+  local weights = lib.read_weights(task)
   weights[lane] = weight
-  if next(weights) then
-    lib.call('HSET', lib.CELLS, name, cjson.encode(weights))
-    lib.call('ZADD', lib.CELL_NAMES, 0, name)
-  else
-    lib.call('HDEL', lib.CELLS, name)
-    lib.call('ZREM', lib.CELL_NAMES, name)
-  end
+  lib.set_cell(lib.KEY_WEIGHTS .. task, next(weights) and cjson.encode(weights))
 end
 
 -- What is kept of a task: the lane without a weight that was served last, the start that was last, how many lanes had
