@@ -187,7 +187,7 @@ class _LaneClaim(Generic[T]):
         for number in range(_DEALS):
             gap = most - sum(map(len, fronts.values()))
             if number < _DEALS - 1:
-                wanted = self._deal(self._weighted[*line, task], left, size, most)
+                wanted = _deal(self._weighted[*line, task], left, size, most)
             else:
                 wanted = {lane: min(room, asked.get(lane, 0) + gap) for lane, room in left.items()}
             more = {lane: count for lane, count in wanted.items() if count > asked.get(lane, 0)}
@@ -198,18 +198,6 @@ class _LaneClaim(Generic[T]):
             left |= {lane: len(fronts[lane]) for lane, count in more.items() if len(fronts[lane]) < count}
         self._note_short(line, fronts, asked)
         return self._weighted[*line, task].merge({lane: front for (_, lane), front in fronts.items()}, size, most)
-
-    def _deal(self, turns: WeightedTask, left: Mapping[Lane, int], size: int, most: int) -> dict[Lane, int]:
-        """How many of so many starts each of these lanes has by weight. left: how many it may have."""
-        others = sorted(room for (_, lane), room in left.items() if lane not in turns.weights)
-        rooms: dict[str | None, int] = {lane: room for (_, lane), room in left.items() if lane in turns.weights}
-        rooms[None] = sum(others)
-        starts = Counter(islice(turns.in_turn(rooms, size), most))
-        share = _equal_share(others, starts[None])
-        return {
-            (task, lane): starts[lane] if lane in turns.weights else min(room, share)
-            for (task, lane), room in left.items()
-        }
 
     def _fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[T]]]:
         asked = {lane: most for lane, most in counts.items() if most}
@@ -340,6 +328,18 @@ class _LaneClaim(Generic[T]):
         if scan.has_given_up:
             # Not all lanes were examined: come again at once.
             self._levels.again = 0
+
+
+def _deal(turns: WeightedTask, left: Mapping[Lane, int], size: int, most: int) -> dict[Lane, int]:
+    """How many of so many starts each of these lanes has by weight. left: how many it may have."""
+    others = sorted(room for (_, lane), room in left.items() if lane not in turns.weights)
+    rooms: dict[str | None, int] = {lane: room for (_, lane), room in left.items() if lane in turns.weights}
+    rooms[None] = sum(others)
+    starts = Counter(islice(turns.in_turn(rooms, size), most))
+    share = _equal_share(others, starts[None])
+    return {
+        (task, lane): starts[lane] if lane in turns.weights else min(room, share) for (task, lane), room in left.items()
+    }
 
 
 def _equal_share(rooms: Sequence[int], count: int) -> int:
