@@ -308,8 +308,9 @@ class CurrentJob:
         count 1,812 starts, in place of what the job costs, which they counted when it started. ValueError.
 
         The rates are those of the job's queue, of its task and of its key. Never blocks: they are corrected in the
-        transaction that ends the attempt, once, whatever becomes of the job. Of several calls the last one counts. 0:
-        nothing was used. What was used too much holds back later starts, for ten periods of a rate at most.
+        transaction that ends the attempt, whatever becomes of the job; not if its worker dies before. Of several calls
+        the last one counts. 0: nothing was used. What was used too much holds back later starts, for ten periods of a
+        rate at most.
         """
         self._running.spent = checked_spending(total)
 
