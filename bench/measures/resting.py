@@ -13,6 +13,7 @@ from bench.measure import Figure, below, measure
 from bench.place import Bench
 from tarry.client.audit.log import PREFIX as ACTS
 from tarry.client.audit.log import Act, ActLog
+from tarry.store.postgres.store import PostgresStore
 from tarry.store.queries.hosts import PREFIX as HOSTS
 from tarry.store.queries.hosts import entries
 from tarry.store.redis.store import RedisStore
@@ -20,6 +21,7 @@ from tarry.store.rules.base import Store
 
 _HOSTS = (1, 10, 40)
 _ACTS, _CALLERS = 10_000, 10
+_ASKED = {"redis": "commands", "postgresql": "transactions"}
 
 
 @measure("idle", limit=90)
@@ -58,6 +60,30 @@ def idle_hosts(bench: Bench) -> Iterator[Figure]:
             yield Figure(f"{name}: CPU of all its processes", cpu * 100, "% of a core")
             if isinstance(store, RedisStore):
                 yield Figure(f"{name}: what it reads", sent / 1e3, "kB/s", target=below(10 + 2 * count))
+
+
+@measure("idle-asks", limit=180)
+def idle_asks(bench: Bench) -> Iterator[Figure]:
+    """What an idle host asks of its server, with one worker and with eight: commands also those within scripts."""
+    seconds = bench.scaled(30)
+    for workers in (1, 8) if bench.kind in _ASKED else ():
+        with bench.place() as place, place.workers(workers):
+            time.sleep(15)  # until it has been idle for long
+            before, begin = _asked(app.client.store), time.monotonic()
+            time.sleep(seconds)
+            # The count of connections is one of ours.
+            asked, passed = _asked(app.client.store) - before - 1, time.monotonic() - begin
+            yield Figure(f"idle host, {workers} workers: {_ASKED[bench.kind]}", asked / passed, "/s")
+
+
+def _asked(store: Store) -> float:
+    """How many commands or transactions the server has done, for whomever."""
+    if isinstance(store, RedisStore):
+        stats = store._link.command("INFO", "stats").decode()
+        return float(stats.partition("total_commands_processed:")[2].split()[0])
+    assert isinstance(store, PostgresStore)
+    with store._pool.lend(10.0) as link:
+        return float(link.rows("SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database")[0][0])
 
 
 @contextmanager

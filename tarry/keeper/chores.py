@@ -11,7 +11,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -47,6 +47,8 @@ RECOUNT_EVERY = 20.0
 """Seconds."""
 RECOUNT_HOLD = 25 * SECOND
 # Each chore by itself would wake an idle host several times a second.
+SELDOM = 4.0
+"""Seconds between two calls of a chore, at most, while it finds nothing to do."""
 TOGETHER = 0.2
 """A chore is done with others up to so many seconds early, and up to this part of its period."""
 LOG_EVERY = 60.0
@@ -87,9 +89,9 @@ class Keeper:
         self._topology_version = store.topology_version
         self._sampled_minute = -1
         """The minute that has its sample already, by this keeper or another."""
-        self._chores: list[tuple[float, Callable[[], None]]] = []
-        self._due: dict[int, float] = {}
-        self._backoffs: dict[int, Backoff] = {}
+        self._chores: list[_Chore] = []
+        self._has_owners = True
+        """Whether anybody held jobs at the last look."""
         self.away = ""
         """Why the store is not available; empty: it is."""
         self.chores_done = self.chores_failed = 0
@@ -101,31 +103,29 @@ class Keeper:
         self._register_chores(forward)
 
     def _register_chores(self, forward: Callable[[], None] | None) -> None:
-        self.register_chore(1.0, self.rescue_overdue)
-        self.register_chore(2.0, self.rescue_dead)
-        self.register_chore(2.0, self.free_places)
+        self.register_chore(1.0, self.rescue_overdue, SELDOM)
+        self.register_chore(2.0, self.rescue_dead, SELDOM)
+        self.register_chore(2.0, self.free_places, SELDOM)
         self.register_chore(PRUNE_EVERY, self.prune)
         self.register_chore(1.0, self.redeclare_limits)
         self.register_chore(RECOUNT_EVERY, self.recount)
-        self.register_chore(1.0, self.sum_up_history)
+        self.register_chore(1.0, self.sum_up_history, SELDOM)
         self.register_chore(1.0, self.sample_history)
         self.register_chore(PRUNE_HISTORY_EVERY, self.prune_history)
         flows = FlowChores(self._store, self._clock, self._name)
-        self.register_chore(1.0, flows.release_more)
-        self.register_chore(1.0, flows.tidy_flows)
-        self.register_chore(1.0, flows.steer_flows)
+        self.register_chore(1.0, flows.release_more, SELDOM)
+        self.register_chore(1.0, flows.tidy_flows, SELDOM)
+        self.register_chore(2.0, flows.steer_flows)
         self.register_chore(AUDIT_EVERY, flows.audit_flows)
         broadcasts = BroadcastChore(self._store, self._clock, self._rules)
-        self.register_chore(BROADCASTS_EVERY, broadcasts.expire_jobs)
+        self.register_chore(BROADCASTS_EVERY, broadcasts.expire_jobs, SELDOM)
         if forward is not None:
             self.register_chore(1.0, forward)
 
-    def register_chore(self, every: float, chore: Callable[[], None]) -> None:
-        """Adds a chore that runs every `every` seconds; after an error it is retried with growing pauses, and the other
-        chores go on."""
-        number = len(self._chores)
-        self._chores.append((every, chore))
-        self._due[number], self._backoffs[number] = 0.0, Backoff(log, f"{_name_of(chore)} works again")
+    def register_chore(self, every: float, chore: Callable[[], bool | None], seldom: float = 0.0) -> None:
+        """Adds a chore that runs every `every` seconds; while it answers False, for there was nothing to do, after
+        pauses that grow to `seldom`. After an error it is retried with growing pauses, and the other chores go on."""
+        self._chores.append(_Chore(chore, every, seldom))
 
     def tick(self) -> float:
         """Does the chores that are due and returns for how many seconds there is nothing to do.
@@ -142,17 +142,15 @@ class Keeper:
         # Spread, so that the keepers of many hosts do not all ask the store at the same moment; but one figure for all,
         # so that chores that are done together stay together.
         spread = random.uniform(0.9, 1.1)
-        for number, (every, chore) in enumerate(self._chores):
+        for chore in self._chores:
             now = time.monotonic()
-            # What failed waits for as long as its back-off says.
-            early = 0.0 if self._backoffs[number].tries else TOGETHER * min(every, 1.0)
-            if self._due[number] - early <= now:
-                self._due[number] = now + every * spread
-                if not self._run_chore(number, chore):
-                    self._due[number] = max(self._backoffs[number].again, self._store_backoff.again)
+            if chore.is_due(now):
+                chore.put_off(self._run_chore(chore), now, spread)
+                if chore.backoff.tries:
+                    chore.due = max(chore.backoff.again, self._store_backoff.again)
                 if left := self._store_backoff.left(time.monotonic()):
                     return left
-        return max(0.0, min(ticks, *self._due.values()) - time.monotonic())
+        return max(0.0, min(ticks, *(chore.due for chore in self._chores)) - time.monotonic())
 
     def close(self) -> None:
         """Releases the holds of the chores that one host does for all, and ends the hooks."""
@@ -188,28 +186,33 @@ class Keeper:
         where = {id: stuck_note(stacks.get(id, ""), id in ended) for id in overdue}
         self._recover(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, where, shared, why)
 
-    def rescue_overdue(self) -> None:
-        """Recovers the jobs of owners whose lease ran out."""
+    def rescue_overdue(self) -> bool:
+        """Recovers the jobs of owners whose lease ran out. False: nobody has a lease."""
         # An expired lease counts for no job: the worker may be alive on a host that cannot reach the store.
         self._recover(self._expired_leases.find_jobs, None)
+        return self._has_owners
 
-    def rescue_dead(self) -> None:
-        """Recovers the jobs of dead processes of this host, without waiting for their leases to end."""
+    def rescue_dead(self) -> bool:
+        """Recovers the jobs of dead processes of this host, without waiting for their leases to end. False: nobody has
+        a lease."""
         # A process that died since the last call waits for the next one: its master may yet report which of its jobs
         # were executing.
         names, away = partial_result(self._store.owners)
+        self._has_owners = bool(names or away)
         dead = {name for name in names if owner.is_dead(name)}
         known, self._known_dead = self._known_dead, dead
         for name in sorted(dead if known is None else dead & known):
             self._recover(lambda: self._store.reclaim(self._clock.now(), name, _BATCH), None)  # noqa: B023
         if away:
             raise away
+        return self._has_owners
 
-    def free_places(self) -> None:
+    def free_places(self) -> bool:
         """Frees the places under limits of attempts that went on after a cancel, once their leases have run out or
-        their process is gone."""
-        if not self._expired_leases.is_patient:
-            kept_places.free_over(self._store, self._clock.now(), owner.is_dead)
+        their process is gone. False: there were none to free."""
+        if self._expired_leases.is_patient:
+            return True
+        return kept_places.free_over(self._store, self._clock.now(), owner.is_dead) > 0
 
     def prune(self) -> None:
         """Deletes finished jobs that were kept long enough or take too much space. One host does it for all."""
@@ -229,13 +232,15 @@ class Keeper:
             if wrong:
                 log.warning("%d limits did not count what runs under them; they do now", wrong)
 
-    def sum_up_history(self) -> None:
-        """Adds what was counted to the sums of the history. Each host tries it: of two, one is first."""
+    def sum_up_history(self) -> bool:
+        """Adds what was counted to the sums of the history. Each host tries it: of two, one is first. False: nothing
+        was."""
         now = self._clock.now()
         # Bounded, so that the other chores get their turn.
         for _ in range(100):
-            if self._store.history.sum_up(now) < TAKEN_AT_ONCE:
-                return
+            if (taken := self._store.history.sum_up(now)) < TAKEN_AT_ONCE:
+                return taken > 0
+        return True
 
     def sample_history(self) -> None:
         """Samples what is ready, once in each minute. Each host tries it: the first one's sample is kept."""
@@ -256,24 +261,25 @@ class Keeper:
             self._declare()
         self._topology_version = version
 
-    def _run_chore(self, number: int, chore: Callable[[], None]) -> bool:
+    def _run_chore(self, chore: "_Chore") -> bool | None:
+        """Its answer; None: an error has ended it."""
         try:
-            chore()
+            found = chore.call()
         except StoreError as error:
-            self._note_failure(number, chore, error)
+            self._note_failure(chore, error)
             # Workers could not extend their leases either, so leases that run out now tell nothing.
             if not isinstance(error, PartlyUnavailable):
                 self._expired_leases.be_patient()
-            return False
+            return None
         except Exception as error:
             # Such as a record that another program has written: the other chores go on.
-            self._note_failure(number, chore, error)
-            return False
+            self._note_failure(chore, error)
+            return None
         self.chores_done += 1
-        self._backoffs[number].succeed()
+        chore.backoff.succeed()
         self._store_backoff.succeed()
         self.away = ""
-        return True
+        return found
 
     def _is_store_back(self) -> bool:
         """Asks it: a chore that had nothing to ask would end the pauses."""
@@ -288,15 +294,15 @@ class Keeper:
             return False
         return True
 
-    def _note_failure(self, number: int, chore: Callable[[], None], error: Exception) -> None:
+    def _note_failure(self, chore: "_Chore", error: Exception) -> None:
         now = time.monotonic()
         self.chores_failed += 1
         is_away = _is_away(error)
-        should_log = self._backoffs[number].fail(now, is_known=is_away)
+        should_log = chore.backoff.fail(now, is_known=is_away)
         if is_away:
             should_log, self.away = self._store_backoff.fail(now), str(error)
         if should_log:
-            log.error("%s: %s", _name_of(chore), error, exc_info=None if isinstance(error, StoreError) else error)
+            log.error("%s: %s", chore.name, error, exc_info=None if isinstance(error, StoreError) else error)
 
     def _find_still_running(self, gone: str, stuck: Collection[str], epochs: Mapping[str, int]) -> list[str]:
         """The stuck jobs that are still in the attempt for which the owner was killed: not cancelled, not claimed by
@@ -382,8 +388,25 @@ class Keeper:
             log.error("%s; the jobs of %s come back later", error, gone)
 
 
-def _name_of(chore: Callable[[], None]) -> str:
-    return getattr(chore, "__name__", repr(chore))
+class _Chore:
+    """One chore, and when it is due again. every, seldom: seconds, as `register_chore` has them."""
+
+    def __init__(self, call: Callable[[], bool | None], every: float, seldom: float) -> None:
+        self.call, self._every, self._seldom = call, every, seldom
+        self.name = getattr(call, "__name__", repr(call))
+        self.due, self._pause = 0.0, every
+        self.backoff = Backoff(log, f"{self.name} works again")
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is done now, with others. now: `time.monotonic()`."""
+        # What failed waits for as long as its back-off says.
+        early = 0.0 if self.backoff.tries else TOGETHER * min(self._every, 1.0)
+        return self.due - early <= now
+
+    def put_off(self, found: bool | None, now: float, spread: float) -> None:
+        """Sets when it is due again. found: its answer. spread: by how much longer than it says."""
+        self._pause = max(self._every, min(2 * self._pause, self._seldom)) if found is False else self._every
+        self.due = now + self._pause * spread
 
 
 def _is_away(error: Exception) -> bool:
@@ -447,15 +470,16 @@ class BroadcastChore:
     def __init__(self, store: Store, clock: Clock, rules: RulesFor) -> None:
         self._store, self._clock, self._rules = store, clock, rules
 
-    def expire_jobs(self) -> None:
+    def expire_jobs(self) -> bool:
         """Cancels the jobs that are past their expiry, and those that have started and whose host or worker is gone.
-        StoreError."""
+        False: there are none of broadcasts. StoreError."""
         now = self._clock.now()
-        if changes := list(self._changes(now)):
-            self._store.apply(changes, now)
-
-    def _changes(self, now: int) -> Iterator[Change]:
         queues = [queue for queue in reachable_part(self._store.queues) if is_own_queue(queue)]
+        if changes := list(self._changes(queues, now)):
+            self._store.apply(changes, now)
+        return bool(queues)
+
+    def _changes(self, queues: Sequence[str], now: int) -> Iterator[Change]:
         names = self._live_names(now) if queues else frozenset()
         for queue in queues:
             query = Query((State.READY,), queue, limit=_AT_ONCE)

@@ -1,6 +1,7 @@
 """What flows need besides workers: what is left over is done, deadlines come, and no flow waits for nobody."""
 
 import logging
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -50,20 +51,17 @@ class FlowChores:
         self._round: dict[bytes, _LastSeen] = {}
         """Those that were looked at in this round, which takes as many audits as there are pages."""
 
-    def release_more(self) -> None:
-        """Releases what workers left over. Each host tries; the first one does a piece."""
+    def release_more(self) -> bool:
+        """Releases what workers left over. Each host tries; the first one does a piece. False: little or nothing was
+        left."""
         now = self._clock.now()
-        for _ in range(_PIECES):
-            if not self._flows.release_more(now):
-                return
+        return _has_pieces(lambda: self._flows.release_more(now))
 
     # Not together with the above: while large flows are released, old ones would stay.
-    def tidy_flows(self) -> None:
-        """Deletes flows and signals that were kept long enough."""
+    def tidy_flows(self) -> bool:
+        """Deletes flows and signals that were kept long enough. False: there were few or none."""
         now = self._clock.now()
-        for _ in range(_PIECES):
-            if not self._flows.tidy(now):
-                return
+        return _has_pieces(lambda: self._flows.tidy(now))
 
     def steer_flows(self) -> None:
         """Ends flows whose deadline has come, and goes on with cancellations that broke off."""
@@ -114,6 +112,14 @@ class FlowChores:
             found += len(page)
             after = index_of(page[-1].id)
         return flow_rules.CountedNodes(active, failed, found)
+
+
+def _has_pieces(do: Callable[[], bool]) -> bool:
+    """Does a piece of work until no more is left, or a bound is reached. Whether there was more than one."""
+    for count in range(_PIECES):
+        if not do():
+            return count > 0
+    return True
 
 
 def _name_of(row: FlowRow) -> str:

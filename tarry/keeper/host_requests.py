@@ -24,7 +24,8 @@ from tarry.store.rules.cell import Value, change_cell
 from tarry.store.rules.partial_result import reachable_part
 
 OPEN, ENDED = "host-request:", "host-outcome:"
-"""The names of the two cells of each master begin with these. Its keeper reads the first, a small one, each second."""
+"""The names of the two cells of each master begin with these. Its keeper reads the first, a small one, each second or
+two."""
 TAKEN_WITHIN = 30 * SECOND
 ENDED_WITHIN = 15 * MINUTE
 """A request that was taken and has no outcome after this time is shown as one without an answer."""

@@ -29,7 +29,7 @@ from tarry.terminal import escape_control
 
 log = logging.getLogger("tarry.keeper")
 
-_LOOK_EVERY, _SWEEP_EVERY = 1.0, 60.0
+_LOOK_EVERY, _LOOK_SELDOM, _SWEEP_EVERY = 1.0, 2.0, 60.0
 STACK_TIMEOUT = 5.0
 """Seconds after which no stack is awaited any more."""
 MOST_OUTCOMES = 32
@@ -63,7 +63,7 @@ class RemoteControl:
     def register_chores(self, keeper: Keeper) -> None:
         """Makes it a chore of the keeper to look for requests; and to remove old ones, of any host."""
         if self._settings.remote_control:
-            keeper.register_chore(_LOOK_EVERY, self.look)
+            keeper.register_chore(_LOOK_EVERY, self.look, _LOOK_SELDOM)
         keeper.register_chore(_SWEEP_EVERY, self.sweep)
 
     def sweep(self) -> None:
@@ -71,18 +71,20 @@ class RemoteControl:
         now = self._clock.now()
         sweep(self._store, list_hosts(self._store, now), now)
 
-    def look(self) -> None:
-        """Takes the requests that wait, and goes on with those that are under way. StoreError."""
+    def look(self) -> bool:
+        """Takes the requests that wait, and goes on with those that are under way. False: there are none.
+        StoreError."""
         self._store_outcomes()
         found = self._requests.under_way()
         if not (found or self._stacks or self._kills) or (board := self._master.read()) is None:
-            return
+            return False
         self._go_on(found, board)
         if any(one.state is RequestState.WAITING for one in found):
             # The mark is read before the request is carried out: only a reload with a higher number serves it.
             for request in self._requests.take(self._clock.now(), board.notice.asked):
                 log.warning("%s: %s", _asker(request), describe(request))
                 self._begin(request, board)
+        return True
 
     def handle(self, message: Mapping[str, Any]) -> bool:
         """Handles the master's message if it is about stacks; else False."""

@@ -18,7 +18,7 @@ from tarry.config.config import Alerts, Config, Pool
 from tarry.embedded.service import worker_settings
 from tarry.errors import TarryError
 from tarry.keeper.backlog import REPORT_EVERY, BacklogReporter
-from tarry.keeper.chores import Keeper
+from tarry.keeper.chores import SELDOM, Keeper
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import SECOND
 from tarry.model.flow.own_queues import own_queue
@@ -278,7 +278,7 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     remote.register_chores(keeper)
     UnresponsiveWorkers(store, app).register_chores(keeper)
     # The keeper needs the HTTP tasks: their rules say what becomes of jobs that it brings back.
-    keeper.register_chore(1.0, app.http.sync_chore(store))
+    keeper.register_chore(1.0, app.http.sync_chore(store), SELDOM)
     _watch_backlogs(child, app, store, keeper)
     alerts = create_watch(app)
     metrics = KeeperMetrics(child, app, keeper)

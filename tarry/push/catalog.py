@@ -133,12 +133,13 @@ class HttpTaskCatalog:
                 if before.get(name) != cell:
                     self._apply_cell(name, cell)
 
-    def sync_chore(self, store: Store) -> Callable[[], None]:
-        """`sync`, as a chore for the keeper."""
+    def sync_chore(self, store: Store) -> Callable[[], bool]:
+        """`sync`, as a chore for the keeper. It answers False where the store has no task."""
 
         # The keeper logs this name if the chore fails.
-        def look_at_http_tasks() -> None:
+        def look_at_http_tasks() -> bool:
             self.sync(store)
+            return bool(self._cells)
 
         return look_at_http_tasks
 

@@ -57,11 +57,16 @@ class ClaimPlan:
         self._named = queues.keys() - {"*"}
         self._external: frozenset[str] = frozenset()
         self._searched_at = 0.0
+        self._had_jobs = False
+        """Whether the last claim brought any."""
         self._external_found_at = -FIND_EXTERNAL_EVERY
 
-    def wants(self, limit: int, due: bool) -> Sequence[Want]:
-        """What to claim, at most `limit` jobs. due: the store has scheduled jobs to make ready."""
-        if self._serves_all and (not self._queues or time.monotonic() - self._searched_at >= FIND_QUEUES_EVERY):
+    def wants(self, limit: int, due: bool, *, may_search: bool = True) -> Sequence[Want]:
+        """What to claim, at most `limit` jobs. due: the store has scheduled jobs to make ready. may_search: whether to
+        look for queues if none is known, or if that was long ago."""
+        # Who finds no job looks for queues after the claim anyway: it may have made jobs of new ones ready.
+        is_old = self._had_jobs and time.monotonic() - self._searched_at >= FIND_QUEUES_EVERY
+        if may_search and self._serves_all and (is_old or not self._queues):
             self.find_new_queues()
         wants = self._weighted.plan(limit) if self._queues else []
         if self._own:
@@ -78,6 +83,7 @@ class ClaimPlan:
 
     def record(self, wants: Sequence[Want], jobs: Sequence[Job]) -> None:
         """Records what a claim with these wants brought."""
+        self._had_jobs = bool(jobs)
         self._weighted.record(wants, jobs)
 
     def find_new_queues(self) -> bool:

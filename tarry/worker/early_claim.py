@@ -25,7 +25,7 @@ class EarlyClaim:
         knows of."""
         # Of jobs that fall due meanwhile some may be of queues that are not known yet. Any claim makes those ready, and
         # the next step looks for their queues.
-        self._wants = self._plan.wants(limit, due=False) if limit else ()
+        self._wants = self._plan.wants(limit, due=False, may_search=False) if limit else ()
         if self._wants:
             claim = NextClaim(self._wants, limit, self._owner, self._lease)
             self._answer = self._store.sleep_and_claim(wakeup, seconds, also, claim)

@@ -33,6 +33,8 @@ from tarry.worker.run.undo import find_internal
 # A wake-up may be lost.
 LOOK_ANYWAY = 1.0
 """Seconds after which an idle pump asks the store, even if nothing woke it."""
+LOOK_SELDOM = 5.0
+"""The same, of one that has been idle for as long, and that news surely reach."""
 SETTLE_WITHIN = 0.005
 """Seconds that an outcome may wait for others while the runners have enough to do."""
 
@@ -46,6 +48,8 @@ class Pump:
 
     max_jobs: float = math.inf
     """After so many jobs it claims no more."""
+    _busy_at = 0.0
+    """`time.monotonic()` when it last had a job; 0.0: it has not slept yet."""
     has_started = False
     """The last step has passed jobs to the runners."""
 
@@ -272,7 +276,7 @@ class Pump:
     def _idle_seconds(self, free: int) -> float:
         """How long there is nothing to do."""
         exchanger = self._exchanger
-        pause = min(LOOK_ANYWAY, exchanger.leases.seconds_to_check(time.monotonic()))
+        pause = min(self._look_pause(), exchanger.leases.seconds_to_check(time.monotonic()))
         next_due = exchanger.next_due
         if any(runner.waiting() for runner in self._runners.values()):
             pause = SETTLE_WITHIN
@@ -287,6 +291,13 @@ class Pump:
         if self._marks.pending:
             pause = min(pause, self._marks.pause(time.monotonic()))
         return max(min(pause, exchanger.part_away_for(time.monotonic())) if exchanger.postponed else pause, 0.0)
+
+    def _look_pause(self) -> float:
+        """Seconds after which it asks the store, though nothing is known to come: they grow while it is idle."""
+        now = time.monotonic()
+        if self._was_busy or self.held_count or not self._busy_at or not self.wakeup.is_receiving():
+            self._busy_at = now
+        return min(max(now - self._busy_at, LOOK_ANYWAY), LOOK_SELDOM)
 
     # Claimed jobs
 

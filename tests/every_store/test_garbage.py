@@ -88,8 +88,8 @@ def test_a_keeper_goes_on(app: App) -> None:
     assert states(app, [good]) == {"ready": 1}
     assert not store.find(Query((State.RUNNING,)))
     for _ in range(3):
-        for number, (_, chore) in enumerate(keeper._chores):
-            keeper._run_chore(number, chore)
+        for chore in keeper._chores:
+            keeper._run_chore(chore)
         keeper.tick()
     assert keeper.chores_failed == 0
     keeper.close()
@@ -171,8 +171,8 @@ def test_cells_of_garbage(app: App, part: int) -> None:
         app.drain()
         assert good.result(timeout=5) == 1
         keeper = app.keeper(store)
-        for number, (_, chore) in enumerate(keeper._chores):
-            keeper._run_chore(number, chore)
+        for chore in keeper._chores:
+            keeper._run_chore(chore)
         keeper.tick()
         assert keeper.chores_failed == 0
         keeper.close()

@@ -115,8 +115,8 @@ def declare(app: App) -> tuple[Task[Any, Any], Callable[[], None]]:
 
 def chores(app: App) -> None:
     keeper = app.keeper(app.client.store)
-    for number, (_, chore) in enumerate(keeper._chores):
-        keeper._run_chore(number, chore)
+    for chore in keeper._chores:
+        keeper._run_chore(chore)
     keeper.tick()
     keeper.close()
 

@@ -400,6 +400,52 @@ def test_chores_are_done_together(clock: FakeClock, monkeypatch: pytest.MonkeyPa
         assert max(gaps) <= period * 1.1 + 1e-5
 
 
+def test_a_chore_that_finds_nothing_is_done_seldomer(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    time = Monotonic()
+    monkeypatch.setattr("tarry.keeper.chores.time", time)
+    monkeypatch.setattr("tarry.keeper.chores.random.uniform", lambda low, high: 1.0)
+    keeper = Keeper(MemoryStore(clock.now), clock=clock)
+    moments: list[float] = []
+    answers = [False, False, False, False, True, False, False, None, False]
+
+    def look() -> bool | None:
+        moments.append(time.now)
+        return answers[len(moments) - 1]
+
+    keeper.register_chore(1.0, look, 4.0)
+    while len(moments) < len(answers):
+        time.now += keeper.tick() + 1e-6
+    gaps = [later - before for before, later in itertools.pairwise(moments)]
+    # Up to a fifth of a second early, with other chores.
+    assert gaps == pytest.approx([2, 4, 4, 4, 1, 2, 4, 1], abs=0.25)
+
+
+def test_on_an_idle_store_a_keeper_asks_little_and_leases_are_looked_at_each_second(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Monotonic()
+    monkeypatch.setattr("tarry.keeper.chores.time", time)
+    store, reclaims = MemoryStore(clock.now), itertools.count()
+    reclaim = store.reclaim
+    monkeypatch.setattr(store, "reclaim", lambda *given: (next(reclaims), reclaim(*given))[1])
+    keeper = Keeper(store, clock=clock)
+
+    def looks(seconds: float) -> int:
+        """How often it looks for leases that have run out in so many seconds."""
+        before, end = next(reclaims), time.now + seconds
+        while time.now < end:
+            pause = keeper.tick() + 1e-6
+            time.now += pause
+            clock.advance(pause)
+        return next(reclaims) - before - 1
+
+    looks(20)
+    assert looks(60) <= 20
+    claimed(store, clock, "busy")
+    looks(5)
+    assert looks(20) >= 18, "a lease may run out"
+
+
 def test_what_failed_is_not_tried_again_early(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Monotonic()
     monkeypatch.setattr("tarry.keeper.chores.time", time)

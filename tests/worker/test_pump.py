@@ -20,7 +20,7 @@ from tarry.tasks.interrupts import CalledBack, TimeLimit
 from tarry.worker import claim_plan
 from tarry.worker import pump as pumping
 from tarry.worker.held_leases import EXTEND_EVERY
-from tests.worker.manual_pump import TASKS, MakePump
+from tests.worker.manual_pump import TASKS, MakePump, ManualPump
 
 
 def test_it_claims_as_many_as_can_run(make: MakePump) -> None:
@@ -60,6 +60,43 @@ def test_with_nothing_in_sight_it_looks_now_and_then(make: MakePump) -> None:
     manual = make()
     assert manual.turns() == pumping.LOOK_ANYWAY
     assert manual.store.calls["exchange"] <= 2
+
+
+def slept(manual: ManualPump, looks: int) -> list[float]:
+    """The seconds of so many sleeps, one after the other."""
+    pauses = []
+    for _ in range(looks):
+        pauses.append(manual.turns())
+        manual.pass_time(pauses[-1])
+    return pauses
+
+
+def test_the_longer_it_is_idle_the_seldomer_it_looks(make: MakePump) -> None:
+    manual = make()
+    assert slept(manual, 6) == [1, 1, 2, 4, pumping.LOOK_SELDOM, pumping.LOOK_SELDOM]
+    manual.insert()
+    manual.turns()
+    assert len(manual.sync.on) == 1
+    assert slept(manual, 3) == [1, 1, 1], "a job runs"
+    manual.sync.end_all()
+    assert slept(manual, 3) == [1, 1, 2]
+
+
+def test_where_news_may_not_arrive_it_looks_each_second(make: MakePump, monkeypatch: pytest.MonkeyPatch) -> None:
+    manual = make()
+    monkeypatch.setattr(manual.pump.wakeup, "is_receiving", lambda: False)
+    assert slept(manual, 5) == [pumping.LOOK_ANYWAY] * 5
+
+
+def test_an_idle_look_asks_for_queues_once(make: MakePump) -> None:
+    manual = make()
+    manual.insert()
+    manual.turns()
+    manual.sync.end_all()
+    slept(manual, 3)
+    manual.store.calls.clear()
+    slept(manual, 4)
+    assert manual.store.calls == {"exchange": 4, "queues": 4}
 
 
 def test_bands_share_a_claim(make: MakePump) -> None:
@@ -195,7 +232,7 @@ def test_a_store_that_has_not_looked_at_all_is_asked_again_at_once(
     manual = make()
     answers = [Exchange([], [], 0), Exchange([], [], 0), Exchange([], [], None)]
     monkeypatch.setattr(manual.store, "exchange", lambda *_: answers.pop(0))
-    manual.pump._plan.wants = lambda limit, due: EVERYTHING  # type: ignore[method-assign]
+    manual.pump._plan.wants = lambda limit, due, **_: EVERYTHING  # type: ignore[method-assign]
     assert [manual.turns(1), manual.turns(1), manual.turns(1)] == [claim_plan.AT_ONCE_PAUSE] * 2 + [pumping.LOOK_ANYWAY]
 
 

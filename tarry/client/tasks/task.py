@@ -3,6 +3,7 @@
 `task.broadcast(...)`: one job for each master or worker that is there, as a flow whose result says who gave what.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 from tarry.client.flows.flow_handle import FlowHandle
 from tarry.client.handle import Handle
 from tarry.client.operations.collection import find_holder
+from tarry.errors import StoreError
 from tarry.model.duration import Duration
 from tarry.model.nearest import did_you_mean
 from tarry.model.retry import RetryRule
@@ -296,7 +298,9 @@ def broadcast(
     """Stores the call once for each target. HostNotFound if there is none; ArgumentError, ValueError, StoreError."""
     _check(task, options)
     builder, body = _build(client, client.find_targets(options.per or "host"), Call(task, args, kwargs, options))
-    return FlowHandle(client, store(client, builder, body))
+    handle: FlowHandle[dict[str, Any]] = FlowHandle(client, store(client, builder, body))
+    _wake_all(client, options)
+    return handle
 
 
 async def abroadcast(
@@ -306,7 +310,17 @@ async def abroadcast(
     _check(task, options)
     targets = await asyncio.to_thread(client.find_targets, options.per or "host")
     builder, body = _build(client, targets, Call(task, args, kwargs, options))
-    return FlowHandle(client, await astore(client, builder, body))
+    handle: FlowHandle[dict[str, Any]] = FlowHandle(client, await astore(client, builder, body))
+    await asyncio.to_thread(_wake_all, client, options)
+    return handle
+
+
+def _wake_all(client: "Client", options: Options) -> None:
+    """Makes all workers look at once: the jobs are in queues of their own, and new work wakes one of them."""
+    # Within a transaction of the caller there is nothing to see yet.
+    if options.connection is None:
+        with contextlib.suppress(StoreError):
+            client.store.wake_for_recall()
 
 
 def _check(task: TaskDefinition[Any, Any], options: Options) -> None:

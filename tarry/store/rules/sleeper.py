@@ -125,6 +125,11 @@ class Wakeup(ABC):
         """Whether the next event still wakes it. False if that is not known."""
         return False
 
+    def is_receiving(self) -> bool:
+        """Whether events from all hosts surely arrive, so that its sleeper need not look often. False if that is not
+        known."""
+        return False
+
     def clear(self) -> bytes:
         """Forgets the wake-ups up to now."""
         return self._pipe.clear()
@@ -156,6 +161,10 @@ class JoinedWakeup(Wakeup):
 
     def is_listening(self) -> bool:
         return all(part.is_listening() for part in self.parts)
+
+    def is_receiving(self) -> bool:
+        # One hears what the others do not, as a board only of this host.
+        return any(part.is_receiving() for part in self.parts)
 
     def filenos(self) -> list[int]:
         return [*super().filenos(), *(fd for part in self.parts for fd in part.filenos())]

@@ -304,6 +304,9 @@ class ShardWakeup(JoinedWakeup):
         """Not known: a shard may be back, and only `listen` finds that."""
         return False
 
+    def is_receiving(self) -> bool:
+        return bool(self.parts) and all(part.is_receiving() for part in self.parts)
+
     def close(self) -> None:
         # Also the sleepers on shards that are away.
         self.parts = list(self._made.values())

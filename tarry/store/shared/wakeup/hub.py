@@ -153,7 +153,6 @@ class HubWakeup(Wakeup):
         return self._hub.hears(self)
 
     def is_receiving(self) -> bool:
-        """Whether news for what it listened to last arrive."""
         return self._hub.is_receiving(self._topic)
 
     def sleep(self, seconds: float, also: Sequence[int] = ()) -> bytes:
