@@ -532,6 +532,12 @@ def sums(store: Store, resolution: int, now: int) -> dict[Place, Sums]:
     raise AssertionError("the journal has no end")
 
 
+@pytest.fixture(autouse=True)
+def every_claim_asks_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy worker asks some of several stores only now and then."""
+    monkeypatch.setattr("tarry.store.shards.asked_shards.BUSY_AFTER", 10**9)
+
+
 class SqliteHistories(Histories):
     def opened(self) -> Store:
         return SqliteStore(Path(self.folder.name) / "jobs.db", durable=False)

@@ -1,6 +1,6 @@
 """One exchange of a worker with several stores."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from tarry.model.job import Job, State
 from tarry.store.rules.base import Exchange, Want
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, pick
+from tarry.store.shards.asked_shards import OwnerAsks
 from tarry.store.shards.location import LocatedJobs
 from tarry.store.shards.shard import Shard
 
@@ -35,31 +36,55 @@ class Applied(Struct):
 
 
 class ShardExchange:
-    """Each shard that is up makes its own changes and gives its share of the jobs. Then the shards that may have more
-    give what is still wanted."""
+    """Each shard makes its own changes, and gives its share of the jobs; for a busy owner only as many shards as the
+    limit is worth. Then the others give what is still wanted. asks: what is known of the shards for this owner."""
 
-    def __init__(self, shards: Sequence[Shard], located: LocatedJobs, request: ShardExchangeRequest) -> None:
-        self._shards, self._located, self._request = shards, located, request
+    def __init__(
+        self, shards: Sequence[Shard], located: LocatedJobs, request: ShardExchangeRequest, asks: OwnerAsks
+    ) -> None:
+        self._shards, self._located, self._request, self._asks = shards, located, request, asks
         self._places = located.group(change.id for change in request.changes)
         self._answers: ShardAnswers[Exchange] = ShardAnswers()
         self._jobs: list[Job] = []
         self._fruitful: list[int] = []
         """The shards that gave their whole share, so they may have more."""
         self._unheard = False
+        self._came: dict[int, int] = {}
+        """How many jobs each shard has given that was asked for some."""
 
     def run(self, turn: int) -> Exchange:
-        """Asks all shards. StoreAway, or the error of the only shard, if none answers."""
-        # Another shard is first in each turn: shares are rounded up, so a small limit is met by the first shards alone.
+        """Asks the shards. StoreAway, or the error of the only shard, if none answers."""
         there = [number for number, shard in enumerate(self._shards) if not shard.away]
-        for place in range(len(there)):
-            self._exchange(there[(turn + place) % len(there)], len(there) - place)
-        for number in self._fruitful:
-            if self._room:
-                self._claim(number)
+        # Another shard is first in each turn of shards that are alike.
+        there = [there[(turn + place) % len(there)] for place in range(len(there))]
+        wanted = self._asks.choose(there, self._places.keys(), self._request.now) if self._request.limit else []
+        at_once = self._asks.at_once(self._request.limit)
+        for place, number in enumerate(wanted[:at_once]):
+            self._exchange(number, min(at_once, len(wanted)) - place)
+        for number in there:
+            # Who asks for no job learns whether anybody answers, and when one is due.
+            is_due = number in self._places or not (self._request.limit or (self._places and self._asks.is_busy))
+            if number not in self._answers and is_due:
+                self._exchange(number, 0)
+        self._claim_more(wanted[at_once:])
         if not self._answers:
             self._answers.result(None)
             raise StoreAway("; ".join(f"{shard.url} is away: {shard.away}" for shard in self._shards))
+        self._asks.record(self._came)
         return self._result()
+
+    def _claim_more(self, others: Sequence[int]) -> None:
+        """Asks for what is still wanted: first shards that were not asked for jobs, then those that may have more."""
+        for place, number in enumerate(others):
+            if not self._room:
+                return
+            if number in self._answers:
+                self._claim(number)
+            elif number not in self._answers.errors:
+                self._exchange(number, len(others) - place)
+        for number in self._fruitful:
+            if self._room:
+                self._claim(number)
 
     @property
     def _room(self) -> int:
@@ -71,9 +96,10 @@ class ShardExchange:
         return merge.unmet(self._request.wants, self._jobs)
 
     def _exchange(self, number: int, left: int) -> None:
-        """Sends a shard its own changes and asks for its share. left: how many shards share what is still wanted."""
-        request, part = self._request, merge.fair_share(self._room, left)
-        wants = [replace(want, count=merge.fair_share(want.count, left)) for want in self._unmet]
+        """Sends a shard its own changes and asks for its share. left: how many shards share what is still wanted; 0: it
+        is not asked for any."""
+        request, part = self._request, merge.fair_share(self._room, left) if left else 0
+        wants = [replace(want, count=merge.fair_share(want.count, left)) for want in self._unmet] if left else []
         changes = pick(request.changes, self._places.get(number, ()))
         try:
             answer = self._shards[number].ask(
@@ -85,8 +111,11 @@ class ShardExchange:
             return
         self._answers[number] = answer
         self._take(number, answer.jobs)
-        if len(answer.jobs) == part:
-            self._fruitful.append(number)
+        self._asks.next_due[number] = answer.next_due
+        if left:
+            self._came[number] = len(answer.jobs)
+            if len(answer.jobs) == part:
+                self._fruitful.append(number)
 
     def _claim(self, number: int) -> None:
         """Asks a shard that may have more for what is still wanted."""
@@ -99,6 +128,7 @@ class ShardExchange:
             # Not into the errors of the answers: the shard has made its changes.
             self._fail(number, error)
             return
+        self._came[number] = self._came.get(number, 0) + len(jobs)
         self._take(number, jobs)
 
     def _take(self, number: int, jobs: Sequence[Job]) -> None:
@@ -124,12 +154,20 @@ class ShardExchange:
         return Exchange(
             applied.valid,
             sorted(self._jobs, key=lambda job: (-job.priority, job.due, job.id)),
-            merge.earliest(answer.next_due for answer in answers.values()),
+            merge.earliest(self._due_times()),
             self._away(),
             tuple(missing),
             self._unheard,
             more_to_release=any(answer.more_to_release for answer in answers.values()),
         )
+
+    def _due_times(self) -> Iterator[int | None]:
+        """When the next scheduled job of each shard that is up is due: as it says now, or has said last."""
+        for number, shard in enumerate(self._shards):
+            if number in self._answers:
+                yield self._answers[number].next_due
+            elif not shard.away:
+                yield self._asks.next_due[number]
 
     def _away(self) -> str:
         """Which shards did not answer, and why."""

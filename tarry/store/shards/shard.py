@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
 from tarry.store.rules.base import Diagnostic, Store
 from tarry.store.rules.sleeper import JoinedWakeup, Wakeup
+from tarry.store.shards.asked_shards import AskedShards
 from tarry.store.shared.backoff import LEASE_GRACE, OutageLog, back_off, jitter
 from tarry.store.shared.deadline import left, until
 from tarry.store.shared.masking import is_astray, mask_password
@@ -289,9 +290,9 @@ def _connect(shard: Shard, errors: list[Exception]) -> None:
 class ShardWakeup(JoinedWakeup):
     """A sleeper on each shard, made when the shard is first up."""
 
-    def __init__(self, shards: Sequence[Shard]) -> None:
+    def __init__(self, shards: Sequence[Shard], asked: AskedShards) -> None:
         super().__init__()
-        self._shards = shards
+        self._shards, self._asked = shards, asked
         self._made: dict[int, Wakeup] = {}
         self._choose_parts()
 
@@ -299,6 +300,8 @@ class ShardWakeup(JoinedWakeup):
         # Shards may have gone or come back since the last time.
         self._choose_parts()
         super().listen(topic)
+        # What came before nobody hears of: the look that follows must ask all.
+        self._asked.note_news()
 
     def is_listening(self) -> bool:
         """Not known: a shard may be back, and only `listen` finds that."""

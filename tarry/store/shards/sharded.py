@@ -12,6 +12,7 @@ A job need not be where it belongs: a shard was added, or is drained, or a job w
 key. So a process that saw a job elsewhere remembers where, and looks on all shards for a job that is not at home.
 """
 
+import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -45,6 +46,7 @@ from tarry.store.rules.owner import new_name
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers
+from tarry.store.shards.asked_shards import AskedShards
 from tarry.store.shards.exchange import Applied, ShardExchange, ShardExchangeRequest, apply_elsewhere
 from tarry.store.shards.flows import FlowPlaces, ShardedFlows
 from tarry.store.shards.history import ShardedHistory
@@ -73,7 +75,8 @@ class ShardedStore(Store):
         self._hashing = RendezvousHash(named)
         if not self._hashing.numbers:
             raise ConfigError(f"store = {urls}: all are draining; new jobs need one that is not")
-        self._turns = count()
+        # Workers that begin at the same moment begin with different shards.
+        self._turns, self._asked = count(random.randrange(len(self.shards))), AskedShards(len(self.shards))
         self._located = LocatedJobs(self._hashing.place_of_job)
         self.history = ShardedHistory(self.shards)
         self.waiting = ShardedWaiting(self.shards)
@@ -228,8 +231,10 @@ class ShardedStore(Store):
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
+        """As promised; an owner that has got jobs in each of its last turns asks few shards at a time, so it may get
+        a job that has just come a moment later."""
         request = ShardExchangeRequest(changes, wants, max(limit, 0), owner, lease, now)
-        return ShardExchange(self.shards, self._located, request).run(next(self._turns))
+        return ShardExchange(self.shards, self._located, request, self._asked.of(owner)).run(next(self._turns))
 
     # Owning
 
@@ -450,7 +455,7 @@ class ShardedStore(Store):
         return self.shards[place].ask(lambda store: store.kv_cas(name, value, was))
 
     def wakeup(self) -> Wakeup:
-        return ShardWakeup(self.shards)
+        return ShardWakeup(self.shards, self._asked)
 
     def wake_for_recall(self) -> None:
         self._ask_all(lambda store: store.wake_for_recall())
