@@ -57,6 +57,15 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--at", help="not before: an ISO date and time; without a zone, this machine's")
     command.add_argument("--queue")
     command.add_argument("--key", help="at most one unfinished job of the task has it")
+    command.add_argument(
+        "--on-duplicate",
+        choices=["return", "replace", "postpone"],
+        default="return",
+        help="what becomes of a job that waits and has the key: replace: it gets this call; postpone: it is due later",
+    )
+    command.add_argument("--max-delay", help="however often it is replaced or postponed: due so long after it was put")
+    leading = "the first call of a key that was quiet for --delay is due at once, only those after it are put off"
+    command.add_argument("--leading", action="store_true", help=leading)
     running = "what becomes of a job that runs and has the key: cancel: this one takes its place"
     command.add_argument("--running", choices=["return", "cancel"], default="return", help=running)
     command.add_argument("--priority", type=int, help="higher first; 0 is normal")
@@ -99,7 +108,10 @@ def _options(args: argparse.Namespace) -> Options:
     try:
         labels = dict(parse_labels(args.label or ())) or None
         delay, expires = _number(args.delay), _number(args.expires)
-        named = {"labels": labels, "running": args.running, "cost": args.cost}
+        named = {
+            "labels": labels, "running": args.running, "cost": args.cost, "on_duplicate": args.on_duplicate,
+            "max_delay": _number(args.max_delay), "leading": args.leading,
+        }  # fmt: skip
         return Options(delay, at, args.key, args.priority, args.queue, expires, **named).check()
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -74,7 +74,7 @@ class Client:
         self.factory = JobFactory(store, tasks, self.clock, max_body=max_body, has_outbox=bool(outbox), limits=limits)
         self._make_handle = partial(Handle, self)
         self.queues = BoundedQueues(store, self.clock.now, listener, bounds)
-        self._duplicates = DuplicateResolver(store, self.clock.now, listener, self._make_way)
+        self._duplicates = DuplicateResolver(store, self.queues.insert, self.clock.now, listener, self._make_way)
         self.forwarder = None if outbox is None else self.make_forwarder(outbox)
         self._inserter = Inserter(
             store,

@@ -2,12 +2,12 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from tarry.client.enqueue_listener import EnqueueListener
-from tarry.errors import IdempotencyError, StoreBusy, StoreError
+from tarry.errors import IdempotencyError, PartlyUnavailable, StoreBusy, StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job, State
@@ -30,13 +30,19 @@ HolderRule = Callable[[Job, Job, int], Change]
 
 
 class DuplicateResolver:
-    """Resolves the duplicates of one client. now: the store's time, in microseconds. make_way: the rule for a holder
-    that is cancelled."""
+    """Resolves the duplicates of one client. insert: inserts into the store, as far as its queues have room. now: the
+    store's time, in microseconds. make_way: the rule for a holder that is cancelled."""
 
     def __init__(
-        self, store: Store, now: Callable[[], int], listener: EnqueueListener | None, make_way: HolderRule
+        self,
+        store: Store,
+        insert: Callable[[Sequence[Job]], list[bytes]],
+        now: Callable[[], int],
+        listener: EnqueueListener | None,
+        make_way: HolderRule,
     ) -> None:
-        self._store, self._now, self._listener, self._make_way = store, now, listener, make_way
+        self._store, self._insert, self._now = store, insert, now
+        self._listener, self._make_way = listener, make_way
 
     def resolve(self, job: Job, holder: bytes, options: Options) -> bytes:
         """Changes the holder as `on_duplicate` and `running` say. Returns the id of the job that stands for this call:
@@ -60,7 +66,21 @@ class DuplicateResolver:
         if options.on_waiting == "return":
             return holder
         rule = lifecycle.replace_call if options.on_waiting == "replace" else lifecycle.postpone
+        if options.leading:
+            return self._put_off(job, holder, rule)
         return self._change_holder(job, holder, rule, options.running == "cancel")
+
+    def _put_off(self, job: Job, leader: bytes, rule: HolderRule) -> bytes:
+        """Stores the job as the one at the end of the burst, or has that one changed; the id as in `resolve`. leader:
+        the job that began the burst, which goes on now until the key is quiet."""
+        last = lifecycle.last_of_burst(job, self._now())
+        holder = self._insert_one(last)
+        id = holder if holder == last.id else self._change_holder(last, holder, rule, cancels=False)
+        # Last, and not tried again: without it the next call may start at once, and nothing is lost.
+        first = self._store.get([leader])[0]
+        if first is not None and (change := lifecycle.prolong_burst(first, last.due)) is not None:
+            self._store.apply([change], self._now())
+        return id
 
     def _change_holder(self, job: Job, holder: bytes, rule: HolderRule, cancels: bool) -> bytes:
         """Applies the rule to the holder, or inserts the job if the key is free by now; the id as in `resolve`.
@@ -81,13 +101,20 @@ class DuplicateResolver:
                     # It runs or has ended, and still holds the key: the call stays with it as it is.
                     return holder
             # The holder changed, started or was deleted in the meantime, so its key may be free.
-            (holder,) = self._store.insert([job])
+            holder = self._insert_one(job)
             if holder == job.id:
                 return holder
         raise StoreBusy(
             f"{job.task}: job {ids.text(holder)} holds the key {job.key!r} and changes all the time, so this call could"
             " not change it; enqueue it again"
         )
+
+    def _insert_one(self, job: Job) -> bytes:
+        """The id of the job, or of that which holds its key; StoreError, also if its queue is full."""
+        try:
+            return self._insert([job])[0]
+        except PartlyUnavailable as error:
+            raise error.missing[0] from None
 
     def _apply(self, change: Change) -> bool:
         return _is_done(change) or self._store.apply([change], self._now())[0]

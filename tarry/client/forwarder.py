@@ -204,7 +204,7 @@ class Forwarder:
                 handle.become(self._make_handle(id, id == entry.job.id))
 
     def _resolve_duplicate(self, entry: Entry, holder: bytes) -> bytes:
-        rules = {"on_duplicate": entry.on_duplicate, "running": entry.running}
+        rules = {"on_duplicate": entry.on_duplicate, "running": entry.running, "leading": entry.leading}
         options = Options(idempotency=entry.idempotency, **rules)  # type: ignore[arg-type]
         try:
             return self._duplicates.resolve(entry.job, holder, options)

@@ -339,4 +339,4 @@ def _copy_error(error: StoreError, stored: bool | None) -> StoreError:
 
 
 def _entry(job: Job, options: Options) -> Entry:
-    return Entry(job, options.on_duplicate, options.idempotency, options.running)
+    return Entry(job, options.on_duplicate, options.idempotency, options.running, options.leading)

@@ -166,12 +166,16 @@ class JobFactory:
             # From when it is due, not from now: a delay must not use up the time to start.
             expires=0 if expires is None else due + microseconds(expires),
             key=key,
-            key_ttl=UNFINISHED if key is None else options.key_ttl,
+            key_ttl=UNFINISHED if key is None else self._key_ttl(options),
             key_held_until=0 if key is None else HELD,
             lane=lane,
             headers=headers,
             attempts=KEPT_FROM_START if options.keeps_attempts else b"",
         )
+
+    def _key_ttl(self, options: Options) -> int:
+        # With leading=True it is also the delay of a job that is not the first, which must not be too short.
+        return options.key_ttl + (self._clock.unsure if options.leading else 0)
 
     def _add_cost(self, task: TaskDefinition[Any, Any] | _UnlistedTask, headers: bytes, options: Options) -> bytes:
         cost, queue = options.cost or 1, QUEUE + (options.queue or task.queue)

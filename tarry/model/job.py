@@ -24,6 +24,9 @@ RELATIVE = 2**50
 
 WAITING, UNFINISHED = -1, 0
 """Values of `Job.key_ttl`: the job holds its key until a worker claims it; until it has finished."""
+LEADING = "leading:"
+"""What stands before the key in that of the first job of a burst (`leading=True`): it holds this name beside the job at
+the end, which holds the key. Both are on the shard of the key."""
 # Later than any time, so that one comparison with the clock (`lifecycle.holds_key`) serves this case too.
 HELD = 2**62
 """`Job.key_held_until` of a job that holds its key as long as it is unfinished."""

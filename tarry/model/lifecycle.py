@@ -32,7 +32,7 @@ from tarry.model.change import Change, with_bounded_note
 from tarry.model.checks.unreadable import read_note
 from tarry.model.duration import DAY, HOUR, LONGEST, SECOND
 from tarry.model.flow.node_ids import is_node
-from tarry.model.job import HELD, WAITING, Job, State
+from tarry.model.job import HELD, LEADING, WAITING, Job, State
 from tarry.model.outcome import (
     Cancelled,
     Expired,
@@ -298,6 +298,28 @@ def postpone(job: Job, by: Job, now: int) -> Change:
     seen, due = (job.due, job.expires), max(was.due, by.due)
     expires = by.expires if 0 < job.expires < by.expires else None  # one that never expires must not begin to
     return _change(job, initial_state(due, now), now, due=due, note=was.note, expires=expires, seen_times=seen)
+
+
+def last_of_burst(job: Job, now: int) -> Job:
+    """The job of a call with `leading=True` that is not the first of its burst: its delay begins, and it holds the key
+    itself, while it waits."""
+    assert job.key is not None
+    due = job.due + job.key_ttl
+    return replace(
+        job, due=due, state=initial_state(due, now), expires=job.expires and job.expires + job.key_ttl,
+        key=job.key.removeprefix(LEADING), key_ttl=WAITING,
+    )  # fmt: skip
+
+
+def prolong_burst(job: Job, until: int) -> Change | None:
+    """Makes the first job of a burst, which has ended, hold its name until then; None: it does, or need not."""
+    if not (job.state.finished and 0 < job.key_held_until < until):
+        return None
+    # The record holds the name, so it is kept for at least as long.
+    return Change(
+        job.id, job.state, job.epoch, job.state, job.state_since, None, job.failures, job.crashes,
+        max(job.keep_until, until), job.note, key_held_until=until,
+    )  # fmt: skip
 
 
 def _no_later(job: Job, by: Job) -> Job:

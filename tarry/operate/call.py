@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tarry.client.acting import Actor, acting
 from tarry.client.audit.log import DONE, Act, cut
+from tarry.model.job import LEADING
 from tarry.operate.access import Caller, Scope
 from tarry.operate.method import Method
 from tarry.store.rules import ids
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from tarry.operate.connection_records import ConnectionFilter, ConnectionList, ConnectionRecord
     from tarry.store.queries.hosts import Host
 
+_KINDS = (IDEMPOTENCY, LEADING)
+"""What stands before some keys of callers."""
 _OF_A_JOB = ("/v1/jobs/{id}", "/v1/flows/{id}")
 
 
@@ -72,13 +75,13 @@ class MethodCall:
 
     def own_key(self, shown: str) -> str:
         """The key of a job in the store, where the caller wrote, or was shown, this one."""
-        kind = IDEMPOTENCY if shown.startswith(IDEMPOTENCY) else ""
+        kind = next((kind for kind in _KINDS if shown.startswith(kind)), "")
         return kind + self.caller.namespace + shown.removeprefix(kind)
 
     def shown(self, job: "Job") -> "Job":
         """The job with the key as the caller wrote it, if it is one of its own."""
         own, key = self.caller.namespace, job.key or ""
-        for kind in ("", IDEMPOTENCY):
+        for kind in ("", *_KINDS):
             if own and key.startswith(kind + own):
                 return replace(job, key=kind + key.removeprefix(kind + own))
         return job

@@ -198,7 +198,8 @@ class RemoteTask:
 
     def using(self, **options: Any) -> "RemoteTask":
         """The task with options, as `using` of an app's task: delay, at, key, priority, queue, expires, unique_for,
-        on_duplicate, max_delay, running, idempotency, window, durable, timeout, retry, labels, cost. ValueError."""
+        on_duplicate, max_delay, running, idempotency, window, durable, timeout, retry, labels, cost, leading.
+        ValueError."""
         if "connection" in options:
             raise TypeError("connection= is for a program that has the store itself")
         return RemoteTask(self._client, self.name, msgspec.structs.replace(self._options, **options).check())

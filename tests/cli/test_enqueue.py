@@ -188,6 +188,14 @@ def test_a_job_that_waits_is_replaced_by_the_newest(project: Project) -> None:
     assert "give key= too" in project.refused("enqueue", "app.add", "1", "--running", "cancel", status=2)
 
 
+def test_the_first_of_a_key_is_due_at_once_and_the_newest_later(project: Project) -> None:
+    burst = "--key", "k", "--delay", "1h", "--on-duplicate", "replace", "--max-delay", "2h", "--leading"
+    ids = [project.facts("enqueue", "app.add", str(number), *burst)["id"] for number in range(3)]
+    assert ids[1] == ids[2] != ids[0]
+    assert {job.body: job.state for job in project.jobs()} == {b"[0]": "ready", b"[2]": "scheduled"}
+    assert "give a delay longer" in project.refused("enqueue", "app.add", "1", *burst[:2], *burst[4:], status=2)
+
+
 def test_a_key_that_is_taken_gives_the_first_job(project: Project) -> None:
     first = project.facts("enqueue", "app.add", "1", "--key", "k")
     second = project.facts("enqueue", "app.add", "2", "--key", "k")

@@ -157,6 +157,19 @@ def test_a_newer_job_cancels_on_its_arrival(app: App, inner: Switched) -> None:
     assert second.record().body == b"[3]"
 
 
+def test_a_burst_that_was_kept_has_its_first_and_its_last(app: App, inner: Switched) -> None:
+    @app.task
+    def page(number: int) -> None: ...
+
+    leading = page.using(key="a", delay=60, on_duplicate="replace", leading=True)
+    inner.down()
+    first, second, third = (leading.enqueue(number) for number in range(3))
+    inner.up()
+    until(lambda: third.is_new is not None)
+    assert (first.is_new, second.is_new, third.is_new, third.id) == (True, True, False, second.id)
+    assert (first.state, second.state, second.record().body) == (State.READY, State.SCHEDULED, b"[2]")
+
+
 def test_a_request_that_was_used_for_others_is_told_in_the_log(
     app: App, inner: Switched, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,15 +12,16 @@ from tarry.client import duplicates
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
 from tarry.client.tasks.task import SyncTask
-from tarry.errors import StoreBusy
+from tarry.errors import QueueFull, StoreBusy
 from tarry.model import lifecycle
+from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Released, Returned
 from tarry.store.memory.store import MemoryStore
-from tarry.store.rules.base import NORMAL, Want
+from tarry.store.rules.base import NORMAL, Query, Want
 from tarry.tasks.arguments.options import Options
 
 
@@ -298,12 +299,39 @@ def test_a_finished_holder_whose_time_is_over_is_in_nobody_s_way(shop: Shop) -> 
         ({"key": "a", "on_duplicate": "replace", "delay": 6, "max_delay": 5}, "max_delay=5 is less than delay=6"),
         ({"key": "a", "on_duplicate": "replace", "max_delay": -1}, "max_delay=-1 is negative"),
         ({"idempotency": ""}, "idempotency=''"),
+        ({"leading": True, "delay": 5}, "leading= is about a key: give key= too"),
+        ({"key": "a", "leading": True, "delay": 5}, 'leading=True is for on_duplicate="replace" and "postpone"'),
+        ({"key": "a", "leading": True, "on_duplicate": "replace"}, "give a delay longer than 0"),
+        ({"key": "a", "leading": True, "on_duplicate": "replace", "delay": 0}, "give a delay longer than 0"),
+        ({"key": "a", "leading": True, "on_duplicate": "replace", "at": 5}, "give a delay longer than 0"),
+        ({"key": "a", "leading": True, "running": "cancel", "delay": 5}, 'leading=True with running="cancel"'),
+        ({"key": "a", "leading": True, "on_duplicate": "replace", "delay": 5, "unique_for": "1h"}, "leave it out"),
+        ({"key": "a", "leading": 1, "on_duplicate": "replace", "delay": 5}, "leading=1: True or False"),
         ({"idempotency": "a", "window": -1}, "negative"),
     ],
 )
 def test_options_that_cannot_be(shop: Shop, options: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         shop.index.using(**options)  # type: ignore[arg-type]
+
+
+def test_many_over_a_time_have_no_first_at_once(shop: Shop) -> None:
+    leading = shop.index.using(key="p", delay=5, on_duplicate="replace", leading=True)
+    with pytest.raises(ValueError, match="over= gives each call a time of its own"):
+        leading.enqueue_many([("one",), ("two",)], over="1h")
+    assert shop.store.find(Query()) == []
+
+
+def test_a_burst_fills_its_queue_no_further_than_its_bound(shop: Shop) -> None:
+    shop.app.client.queues._declared["default"] = Bound(1)
+    leading = shop.index.using(key="p", delay=5, on_duplicate="replace", leading=True)
+    leading.enqueue("one")
+    with pytest.raises(QueueFull) as caught:
+        leading.enqueue("two")
+    shop.app.client.queues._declared["default"] = Bound(3)
+    shop.app.client.queues.read_again()
+    assert caught.value.send_again().is_new
+    assert [job.body for job in shop.store.find(Query(states=(State.SCHEDULED,)))] == [b'["two"]']
 
 
 def test_a_client_without_the_task_keeps_keys_too(shop: Shop) -> None:

@@ -180,24 +180,24 @@ class Task(TaskDefinition[P, R]):
         labels: Mapping[str, str] | None = None,
         running: Literal["return", "cancel"] = "return",
         cost: int | None = None,
+        leading: bool = False,
     ) -> "Using[P, R]":
         """The task with options for the calls that follow.
 
         delay: seconds, timedelta or text ("5m"). at: a datetime with a zone, or seconds since the epoch. priority:
-        within +-2^40, higher first. expires: a job not started this long after it was due is cancelled. labels: text by
-        name, by which people find the job; jobs that it enqueues get them, too. timeout, retry: as the task's; not for
-        HTTP tasks, no timeout for batch tasks. per: for `broadcast`, a job for each "host" or "worker". cost: how many
-        starts a rate counts. key: at most one job of this task holds it. unique_for: how long: "waiting", until a
-        worker takes the job; "unfinished", until it has ended; a duration: so long after its end. on_duplicate: while
-        another job holds the key: "return" it; "replace" its call by this one (debounce); "postpone" it to when this
-        one would be due (throttle). Both make unique_for "waiting" by default, and put it off for at most `max_delay`
-        after the first enqueue. running: "cancel": a running job with the key is cancelled for this one, a waiting one
-        replaced. idempotency: a name for this request. A second enqueue with it, up to `window` after the first job
-        ended, returns that; IdempotencyError if the arguments differ. connection: yours to the store's database: it
-        exists only if you commit. durable="replica": StoreUnavailable if none has it in 5 s."""
+        within +-2^40, higher first. expires: cancelled if not started this long after it was due. labels: text by name,
+        by which it is found; inherited by what it enqueues. timeout, retry: as the task's. per: for `broadcast`, a job
+        for each "host" or "worker". cost: how many starts a rate counts. key: at most one job of this task holds it.
+        unique_for: how long: "waiting", until a worker takes it; "unfinished", until it has ended; a duration: so long
+        after its end. on_duplicate: while another job holds the key: "return" it; "replace" its call by this one
+        (debounce); "postpone" it to when this would be due (throttle). Both make unique_for "waiting", and put it off
+        for at most `max_delay`. leading: the first call is due at once, others are put off until the key is quiet for
+        `delay`. running: "cancel": a running job is cancelled for this one, a waiting one replaced. idempotency: its
+        name. A second one, up to `window` after the first ended, returns that; IdempotencyError if arguments differ.
+        connection: yours, whose commit makes it exist. durable="replica": confirmed by one in 5 s."""
         return Using(self, self._client, Options(
             delay, at, key, priority, queue, expires, unique_for, on_duplicate, idempotency, window, connection,
-            durable, timeout, retry, per, max_delay, labels, running, cost).check())  # fmt: skip
+            durable, timeout, retry, per, max_delay, labels, running, cost, leading).check())  # fmt: skip
 
 
 class AsyncTask(Task[P, R]):

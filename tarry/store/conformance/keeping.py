@@ -129,6 +129,21 @@ class Keeping(Promises):
         assert store.insert([late]) == [late.id]
         assert seen(store, first).key_held_until == 0
 
+    @pytest.mark.parametrize("state", FINISHED)
+    def test_a_key_for_a_time_can_be_held_for_longer(self, store: Store, state: State) -> None:
+        """By the job that has ended, as long as no other has the key."""
+        first = in_state(store, state, key="k", key_ttl=HOUR)
+        change = lifecycle.prolong_burst(first, NOW + 2 * HOUR)
+        assert change is not None
+        assert store.apply([change], NOW) == [True]
+        until = {"key_held_until": NOW + 2 * HOUR, "keep_until": max(first.keep_until, NOW + 2 * HOUR)}
+        assert seen(store, first) == replace(first, **until)
+        (late,) = made(store, key="k", state_since=NOW + 2 * HOUR - 1)
+        assert store.insert([late]) == [first.id]
+        late = replace(late, state_since=NOW + 2 * HOUR)
+        assert store.insert([late]) == [late.id]
+        assert store.apply([change], NOW + 2 * HOUR) == [False], "another job has it"
+
     def test_a_key_whose_time_is_over_stops_no_kick(self, store: Store) -> None:
         """It counts for nothing, even if no other job has wanted it since."""
         first = in_state(store, State.DONE, key="k")

@@ -12,6 +12,7 @@ class Entry(Struct, frozen=True):
     on_duplicate: str = "return"
     idempotency: str | None = None
     running: str = "return"
+    leading: bool = False
 
 
 class Content(Struct, frozen=True):

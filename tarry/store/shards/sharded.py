@@ -25,7 +25,7 @@ from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import is_node
-from tarry.model.job import Job, JobLabel
+from tarry.model.job import LEADING, Job, JobLabel
 from tarry.model.limit import EACH, KeyLimit, Level, Limit
 from tarry.store.rules.base import (
     NOTHING,
@@ -123,7 +123,7 @@ class ShardedStore(Store):
     def home(self, task: str, key: str | None, lane: str | None = None) -> int:
         """The number of the store where jobs of that task and key live."""
         # All jobs of a task with lanes live on one store, which can count them. Their keys must live there, too.
-        place = f"{task}\0{key}" if lane is None else f"{task}"
+        place = f"{task}\0{key and key.removeprefix(LEADING)}" if lane is None else f"{task}"
         return self.shard(blake2b(place.encode(), digest_size=16).digest())
 
     def reroute(self, job: Job) -> bytes | None:

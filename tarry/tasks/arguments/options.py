@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tarry.model import overrides
 from tarry.model.duration import SECOND, Duration, microseconds
-from tarry.model.job import MAX_PRIORITY, UNFINISHED, WAITING, check_labels, label_headers
+from tarry.model.job import LEADING, MAX_PRIORITY, UNFINISHED, WAITING, check_labels, label_headers
 from tarry.model.limit import checked_cost
 from tarry.model.quantity import shorten
 from tarry.model.retry import RetryRule
@@ -63,6 +63,7 @@ class Options(Struct, frozen=True):
     labels: Mapping[str, str] | None = None
     running: Literal["return", "cancel"] = "return"
     cost: int | None = None
+    leading: bool = False
     keeps_attempts: bool = False
     """For tarry's own use: the job tells its start and its worker also if it is done at the first attempt."""
 
@@ -97,12 +98,13 @@ class Options(Struct, frozen=True):
         if self.idempotency is not None and self.key is not None:
             raise ValueError("key= and idempotency= both say what is the same job; give one of them")
         if self.key is None:
-            for name in ("unique_for", "on_duplicate", "running"):
-                if getattr(self, name) not in (None, "return"):
+            for name in ("unique_for", "on_duplicate", "running", "leading"):
+                if getattr(self, name) not in (None, "return", False):
                     raise ValueError(f"{name}= is about a key: give key= too")
         if self.on_duplicate not in ("return", "replace", "postpone"):
             raise ValueError(f'on_duplicate={self.on_duplicate!r}: "return", "replace" or "postpone"')
         self._check_running()
+        self._check_leading()
         if self.max_delay is not None:
             self._check_max_delay(microseconds(self.max_delay, "max_delay"))
         if self.durable not in (None, "replica"):
@@ -123,6 +125,20 @@ class Options(Struct, frozen=True):
         if self.running == "cancel" and self.unique_for == "waiting":
             raise ValueError('running="cancel": with unique_for="waiting" no running job holds the key')
 
+    def _check_leading(self) -> None:
+        if self.leading is False:
+            return
+        if self.leading is not True:
+            raise ValueError(f"leading={self.leading!r}: True or False")
+        if self.running == "cancel":
+            raise ValueError('leading=True with running="cancel": each second call would cancel the first; choose one')
+        if self.on_duplicate == "return":
+            raise ValueError('leading=True is for on_duplicate="replace" and "postpone": give one of them too')
+        if self.delay is None or not microseconds(self.delay, "delay"):
+            raise ValueError("leading=True puts off the calls after the first by delay=: give a delay longer than 0")
+        if self.unique_for not in (None, "waiting"):
+            raise ValueError(f"leading=True with unique_for={self.unique_for!r}: delay= says how long; leave it out")
+
     def _check_max_delay(self, most: int) -> None:
         if self.on_waiting == "return":
             raise ValueError('max_delay= bounds on_duplicate="replace" and "postpone": give one of them too')
@@ -131,6 +147,8 @@ class Options(Struct, frozen=True):
 
     def due(self, now: int, unsure: int = 0) -> int:
         """When the job is due, microseconds since the epoch. unsure: how far `now` may be behind the store's time."""
+        if self.leading:
+            return now
         if self.delay is not None:
             # Longer by the doubt, so that a delay is never too short. With delay=0 the job should start at once.
             return now + microseconds(self.delay) + (unsure if self.delay else 0)
@@ -140,6 +158,8 @@ class Options(Struct, frozen=True):
 
     def later(self, seconds: float) -> "Options":
         """The same for a job that is due so much later; from now, if they do not say when. ValueError: too late."""
+        if self.leading:
+            raise ValueError("over= gives each call a time of its own, and leading=True starts the first at once")
         if self.at is not None:
             return replace(self, at=self.due(0) / SECOND + seconds).check()
         return replace(self, delay=microseconds(self.delay or 0) / SECOND + seconds).check()
@@ -152,6 +172,8 @@ class Options(Struct, frozen=True):
     @property
     def held_key(self) -> str | None:
         """The key that the job holds."""
+        if self.leading:
+            return f"{LEADING}{self.key}"
         return self.key if self.idempotency is None else IDEMPOTENCY + self.idempotency
 
     @property
@@ -164,6 +186,8 @@ class Options(Struct, frozen=True):
         """`Job.key_ttl`: how long the job holds its key."""
         if self.idempotency is not None:
             return microseconds(self.window, "window")
+        if self.leading and self.delay is not None:
+            return microseconds(self.delay)
         # Only a waiting job can be replaced or postponed; so a running one holds the key only to be cancelled.
         is_held = self.on_duplicate == "return" or self.running == "cancel"
         unique_for = self.unique_for or ("unfinished" if is_held else "waiting")

@@ -229,6 +229,7 @@ def test_a_request_that_is_sent_again_is_stored_once() -> None:
         ({"running": "cancel"}, "running"),
         ({"key": "k", "running": "stop"}, "running"),
         ({"key": "k", "running": "cancel", "on_duplicate": "postpone"}, "running"),
+        ({"key": "k", "leading": True, "on_duplicate": "replace"}, "leading"),
         ({"delays": 1}, "delays"),
         ({"key": "k", "idempotency": "i"}, "key"),
         ({"durable": "replica"}, None),

@@ -71,6 +71,8 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """What to do if a job with this key is there: nothing, give it this call, or delay it."""
     max_delay: Span | None = None
     """However often it is replaced or delayed: due at most so long after it was first put."""
+    leading: bool = False
+    """Whether the first call of a key that was quiet for `delay` is due at once; only those after it are delayed."""
     running: Literal["return", "cancel"] = "return"
     """What to do if a job with this key runs: nothing, or cancel it for this one; one that waits is replaced then."""
     priority: int | None = None
@@ -110,6 +112,7 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
             unique_for=self.unique_for,
             on_duplicate=self.on_duplicate,
             max_delay=self.max_delay,
+            leading=self.leading,
             running=self.running,
             idempotency=asked and namespace + asked,
             window=self.window,
