@@ -18,6 +18,7 @@ from tarry.store.redis.store import RedisStore
 from tests.servers.beanstalkd import BeanstalkdServer
 from tests.servers.kept_tables import KeptTables, kept_mariadb, kept_postgres, remove_board, remove_postgres_board
 from tests.servers.mariadb import MariadbServer
+from tests.servers.pgbouncer import PgbouncerServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisCluster, RedisServer, Watched
 from tests.servers.server import Missing
@@ -113,6 +114,17 @@ def postgres_url(_kept_postgres: KeptTables) -> str:
     """A store as it was made. Its tables have served other tests: for one that measures plans or what is made,
     `new_postgres_url`."""
     return _kept_postgres.emptied()
+
+
+@pytest.fixture(scope="session")
+def _pgbouncer(postgres_server: PostgresServer, servers_directory: Path) -> Iterator[PgbouncerServer]:
+    yield from started(PgbouncerServer(servers_directory / "pgbouncer", postgres_server))
+
+
+@pytest.fixture
+def pgbouncer_url(postgres_url: str, _pgbouncer: PgbouncerServer) -> str:
+    """As `postgres_url`, by way of a pooler in transaction mode; skips the test if there is none."""
+    return f"{_pgbouncer.before(postgres_url)}&notify=no"
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from tests.servers.server import Missing, program
 PACKAGES = {
     "redis-server": ("redis-server", "valkey-server"),
     "postgresql": ("initdb",),
+    "pgbouncer": ("pgbouncer",),
     "mariadb-server": ("mariadbd", "mysqld"),
     "beanstalkd": ("beanstalkd",),
     "chromium": ("chromium", "chromium-browser", "google-chrome"),

@@ -251,6 +251,19 @@ class TestPostgresBehindAPooler(TestPostgres):
     options = "&notify=no"
 
 
+class TestPostgresBehindPgbouncer(TestPostgres):
+    """In transaction mode, with another session for each transaction."""
+
+    is_variant = True
+    options = "&notify=no"
+
+    @pytest.fixture
+    def store(self, pgbouncer_url: str) -> Iterator[Store]:
+        store = open_store(pgbouncer_url, durable=False)
+        yield store
+        store.close()
+
+
 class TestMariadb(Ours):
     own_clock = True
     options = ""
