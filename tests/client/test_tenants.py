@@ -1,5 +1,6 @@
 """`task.tenant(key)`: the numbers of one customer, set by a program while everything runs."""
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -187,3 +188,21 @@ def test_only_tasks_with_keys_have_tenants(app: App, bill: "Task[Any, int]") -> 
         bill.tenant(1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="NUL"):
         bill.tenant("a\0b")
+
+
+def test_every_method_has_an_awaited_twin(app: App, bill: "Task[Any, int]") -> None:
+    async def steps() -> None:
+        whale = bill.tenant("whale")
+        await whale.aset(limit=3, rate="1000/s", weight=7)
+        await whale.apause()
+        facts = await whale.afacts()
+        assert (facts.limit, facts.rate, facts.weight, facts.is_paused) == (3, "1000 in 1 s", 7, True)
+        await whale.aresume()
+        assert not (await whale.afacts()).is_paused
+        await whale.areset()
+        assert (await whale.afacts()) == whale.facts()
+        with pytest.raises(ValueError, match="set to what"):
+            await whale.aset()
+
+    asyncio.run(steps())
+    assert key_limits.read_key_limits(app.client.store, "bill") == {}

@@ -9,6 +9,7 @@ from tarry.client.limits.tenant_facts import TenantFacts, tenant_facts
 from tarry.model.limit import KeyLimit, parse_limit
 from tarry.store.rules import key_limits
 from tarry.store.rules.base import Store
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.task_limits import check_number_of_key
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 class Tenant:
     """One key of a task: `bill.tenant("whale").set(limit=20, rate="100/s")`. What is set holds at once on all hosts,
-    and over restarts and deployments, until it is reset. Every method may raise a StoreError."""
+    and over restarts and deployments, until it is reset. Every method may raise a StoreError, and has a twin for async
+    code: `await bill.tenant("whale").aset(limit=20)`."""
 
     def __init__(self, client: "Callable[[], Client]", task: str, lane: str, keeps_order: bool) -> None:
         self._client, self._task, self._lane, self._keeps_order = client, task, lane, keeps_order
@@ -47,6 +49,26 @@ class Tenant:
     def facts(self) -> TenantFacts:
         """What holds for it, what runs, and what waits."""
         return tenant_facts(self._client().store, self._task, self._lane)
+
+    async def aset(self, *, limit: int | None = None, rate: str | None = None, weight: int | None = None) -> None:
+        """`set`, awaited."""
+        await asyncio.to_thread(self.set, limit=limit, rate=rate, weight=weight)
+
+    async def apause(self) -> None:
+        """`pause`, awaited."""
+        await asyncio.to_thread(self.pause)
+
+    async def aresume(self) -> None:
+        """`resume`, awaited."""
+        await asyncio.to_thread(self.resume)
+
+    async def areset(self) -> None:
+        """`reset`, awaited."""
+        await asyncio.to_thread(self.reset)
+
+    async def afacts(self) -> TenantFacts:
+        """`facts`, awaited."""
+        return await asyncio.to_thread(self.facts)
 
     def _change(self, change: Callable[[KeyLimit], KeyLimit]) -> None:
         change_key_limit(self._client().store, self._task, self._lane, change)
