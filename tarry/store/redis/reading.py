@@ -29,6 +29,8 @@ from tarry.store.shared.columns import TAIL, ColumnKind, compile_function
 
 _ENTRY = 18
 """Bytes of an entry among the running jobs, before the lengths and the owner."""
+HAS_LANE = 128
+"""In the first byte of the size in such an entry: its job has a lane, which stands before the names."""
 _UNREADABLE = (*UNREADABLE, IndexError, struct.error)
 
 
@@ -76,7 +78,10 @@ def parse_job(id: bytes, data: bytes, running: bytes | None) -> Job:
 
 
 def _owner(entry: bytes) -> str:
-    return entry[18 + entry[16] + entry[17] :].decode(errors="replace")
+    at = 16
+    if entry[12] & HAS_LANE:
+        at += 2 + int.from_bytes(entry[16:18], "big")
+    return entry[at + 2 + entry[at] + entry[at + 1] :].decode(errors="replace")
 
 
 _READ = {

@@ -11,7 +11,7 @@ lib.HAS_SEEN_TIMES = 256
 -- And that the rates of its attempt are to count more starts, or fewer.
 lib.CORRECTS_RATES = 512
 -- What the changes come to: outcomes, by id and text in turn; jobs that are forgotten, or run no more; how many of each
--- entry run no more; plain jobs that end alike, in groups; what an entry says of a plain job.
+-- owner run no more; jobs that end alike, in groups; what an entry says of its job.
 lib.new_outcomes, lib.gone_ids, lib.ended_ids = {}, {}, {}
 lib.freed_counts, lib.ending_groups, lib.plain_jobs = {}, {}, {}
 
@@ -46,9 +46,9 @@ function lib.parse_change(text)
   return change
 end
 
-function lib.stop_running(id, entry)
+function lib.stop_running(id, owner)
   lib.ended_ids[#lib.ended_ids + 1] = id
-  lib.freed_counts[entry] = (lib.freed_counts[entry] or 0) + 1
+  lib.freed_counts[owner] = (lib.freed_counts[owner] or 0) + 1
 end
 
 -- The record as the change makes it; its tail is given.
@@ -77,16 +77,17 @@ function lib.ending_group(change, names)
   return common
 end
 
--- Names and size of a plain job that runs, as its entry in `run` has them; else false.
+-- Names, size and lane of a job that runs, as its entry in `run` has them, and how many with this entry have ended;
+-- false if the entry has no names.
 function lib.plain_job_of(entry)
-  local queue, task = lib.byte(entry, 17, 18)
-  local of = queue > 0 and {names = lib.sub(entry, 17, 18 + queue + task), size = lib.parse('>I4', entry, 13)}
+  local names, size, lane = lib.parse_entry(entry)
+  local of = names and {names = names, size = size, lane = lane, ended = 0}
   lib.plain_jobs[entry] = of
   return of
 end
 
--- As `plain_job_of`, of a job that is not plain but has no key and no note of an earlier attempt: the end of this one
--- leaves its record alone, too.
+-- As `plain_job_of`, of another job that has no key and no note of an earlier attempt: the end of this one leaves its
+-- record alone, too.
 function lib.keyless_job_of(id)
   local record = lib.call('HGET', lib.JOBS, id)
   local at, note = lib.tail_position(record)
@@ -96,12 +97,11 @@ function lib.keyless_job_of(id)
   return tail
 end
 
--- Ends the attempt of such a job for good: by far the most changes are this one. The record of a plain one is not even
--- read.
-function lib.finish(change, id, entry, of)
+-- Ends the attempt of such a job for good: by far the most changes are this one. Mostly the record is not even read.
+function lib.finish(change, id, of)
   local common = change.endings[of.names] or lib.ending_group(change, of.names)
   common.count, common.before = common.count + 1, common.before + of.size
-  lib.stop_running(id, entry)
+  lib.stop_running(id, change.owner)
   if change.to == lib.GONE then return lib.forget(id, of) end
   local line, count = common.line, #lib.new_outcomes
   line[#line + 1] = change.keep_until .. id
@@ -132,7 +132,7 @@ end
 function lib.leave_state(state, id, record, tail, entry)
   local size = lib.tail_size(tail, (select(2, lib.tail_position(record))))
   lib.tally(state, tail.names, -1, -size)
-  if state == lib.RUNNING then return lib.stop_running(id, entry) end
+  if state == lib.RUNNING then return lib.stop_running(id, lib.owner_of(entry)) end
   if state >= lib.DONE and state ~= lib.BLOCKED then
     lib.add_weight(tail.queue, lib.keep_until_of(record), -size)
     lib.call('HDEL', lib.ENDS, id)
@@ -174,8 +174,7 @@ function lib.write_changes()
   lib.call_in_batches('HSET', lib.ENDS, lib.new_outcomes)
   lib.call_in_batches('HDEL', lib.JOBS, lib.gone_ids)
   lib.call_in_batches('HDEL', lib.RUN, lib.ended_ids)
-  for entry, count in pairs(lib.freed_counts) do
-    local owner = lib.owner_of(entry)
+  for owner, count in pairs(lib.freed_counts) do
     if lib.call('HINCRBY', lib.HELD, owner, -count) <= 0 then lib.call('HDEL', lib.HELD, owner) end
   end
   lib.tally_endings()
@@ -208,13 +207,20 @@ function lib.runs_as_seen(change, entry)
   return same
 end
 
--- Makes one change if it is still valid; answers whether, and queue, task and lane of a job that no longer runs.
+-- Makes one change if it is still valid; answers whether, and queue, task and lane of a job that no longer runs, unless
+-- `plain_jobs` counts it.
 function lib.apply_one(change, id, entry, limits, now)
   if entry then
     if not lib.runs_as_seen(change, entry) then return false end
-    local of = change.quick and (lib.plain_jobs[entry] or lib.plain_job_of(entry) or lib.keyless_job_of(id))
+    local of = change.quick and (lib.plain_jobs[entry] or lib.plain_job_of(entry))
     if of then
-      lib.finish(change, id, entry, of)
+      lib.finish(change, id, of)
+      of.ended = of.ended + 1
+      return true
+    end
+    of = change.quick and lib.keyless_job_of(id)
+    if of then
+      lib.finish(change, id, of)
       return true, of
     end
     local running = lib.fetch_record(id)
@@ -228,8 +234,7 @@ end
 
 function lib.lower_levels_of(limits, change, job, now)
   local queue, task = job.queue, job.task
-  if not queue then queue, task = lib.split_names(job.names) end
-  lib.lower_levels(limits, queue, task, job.lane)
+  lib.lower_levels(limits, queue, task, job.lane, 1)
   if change.correction then lib.correct_levels(limits, queue, task, job.lane, now, change.correction) end
 end
 
@@ -240,6 +245,16 @@ function lib.count_end(limits, change, id, good, job, now)
     return lib.lower_levels_of(limits, change, job, now)
   end
   if not good and change.was == lib.RUNNING and not change.keeps then lib.free_place(limits, change, id, now) end
+end
+
+-- Jobs with one entry count for the same levels.
+function lib.count_plain_ends(limits)
+  for _, of in pairs(lib.plain_jobs) do
+    if of and of.ended > 0 then
+      local queue, task = lib.split_names(of.names)
+      lib.lower_levels(limits, queue, task, of.lane, of.ended)
+    end
+  end
 end
 
 -- Makes each change that is still valid; answers a text of 1 and 0. numbers: which description is whose, 2 bytes each.
@@ -255,6 +270,7 @@ function lib.apply(descriptions, ids, numbers, limits, now)
     if limits or not good then lib.count_end(limits, change, ids[place], good, job, now) end
     valid[place] = good and '1' or '0'
   end
+  if limits then lib.count_plain_ends(limits) end
   lib.write_changes()
   return lib.concat(valid)
 end

@@ -235,18 +235,17 @@ function lib.start_jobs(ids, owner, now8, jobs)
   local entries, epochs, counts, sizes, texts = {}, {}, {}, {}, {}
   for number, record in ipairs(lib.records_to_start(ids)) do
     local id, epoch = ids[number], lib.sub(record, 2, 5)
-    local names, size, at = lib.plain_names(record)
+    local names, size, at, from = lib.names_and_size(record)
     local text = '\0\0\0\0\0\0'
     if not names then
-      local note
-      at, note = lib.tail_position(record)
-      local tail = lib.parse_tail(record, at)
-      names, size = tail.names, lib.tail_size(tail, note)
+      local tail = lib.tail_of(record)
+      names, size = tail.names, lib.tail_size(tail, (select(2, lib.tail_position(record))))
       record = lib.release_waiting_key(id, record, tail)
     elseif lib.byte(record, 14) < 16 then
-      local of = lib.get_list(texts, names)
-      text = of[size] or lib.pack('>I4', size) .. names
-      of[size] = text
+      local of = lib.get_list(texts, size)
+      local said = from == at + 1 and names or lib.sub(record, at + 1, from + #names - 1)
+      text = of[said] or lib.pack('>I4', from == at + 1 and size or size + lib.HAS_LANE) .. said
+      of[said] = text
     end
     counts[names], sizes[names] = (counts[names] or 0) + 1, (sizes[names] or 0) + size
     local last = 2 * number

@@ -146,10 +146,11 @@ function lib.raise_levels(limits, queue, task, lane, now, count, cost)
   end
 end
 
-function lib.lower_levels(limits, queue, task, lane)
+-- So many attempts of jobs of that queue, task and lane have ended.
+function lib.lower_levels(limits, queue, task, lane, count)
   for _, name in ipairs(lib.limited_level_names(limits, queue, task, lane)) do
     local level = lib.level_of(name)
-    level.running = math.max(0, level.running - 1)
+    level.running = math.max(0, level.running - count)
     lib.touched[name], lib.lowered[name] = true, true
   end
 end
@@ -319,7 +320,7 @@ end
 -- Keys: limits, levels, run, jobs, closed, again, cells, cellnames, and lanes; wakes for `w`.
 -- Arguments: now.
 -- Answer: how many levels were wrong.
--- Cost: one read of all of `run`, of all levels, and of the records of running jobs that are not plain.
+-- Cost: one read of all of `run`, of all levels, and of the records of running jobs that are unusual.
 function lib.recount()
   local now, limits, wrong = tonumber(ARGV[1]), lib.read_limits(), 0
   if not limits then return 0 end
@@ -343,11 +344,12 @@ function lib.running_counts(limits)
       if lib.limit_of(limits, name) then counts[name] = (counts[name] or 0) + 1 end
     end
   end
-  -- The entry of a plain job has its names, and it has no lane; of the others the record is read.
+  -- Of a job whose entry has no names the record is read.
   for at = 1, #entries, 2 do
-    local queue, task = lib.byte(entries[at + 1], 17, 18)
-    if queue > 0 then
-      count((lib.split_names(lib.sub(entries[at + 1], 17, 18 + queue + task))))
+    local names, _, lane = lib.parse_entry(entries[at + 1])
+    if names then
+      local queue, task = lib.split_names(names)
+      count(queue, task, lane)
     else
       unusual[#unusual + 1] = entries[at]
     end

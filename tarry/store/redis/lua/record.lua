@@ -5,12 +5,15 @@
 -- `tarry.store.redis.record` writes records.
 --
 -- Lua is slow with long texts, so most changes of a job leave its record alone. A running job has an entry in `run`:
--- epoch 4, state_since 8, size 4, names, owner; of an unusual job, six zero bytes stand for size and names. A finished
--- job may have its outcome in `ends`: state 1, epoch 4, flags 1, and a record's fields from state_since to the note.
+-- epoch 4, state_since 8, size 4, names, owner; of a job that has nothing unusual but a lane, the size is 2^31 more,
+-- and before the names stand length 2, lane; of an unusual job, six zero bytes stand for size and names. A finished job
+-- may have its outcome in `ends`: state 1, epoch 4, flags 1, and a record's fields from state_since to the note.
 lib.SCHEDULED, lib.READY, lib.RUNNING, lib.DONE, lib.DEAD, lib.GONE, lib.BLOCKED = 0, 1, 2, 3, 4, 6, 7
 lib.NO_TIME, lib.WHILE_WAITING = string.rep('\0', 8), string.rep('\255', 8)
 -- 2^62: `model.job.HELD`.
 lib.FOREVER = '\64' .. string.rep('\0', 7)
+-- The flag of a tail that has a lane, and what the size in an entry of `run` has more then.
+lib.LANE_FLAG, lib.HAS_LANE = 4, 2^31
 -- Where the tail begins, or a note's length, by the record's flags.
 lib.FIXED_SIZES = {}
 for flags = 0, 15 do
@@ -31,14 +34,28 @@ function lib.tail_position(record)
   return at + 4 + length, length
 end
 
--- Names and size of a job that has nothing unusual in its tail, and where that begins; else nil.
-function lib.plain_names(record)
+-- Names and size of a job that has nothing unusual in its tail but perhaps a lane, where the tail begins, and where the
+-- names do; else nil.
+function lib.names_and_size(record)
   local at, note = lib.FIXED_SIZES[lib.byte(record, 14)], 0
   if not at then at, note = lib.tail_position(record) end
   local flags, queue, task = lib.byte(record, at, at + 2)
-  if flags ~= 0 or queue == 255 then return nil end
-  local last = at + 2 + queue + task
-  return lib.sub(record, at + 1, last), #record - last + note, at
+  local from = at + 1
+  if flags == lib.LANE_FLAG then
+    from = from + 2 + 256 * queue + task
+    queue, task = lib.byte(record, from, from + 1)
+  elseif flags ~= 0 then
+    return nil
+  end
+  if queue == 255 then return nil end
+  local last = from + 1 + queue + task
+  return lib.sub(record, from, last), #record - last + note, at, from
+end
+
+-- As `names_and_size`, of a job without a lane.
+function lib.plain_names(record)
+  local names, size, at, from = lib.names_and_size(record)
+  if names and from == at + 1 then return names, size end
 end
 
 -- The record with the outcome that `ends` has for it, if it has one.
@@ -50,10 +67,20 @@ function lib.merge_outcome(record, outcome)
     .. lib.sub(record, (lib.tail_position(record)))
 end
 
-function lib.owner_of(entry)
-  local queue, task = lib.byte(entry, 17, 18)
-  return lib.sub(entry, 19 + queue + task)
+-- What an entry of `run` says of its job: names (false: nothing), size, lane; and where its owner begins.
+function lib.parse_entry(entry)
+  local size, first, second = lib.parse('>I4BB', entry, 13)
+  if size < lib.HAS_LANE then
+    local owner = 19 + first + second
+    return first > 0 and lib.sub(entry, 17, owner - 1), size, nil, owner
+  end
+  local at = 19 + 256 * first + second
+  local queue, task = lib.byte(entry, at, at + 1)
+  local owner = at + 2 + queue + task
+  return lib.sub(entry, at, owner - 1), size - lib.HAS_LANE, lib.sub(entry, 19, at - 1), owner
 end
+
+function lib.owner_of(entry) return lib.sub(entry, (select(4, lib.parse_entry(entry)))) end
 
 -- The entry without what it says of a plain job.
 function lib.mark_unusual(entry) return lib.sub(entry, 1, 12) .. '\0\0\0\0\0\0' .. lib.owner_of(entry) end
