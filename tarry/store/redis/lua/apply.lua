@@ -233,9 +233,9 @@ function lib.apply_one(change, id, entry, limits, now)
 end
 
 function lib.lower_levels_of(limits, change, job, now)
-  local queue, task = job.queue, job.task
-  lib.lower_levels(limits, queue, task, job.lane, 1)
-  if change.correction then lib.correct_levels(limits, queue, task, job.lane, now, change.correction) end
+  local levels = lib.levels_of(limits, job.queue, job.task, job.lane)
+  lib.lower_levels(levels, 1)
+  if change.correction then lib.correct_levels(levels, now, change.correction) end
 end
 
 -- What a change does to levels and places. job: one that no longer runs.
@@ -249,12 +249,16 @@ end
 
 -- Jobs with one entry count for the same levels.
 function lib.count_plain_ends(limits)
+  local ended, lanes = {}, {}
   for _, of in pairs(lib.plain_jobs) do
     if of and of.ended > 0 then
-      local queue, task = lib.split_names(of.names)
-      lib.lower_levels(limits, queue, task, of.lane, of.ended)
+      of.by = lib.counted_by(limits, of.names, of.lane ~= nil)
+      local some = lib.get_list(lanes, of.by)
+      ended[#ended + 1], some[#some + 1] = of, of.lane
     end
   end
+  for by, some in pairs(lanes) do lib.read_lane_levels(by, some) end
+  for _, of in ipairs(ended) do lib.lower_levels(lib.levels_in(of.by, of.lane), of.ended) end
 end
 
 -- Makes each change that is still valid; answers a text of 1 and 0. numbers: which description is whose, 2 bytes each.

@@ -18,8 +18,8 @@ end
 function lib.rated_levels(limits, want, line)
   if not line.rated then
     line.rated = {}
-    for _, name in ipairs(lib.limited_level_names(limits, want.queue, line.task, line.lane)) do
-      if lib.limit_of(limits, name).count > 0 then line.rated[#line.rated + 1] = name end
+    for _, level in ipairs(lib.levels_of(limits, want.queue, line.task or '', line.lane)) do
+      if level.limit.count > 0 then line.rated[#line.rated + 1] = level end
     end
   end
   return line.rated
@@ -39,20 +39,31 @@ function lib.records_to_start(ids)
   return found
 end
 
-function lib.id_in(entry, width) return lib.sub(entry, width - 15, width) end
+-- Ids of candidates that a rate counts, false for the others.
+function lib.rated_ids(limits, want, given)
+  local ids, numbers, width = {}, {}, lib.WIDTHS[want.band]
+  for number, line in ipairs(given) do
+    ids[number] = false
+    if #lib.rated_levels(limits, want, line) > 0 then
+      local last = (numbers[line] or 0) * line.width + width
+      ids[number], numbers[line] = lib.sub(line.entries, last - 15, last), (numbers[line] or 0) + 1
+    end
+  end
+  return ids
+end
 
--- Costs of candidates by id, of those that cost more than one; nil if there are none, or no rate counts them.
+-- Costs of candidates by their numbers; nil if all cost one, or no rate counts them.
 function lib.costs_of(limits, want, given)
-  local ids, costs, width = {}, nil, lib.WIDTHS[want.band]
-  for _, one in ipairs(given) do
-    if #lib.rated_levels(limits, want, one[1]) > 0 then ids[#ids + 1] = lib.id_in(one[2], width) end
+  local rated, ids, at, costs = lib.rated_ids(limits, want, given), {}, {}, nil
+  for number, id in ipairs(rated) do
+    if id then ids[#ids + 1], at[#at + 1] = id, number end
   end
   for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
     lib.read_ahead[ids[number]] = record
     local cost = lib.cost_of(record)
     if cost > 1 then
       costs = costs or {}
-      costs[ids[number]] = cost
+      costs[at[number]] = cost
     end
   end
   return costs
@@ -63,17 +74,17 @@ end
 function lib.within_rates(limits, want, given, now)
   local costs = limits and lib.costs_of(limits, want, given)
   if not costs then return given end
-  local left, taken, width = {}, {}, lib.WIDTHS[want.band]
-  for _, one in ipairs(given) do
-    local names, has_room, cost = lib.rated_levels(limits, want, one[1]), true, costs[lib.id_in(one[2], width)] or 1
-    for _, name in ipairs(names) do
-      left[name] = left[name] or lib.starts_of(lib.limit_of(limits, name), lib.level_of(name), now)
-      has_room = has_room and left[name] > 0
+  local left, taken = {}, {}
+  for number, line in ipairs(given) do
+    local levels, has_room, cost = lib.rated_levels(limits, want, line), true, costs[number] or 1
+    for _, level in ipairs(levels) do
+      left[level] = left[level] or lib.starts_of(level, now)
+      has_room = has_room and left[level] > 0
     end
     if has_room then
-      for _, name in ipairs(names) do left[name] = left[name] - cost end
-      one.cost = cost
-      taken[#taken + 1] = one
+      for _, level in ipairs(levels) do left[level] = left[level] - cost end
+      line.extra_cost = (line.extra_cost or 0) + cost - 1
+      taken[#taken + 1] = line
     end
   end
   return taken

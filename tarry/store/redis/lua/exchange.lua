@@ -75,8 +75,7 @@ function lib.exchange()
     valid = lib.apply(descriptions, ids, numbers, limits, now)
     reasons = lib.wake_reasons(descriptions, limits)
     if lib.after_changes then lib.after_changes(ids, valid, now) end
-    -- Now already: whatever may go wrong with the claim, the changes are whole.
-    if limits then lib.write_levels(now) end
+    if limits then lib.open_lowered_lanes() end
     lib.to_journal(record, valid)
   end
   local claimed, jobs, fine, why = {}, {}, true, nil

@@ -2,7 +2,8 @@
 -- has the same rules.
 --
 -- What waits in a queue and band stands in several lines, each of which keeps its order: two open ones, and what the
--- lanes of each task give in turn. A candidate is a line and an entry of it.
+-- lanes of each task give in turn. A candidate is a line: the first time that a list has it, it stands for the first
+-- entry of the line, then for the second.
 
 function lib.late_line(queue, band) return lib.open_line(queue, band, true) end
 
@@ -14,17 +15,23 @@ end
 
 -- Reads so many of the first entries of a line.
 function lib.peek_line(line, width, most)
-  line.entries, line.width = lib.peek(line.key, width, most), width
+  line.width = width
+  line.entries, line.pages, line.is_all = lib.peek(line.key, width, most)
   line.count = #line.entries / width
 end
 
-function lib.entry_at(line, number) return lib.sub(line.entries, (number - 1) * line.width + 1, number * line.width) end
+-- Reads more of a line of which some entries were read.
+function lib.peek_further(line, most)
+  if not line.is_all then return lib.peek_line(line, line.width, most) end
+  line.entries = lib.sub(lib.concat(line.pages), 1, most * line.width)
+  line.count = #line.entries / line.width
+end
 
 -- The first candidates of an open line.
 function lib.candidates_in(line, band, most)
   local found = {}
   lib.peek_line(line, lib.WIDTHS[band], most)
-  for number = 1, line.count do found[number] = {line, lib.entry_at(line, number)} end
+  for number = 1, line.count do found[number] = line end
   return found
 end
 
@@ -35,15 +42,17 @@ function lib.read_head(head, text, last, band)
   head.odd = lib.byte(text, last) % 2 == 1
 end
 
--- Goes on to the next candidate of a line; `one` is nil after the last.
+-- Goes on to the next candidate of a list; `line` is nil after the last.
 function lib.advance(head, band)
   head.at = head.at + 1
-  head.one = head.line[head.at]
-  if not head.one then return end
-  local line, entry, width = head.one[1], head.one[2], lib.WIDTHS[band]
-  lib.read_head(head, entry, width, band)
+  local line, width = head.list[head.at], lib.WIDTHS[band]
+  head.line = line
+  if not line then return end
+  local from = (line.seen or 0) * line.width
+  line.seen = (line.seen or 0) + 1
+  lib.read_head(head, line.entries, from + width, band)
   head.late = line.late
-  if line.lane then head.late = lib.byte(entry, width + 1) == 1 end
+  if line.lane then head.late = lib.byte(line.entries, from + width + 1) == 1 end
 end
 
 -- Whether the one stands before the other: by priority and due alone.
@@ -56,7 +65,7 @@ end
 function lib.first_of_kind(heads, late)
   local first
   for _, head in ipairs(heads) do
-    if head.one and head.late == late and (not first or lib.is_ahead(head, first)) then first = head end
+    if head.line and head.late == late and (not first or lib.is_ahead(head, first)) then first = head end
   end
   return first
 end
@@ -71,29 +80,29 @@ function lib.whose_turn(turns, late, on_time)
   return turns.late and late or on_time
 end
 
--- The only line of these that has candidates; nil if there are several, or none.
-function lib.only_line(lines)
+-- The only list of these that has candidates; nil if there are several, or none.
+function lib.only_list(lists)
   local only
-  for _, line in ipairs(lines) do
-    if only and #line > 0 then return nil end
-    if #line > 0 then only = line end
+  for _, list in ipairs(lists) do
+    if only and #list > 0 then return nil end
+    if #list > 0 then only = list end
   end
   return only
 end
 
--- Up to so many candidates from lines of these.
-function lib.merge_by_turn(lines, band, most)
-  local heads, given, turns, only = {}, {}, {}, lib.only_line(lines)
-  -- No line has more than `most`.
+-- Up to so many candidates from lists of these.
+function lib.merge_by_turn(lists, band, most)
+  local heads, given, turns, only = {}, {}, {}, lib.only_list(lists)
+  -- No list has more than `most`.
   if only then return only end
-  for number, line in ipairs(lines) do
-    heads[number] = {line = line, at = 0}
+  for number, list in ipairs(lists) do
+    heads[number] = {list = list, at = 0}
     lib.advance(heads[number], band)
   end
   while #given < most do
     local head = lib.whose_turn(turns, lib.first_of_kind(heads, true), lib.first_of_kind(heads, false))
     if not head then break end
-    given[#given + 1] = head.one
+    given[#given + 1] = head.line
     lib.advance(head, band)
   end
   return given
@@ -168,28 +177,30 @@ end
 -- A lane is known by its name while anything waits in it: adds it to those that are, or removes it.
 function lib.register_lane(key, of)
   local queue, band, task, lane = of[1], of[2], of[3], of[4]
-  local tasks, lanes = lib.tasks_key(queue, band), lib.lanes_key(queue, band, task)
-  local open = lib.open_lanes_key(queue, band, task)
-  if lib.call('EXISTS', key) == 1 then
-    -- It is known already, and so are its task and its queue.
-    if lib.call('ZADD', lanes, 0, lane) == 0 then return end
-    lib.call('ZADD', tasks, 0, task)
-    lib.call('SADD', lib.QUEUES, queue)
-    if lib.call('HEXISTS', lib.CLOSED, task .. lib.SEPARATOR .. lane) == 1 then
-      lib.close_lane(queue, band, task, lane)
-    else
-      lib.call('ZADD', open, 0, lane)
-    end
-  elseif lib.call('ZREM', lanes, lane) == 1 then
-    lib.call('ZREM', open, lane)
-    if lib.call('EXISTS', lanes) == 0 then lib.call('ZREM', tasks, task) end
+  if lib.call('EXISTS', key) == 0 then return lib.forget_lanes(queue, band, task, {lane}) end
+  -- It is known already, and so are its task and its queue.
+  if lib.call('ZADD', lib.lanes_key(queue, band, task), 0, lane) == 0 then return end
+  lib.call('ZADD', lib.tasks_key(queue, band), 0, task)
+  lib.call('SADD', lib.QUEUES, queue)
+  if lib.call('HEXISTS', lib.CLOSED, task .. lib.SEPARATOR .. lane) == 1 then
+    lib.close_lane(queue, band, task, lane)
+  else
+    lib.call('ZADD', lib.open_lanes_key(queue, band, task), 0, lane)
   end
+end
+
+-- Nothing waits in these lanes any more.
+function lib.forget_lanes(queue, band, task, names)
+  local lanes = lib.lanes_key(queue, band, task)
+  lib.call_in_batches('ZREM', lanes, names)
+  lib.call_in_batches('ZREM', lib.open_lanes_key(queue, band, task), names)
+  if lib.call('EXISTS', lanes) == 0 then lib.call('ZREM', lib.tasks_key(queue, band), task) end
 end
 
 -- At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
 -- takes longer.
 lib.MAX_EXAMINED, lib.MAX_CLOSED = 1000, 100
--- By `turn_name`, the lane that was served last; and what is to be kept of those that had a turn in this claim.
+-- By `turn_name`, the lane that was served last; and whether it had its turn in this claim.
 lib.last_lanes, lib.served = {}, {}
 
 -- What `TURNS` knows the turn of a task by. In each queue and band it has one of its own: lanes that have jobs in
@@ -202,45 +213,65 @@ function lib.last_lane_of(want, task)
   return lib.last_lanes[name]
 end
 
--- Names of lanes after the last one, then those up to it; all, if none was served yet.
-function lib.lanes_after(key, last)
-  if not last then return lib.call('ZRANGEBYLEX', key, '-', '+', 'LIMIT', 0, lib.MAX_EXAMINED + 1) end
-  local names = lib.call('ZRANGEBYLEX', key, '(' .. last, '+', 'LIMIT', 0, lib.MAX_EXAMINED + 1)
-  for _, name in ipairs(lib.call('ZRANGEBYLEX', key, '-', '[' .. last, 'LIMIT', 0, lib.MAX_EXAMINED + 1)) do
+-- Names of lanes after the last one, then those up to it: at most so many, and some more.
+function lib.lanes_after(key, last, most)
+  if not last then return lib.call('ZRANGEBYLEX', key, '-', '+', 'LIMIT', 0, most) end
+  local names = lib.call('ZRANGEBYLEX', key, '(' .. last, '+', 'LIMIT', 0, most)
+  if #names == most then return names end
+  for _, name in ipairs(lib.call('ZRANGEBYLEX', key, '-', '[' .. last, 'LIMIT', 0, most)) do
     names[#names + 1] = name
   end
   return names
 end
 
+-- A lane as a line that has room for so many.
+function lib.lane_of(want, task, lane, room)
+  return {task = task, lane = lane, room = room, key = lib.lane_line(want.queue, want.band, task, lane)}
+end
+
 -- Those of these lanes with room, and how much: at most `enough`.
 function lib.roomy_lanes(limits, want, task, names, most, enough, now)
   local found, full = {}, 0
+  local by = limits and limits['each:' .. task] and lib.counted_by(limits, lib.join_names(want.queue, task), true)
   for number, lane in ipairs(names) do
+    if #found == enough then break end
     if number > lib.MAX_EXAMINED or full == lib.MAX_CLOSED then
       -- Not all were looked at, so it is worth coming again at once.
       lib.retry_at = 0
       break
     end
-    local left, again = lib.room(limits, 'each:' .. task .. lib.SEPARATOR .. lane, most, now)
+    local left, again = most, nil
+    if by then
+      if number % lib.READ_AT_ONCE == 1 then lib.read_some_levels(by, names, number) end
+      local levels = lib.levels_in(by, lane)
+      left, again = lib.room(levels[#levels], most, now)
+    end
     if left > 0 then
-      local key = lib.lane_line(want.queue, want.band, task, lane)
-      found[#found + 1] = {task = task, lane = lane, room = left, key = key}
+      found[#found + 1] = lib.lane_of(want, task, lane, left)
     else
       lib.close_lane(want.queue, want.band, task, lane, again)
       full = full + 1
     end
-    if #found == enough then break end
   end
   return found
 end
 
+-- So many levels of lanes are read at once.
+lib.READ_AT_ONCE = 100
+function lib.read_some_levels(by, names, first)
+  local some = {}
+  for number = first, math.min(#names, first + lib.READ_AT_ONCE - 1) do some[#some + 1] = names[number] end
+  lib.read_lane_levels(by, some)
+end
+
 -- Candidates of a task's lanes: one from each in turn, until there are so many, or none is left.
 function lib.deal(limits, want, task, most, now)
-  most = lib.room(limits, 'task:' .. task, most, now)
+  most = lib.room_under(limits, 'task:' .. task, most, now)
   if most == 0 then return {} end
   local each = limits and limits['each:' .. task]
   if each and each.has_weights then return lib.deal_by_weight(limits, each, want, task, most, now) end
-  local names = lib.lanes_after(lib.open_lanes_key(want.queue, want.band, task), lib.last_lane_of(want, task))
+  local open, last = lib.open_lanes_key(want.queue, want.band, task), lib.last_lane_of(want, task)
+  local names = lib.lanes_after(open, last, math.min(most + lib.MAX_CLOSED, lib.MAX_EXAMINED) + 1)
   local lanes, width, total = lib.roomy_lanes(limits, want, task, names, most, most, now), lib.WIDTHS[want.band] + 1, 0
   local fair = math.ceil(most / math.max(1, #lanes))
   for _, line in ipairs(lanes) do
@@ -250,7 +281,7 @@ function lib.deal(limits, want, task, most, now)
   if total < most then
     -- Some gave less than their part: what they leave is the others'.
     for _, line in ipairs(lanes) do
-      if line.count == fair then lib.peek_line(line, width, line.room) end
+      if line.count == fair then lib.peek_further(line, math.min(line.room, fair + most - total)) end
     end
   end
   return lib.deal_equally(lanes, most)
@@ -262,7 +293,7 @@ function lib.deal_equally(lanes, most)
   repeat
     local had = #given
     for _, line in ipairs(lanes) do
-      if line.count >= turn and #given < most then given[#given + 1] = {line, lib.entry_at(line, turn)} end
+      if line.count >= turn and #given < most then given[#given + 1] = line end
     end
     turn = turn + 1
   until #given == had
@@ -284,14 +315,14 @@ function lib.candidates(limits, want, count, now, migrating)
   local tasks = lib.call('ZRANGE', lib.tasks_key(want.queue, want.band), 0, -1)
   local late, on_time = lib.open_lines(want)
   if #tasks == 0 and lib.call('EXISTS', late.key, on_time.key) == 0 then return {} end
-  local most = lib.room(limits, 'queue:' .. want.queue, count, now)
+  local most = lib.room_under(limits, 'queue:' .. want.queue, count, now)
   if most == 0 then return {} end
-  local lines = {
+  local lists = {
     lib.open_candidates(late, want.band, most, migrating), lib.open_candidates(on_time, want.band, most, migrating),
   }
   tasks = migrating and lib.call('ZRANGE', lib.tasks_key(want.queue, want.band), 0, -1) or tasks
-  for _, task in ipairs(tasks) do lines[#lines + 1] = lib.deal(limits, want, task, most, now) end
-  return lib.merge_by_turn(lines, want.band, most)
+  for _, task in ipairs(tasks) do lists[#lists + 1] = lib.deal(limits, want, task, most, now) end
+  return lib.merge_by_turn(lists, want.band, most)
 end
 
 -- A job of this lane starts.
@@ -301,27 +332,47 @@ function lib.note_turn(want, line)
   local turn = lib.weighted[name]
   if turn then
     lib.start_in_turn(turn, line)
-  elseif line.lane ~= lib.last_lanes[name] then
-    lib.last_lanes[name], lib.served[name] = line.lane, lib.lane_text(line.lane)
+  else
+    lib.last_lanes[name], lib.served[name] = line.lane, true
   end
 end
 
--- Takes the chosen candidates out of their lines, of each so many of its first; adds their ids.
+-- Takes the chosen candidates out of their lines; adds their ids.
 function lib.remove_chosen(want, given, ids, limits, now)
-  local counts, costs, width = {}, {}, lib.WIDTHS[want.band]
-  for _, one in ipairs(given) do
-    local line, entry = one[1], one[2]
-    counts[line] = (counts[line] or 0) + 1
-    if one.cost then costs[line] = (costs[line] or 0) + one.cost - 1 end
-    ids[#ids + 1] = lib.sub(entry, width - 15, width)
+  local lines, width = {}, lib.WIDTHS[want.band]
+  for _, line in ipairs(given) do
+    if not line.taken then
+      lines[#lines + 1], line.taken = line, 0
+    end
+    local last = line.taken * line.width + width
+    line.taken = line.taken + 1
+    ids[#ids + 1] = lib.sub(line.entries, last - 15, last)
     if line.lane then lib.note_turn(want, line) end
   end
-  for line, count in pairs(counts) do
-    if limits then lib.raise_levels(limits, want.queue, line.task, line.lane, now, count) end
-    if costs[line] then lib.correct_levels(limits, want.queue, line.task, line.lane, now, costs[line]) end
-    lib.pop(line.key, line.width, count)
-    if line.lane then lib.register_lane(line.key, {want.queue, want.band, line.task, line.lane}) end
+  local emptied = {}
+  for _, line in ipairs(lines) do
+    if limits then lib.count_starts(limits, want, line, now) end
+    if lib.take_peeked(line.key, line.pages, line.is_all, line.taken * line.width) then
+      local of = lib.get_list(emptied, line.task or false)
+      of[#of + 1] = line
+    end
   end
+  for task, some in pairs(emptied) do lib.remove_emptied(want, task, some) end
+end
+
+-- The jobs that were taken from a line start.
+function lib.count_starts(limits, want, line, now)
+  local levels = lib.levels_of(limits, want.queue, line.task or '', line.lane)
+  lib.raise_levels(levels, now, line.taken)
+  if line.extra_cost then lib.correct_levels(levels, now, line.extra_cost) end
+end
+
+-- Removes lines of which nothing is left. task: false: they are open ones.
+function lib.remove_emptied(want, task, lines)
+  local keys, lanes = {}, {}
+  for number, line in ipairs(lines) do keys[number], lanes[number] = line.key, line.lane end
+  for from = 1, #keys, lib.BATCH do lib.call('DEL', unpack(keys, from, math.min(#keys, from + lib.BATCH - 1))) end
+  if task then lib.forget_lanes(want.queue, want.band, task, lanes) end
 end
 
 -- Opens lanes whose rate lets one start by now; `retry_at` gets the time of the next.
@@ -350,6 +401,6 @@ function lib.choose_limited(limits, wants, limit, now, ids)
       end
     end
   end
-  for name, turn in pairs(lib.weighted) do lib.served[name] = lib.turn_text(turn) end
-  for name, text in pairs(lib.served) do lib.call('HSET', lib.TURNS, name, text) end
+  for name, turn in pairs(lib.weighted) do lib.call('HSET', lib.TURNS, name, lib.turn_text(turn)) end
+  for name in pairs(lib.served) do lib.call('HSET', lib.TURNS, name, lib.lane_text(lib.last_lanes[name])) end
 end

@@ -1,7 +1,4 @@
--- Limits and how far each is used, its level. `tarry.model.limit` has the arithmetic; it is the same here.
-
--- Levels that were read, those that have changed, those that sank; and when to claim again, for a rate's sake.
-lib.levels, lib.touched, lib.lowered, lib.retry_at = {}, {}, {}, nil
+-- Limits: what is set. `levels.lua` has how far each is used.
 
 function lib.limit_from(most, count, period, at_once, spacing)
   return {
@@ -66,130 +63,6 @@ function lib.has_key_limits(task)
   local first = lib.KEY_LIMITS .. 'each:' .. task
   local from, to = '[' .. first .. lib.SEPARATOR, '(' .. first .. ' '
   return #lib.call('ZRANGEBYLEX', lib.CELL_NAMES, from, to, 'LIMIT', 0, 1) > 0
-end
-
-function lib.level_of(name)
-  local level = lib.levels[name]
-  if not level then
-    local running, next_ = string.match(lib.call('HGET', lib.LEVELS, name) or '0 0', '^(%S+) (%S+)$')
-    level = {running = tonumber(running), next = tonumber(next_)}
-    lib.levels[name] = level
-  end
-  return level
-end
-
--- How far ahead of now a level may be: further for what jobs have used than for what they were charged.
-lib.LONGEST_DEBT = 10
-function lib.furthest(limit) return limit.at_once * limit.spacing + lib.LONGEST_DEBT * limit.period end
-
--- When the next start would be on time. A time that is too far ahead means that the clock was set back: then now.
-function lib.next_start(level, limit, now)
-  return level.next <= now + lib.furthest(limit) and level.next or now
-end
-
--- How many starts a rate allows now.
-function lib.starts_of(limit, level, now)
-  local ahead = math.max(lib.next_start(level, limit, now) - now, 0)
-  return math.max(0, limit.at_once - math.ceil(ahead / limit.spacing))
-end
-
--- How many of at most so many may start; where a rate leaves no room, also when there will be some. `retry_at` has the
--- earliest such time.
-function lib.room(limits, name, most, now)
-  local limit = limits and lib.limit_of(limits, name)
-  if not limit then return most end
-  local level = lib.level_of(name)
-  local left = limit.most and math.max(0, limit.most - level.running) or most
-  if limit.count > 0 then
-    local next_start = lib.next_start(level, limit, now)
-    left = math.min(left, lib.starts_of(limit, level, now))
-    local at = next_start - (limit.at_once - 1) * limit.spacing
-    local full = limit.most and level.running >= limit.most
-    if left == 0 and not full and at > now then
-      lib.retry_at = math.min(lib.retry_at or at, at)
-      return 0, at
-    end
-  end
-  return math.min(left, most)
-end
-
-function lib.level_names(queue, task, lane)
-  if not lane then return {'queue:' .. queue} end
-  return {'queue:' .. queue, 'task:' .. task, 'each:' .. task .. lib.SEPARATOR .. lane}
-end
-
--- By queue, task and lane of jobs, the names of the levels that they count for and that have a limit.
-lib.limited_names = {}
-
-function lib.limited_level_names(limits, queue, task, lane)
-  local key = lane and queue .. lib.SEPARATOR .. task .. lib.SEPARATOR .. lane or queue
-  local names = lib.limited_names[key]
-  if not names then
-    names = {}
-    for _, name in ipairs(lib.level_names(queue, task, lane)) do
-      if lib.limit_of(limits, name) then names[#names + 1] = name end
-    end
-    lib.limited_names[key] = names
-  end
-  return names
-end
-
--- So many jobs of that queue, task and lane start; a rate counts each as `cost` starts (1).
-function lib.raise_levels(limits, queue, task, lane, now, count, cost)
-  for _, name in ipairs(lib.limited_level_names(limits, queue, task, lane)) do
-    local limit, level = lib.limit_of(limits, name), lib.level_of(name)
-    level.running = level.running + count
-    if limit.count > 0 then
-      level.next = math.max(lib.next_start(level, limit, now), now) + count * (cost or 1) * limit.spacing
-    end
-    lib.touched[name] = true
-  end
-end
-
--- So many attempts of jobs of that queue, task and lane have ended.
-function lib.lower_levels(limits, queue, task, lane, count)
-  for _, name in ipairs(lib.limited_level_names(limits, queue, task, lane)) do
-    local level = lib.level_of(name)
-    level.running = math.max(0, level.running - count)
-    lib.touched[name], lib.lowered[name] = true, true
-  end
-end
-
--- The rates of a job of that queue, task and lane count so many starts more; below 0: fewer.
-function lib.correct_levels(limits, queue, task, lane, now, by)
-  for _, name in ipairs(lib.limited_level_names(limits, queue, task, lane)) do
-    local limit, level = lib.limit_of(limits, name), lib.level_of(name)
-    if limit.count > 0 then
-      local on_time = lib.next_start(level, limit, now)
-      local following = (by > 0 and math.max(on_time, now) or on_time) + by * limit.spacing
-      level.next = math.max(0, math.min(following, now + lib.furthest(limit)))
-      lib.touched[name] = true
-    end
-  end
-end
-
--- Lanes of which an attempt has ended, or whose level was wrong.
-function lib.open_lowered_lanes()
-  local names = {}
-  for name in pairs(lib.lowered) do
-    if lib.sub(name, 1, 5) == 'each:' then names[#names + 1] = lib.sub(name, 6) end
-  end
-  lib.open_lanes(names)
-  lib.lowered = {}
-end
-
--- The level of a lane that tells nothing any more is removed.
-function lib.write_levels(now)
-  for name in pairs(lib.touched) do
-    local level = lib.levels[name]
-    if level.running == 0 and level.next <= now and lib.sub(name, 1, 5) == 'each:' then
-      lib.call('HDEL', lib.LEVELS, name)
-    else
-      lib.call('HSET', lib.LEVELS, name, string.format('%d %.0f', level.running, level.next))
-    end
-  end
-  lib.touched = {}
-  lib.open_lowered_lanes()
 end
 
 -- The lane of a new job: what it says; if it says none and its task is limited all the same, that of the task.
@@ -293,10 +166,10 @@ function lib.count_running(name, kind, which)
   local limits, ids = lib.read_limits(), lib.call('HKEYS', lib.RUN)
   local entries = lib.fetch(lib.RUN, ids)
   local function count(queue, task, lane)
-    for _, level in ipairs(lib.level_names(queue, task, lane)) do
-      if lib.limit_name(level) == name and lib.limit_of(limits, level) then
-        lib.level_of(level).running = lib.level_of(level).running + 1
-        lib.touched[level] = true
+    for _, level in ipairs(lib.levels_of(limits, queue, task, lane)) do
+      if lib.limit_name(level.name) == name then
+        level.running = level.running + 1
+        lib.touch(level)
       end
     end
   end
@@ -325,9 +198,11 @@ function lib.recount()
   local now, limits, wrong = tonumber(ARGV[1]), lib.read_limits(), 0
   if not limits then return 0 end
   for name, running in pairs(lib.running_counts(limits)) do
-    if lib.level_of(name).running ~= running then
-      lib.level_of(name).running = running
-      lib.touched[name], lib.lowered[name], wrong = true, true, wrong + 1
+    local level = lib.level_of(name)
+    if level.running ~= running then
+      level.running, wrong = running, wrong + 1
+      lib.touch(level)
+      lib.lowered[name] = true
     end
   end
   lib.reopen_wrongly_closed(limits, now)
@@ -340,8 +215,8 @@ end
 function lib.running_counts(limits)
   local counts, unusual, entries = {}, {}, lib.call('HGETALL', lib.RUN)
   local function count(queue, task, lane)
-    for _, name in ipairs(lib.level_names(queue, task, lane)) do
-      if lib.limit_of(limits, name) then counts[name] = (counts[name] or 0) + 1 end
+    for _, level in ipairs(lib.levels_of(limits, queue, task, lane)) do
+      counts[level.name] = (counts[level.name] or 0) + 1
     end
   end
   -- Of a job whose entry has no names the record is read.

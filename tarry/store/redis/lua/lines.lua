@@ -169,19 +169,35 @@ function lib.pop(key, width, most)
   return lib.concat(taken)
 end
 
--- Up to so many of the first entries, which stay.
+-- Up to so many of the first entries, which stay; the pages that were read; and whether these are all.
 function lib.peek(key, width, most)
-  local seen, left, from = {}, most * width, 0
+  local seen, read, left = {}, {}, most * width
   while left > 0 do
-    local pages = lib.call('ZRANGE', key, from, from + math.floor(left / lib.PAGE_BYTES))
-    if #pages == 0 then break end
-    from = from + #pages
+    -- One page more than mostly needed, which tells whether there are others.
+    local asked = math.floor(left / lib.PAGE_BYTES) + 1
+    local pages = lib.call('ZRANGE', key, #read, #read + asked)
     for _, page in ipairs(pages) do
-      page = lib.sub(page, 1, left)
-      seen[#seen + 1] = page
-      left = left - #page
-      if left == 0 then break end
+      read[#read + 1] = page
+      if left > 0 then
+        seen[#seen + 1] = #page > left and lib.sub(page, 1, left) or page
+        left = left - #page
+      end
     end
+    if #pages <= asked then return lib.concat(seen), read, true end
   end
-  return lib.concat(seen)
+  return lib.concat(seen), read, false
+end
+
+-- Removes so many bytes of the first entries. pages, is_all: as `peek` read them. Answers whether nothing is left; then
+-- the key may still be there.
+function lib.take_peeked(key, pages, is_all, bytes)
+  local last = 0
+  while bytes > 0 do
+    last = last + 1
+    bytes = bytes - #pages[last]
+  end
+  if is_all and last == #pages and bytes == 0 then return true end
+  lib.call('ZREM', key, unpack(pages, 1, last))
+  if bytes < 0 then lib.call('ZADD', key, '0', lib.sub(pages[last], bytes)) end
+  return bytes == 0 and last == #pages and lib.call('EXISTS', key) == 0
 end

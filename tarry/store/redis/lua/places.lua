@@ -16,7 +16,7 @@ end
 
 -- The attempt goes on: what levels count stays.
 function lib.keep_place(limits, change, id, job, now)
-  if #lib.limited_level_names(limits, job.queue, job.task, job.lane) == 0 then return end
+  if #lib.levels_of(limits, job.queue, job.task, job.lane) == 0 then return end
   local names = lib.concat({job.queue, job.task, job.lane}, lib.SEPARATOR)
   lib.keep_followed_place(lib.place_name(change, id), change.owner, names, now)
 end
@@ -57,10 +57,10 @@ function lib.take_place()
   if lib.call('HEXISTS', lib.CELLS, name) == 1 then return {1, -1, -1, 1} end
   local queue, task, lane = lib.parse_place(value)
   local limits = lib.read_limits()
-  local names = limits and lib.limited_level_names(limits, queue, task, lane) or {}
-  local again, most = lib.place_room(limits, names, cost, now)
-  if #names == 0 or again then return {0, again or -1, most, #names == 0 and 0 or 1} end
-  lib.raise_levels(limits, queue, task, lane, now, 1, cost)
+  local levels = limits and lib.levels_of(limits, queue, task, lane) or {}
+  local again, most = lib.place_room(levels, cost, now)
+  if #levels == 0 or again then return {0, again or -1, most, #levels == 0 and 0 or 1} end
+  lib.raise_levels(levels, now, 1, cost)
   lib.write_levels(now)
   lib.set_cell(name, value)
   return {1, -1, most, 1}
@@ -68,16 +68,15 @@ end
 
 -- When a place of that cost is free under all these levels, nil for now, -1 if an attempt must end before; and the
 -- highest cost that their rates ever allow, -1 for any.
-function lib.place_room(limits, names, cost, now)
+function lib.place_room(levels, cost, now)
   local again, most, full = nil, -1, false
-  for _, name in ipairs(names) do
-    local limit, level = lib.limit_of(limits, name), lib.level_of(name)
+  for _, level in ipairs(levels) do
+    local limit = level.limit
     full = full or limit.most and level.running >= limit.most
     if limit.count > 0 then
       most = most < 0 and limit.at_once or math.min(most, limit.at_once)
-      local next_start = lib.next_start(level, limit, now)
-      if lib.starts_of(limit, level, now) < cost then
-        again = math.max(again or 0, next_start - (limit.at_once - cost) * limit.spacing)
+      if lib.starts_of(level, now) < cost then
+        again = math.max(again or 0, lib.next_start(level, now) - (limit.at_once - cost) * limit.spacing)
       end
     end
   end

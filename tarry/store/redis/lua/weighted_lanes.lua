@@ -146,7 +146,7 @@ function lib.lanes_by_weight(limits, want, task, turn, most, now)
   local open = lib.open_lanes_key(want.queue, want.band, task)
   local count, own, others = lib.call('ZCARD', open), {}, {}
   local is_few = count <= lib.FEW_LANES
-  for _, lane in ipairs(lib.lanes_after(open, turn.lane)) do
+  for _, lane in ipairs(lib.lanes_after(open, turn.lane, lib.MAX_EXAMINED + 1)) do
     if is_few or not turn.weights[lane] then others[#others + 1] = lane end
   end
   if is_few then
@@ -176,10 +176,13 @@ function lib.peek_lanes(lines, width, share)
   return total
 end
 
--- What lanes gave all that was asked of them may give more.
-function lib.peek_more(lines, width)
+-- What lanes gave all that was asked of them may give so many more.
+function lib.peek_more(lines, width, missing)
   for _, line in ipairs(lines) do
-    if line.count == line.asked and line.count < line.room then lib.peek_line(line, width, line.room) end
+    local most = math.min(line.room, line.asked + missing)
+    if line.count == line.asked and line.count < most then
+      if line.count > 0 then lib.peek_further(line, most) else lib.peek_line(line, width, most) end
+    end
   end
 end
 
@@ -197,14 +200,15 @@ function lib.deal_by_weight(limits, each, want, task, most, now)
   end
   for _, share in ipairs(lib.in_turn(turn, shares, most)) do share.wanted = share.wanted + 1 end
   local fair = math.ceil(group.wanted / math.max(1, #others))
-  if lib.peek_lanes(own, width) + lib.peek_lanes(others, width, fair) < most then
+  local missing = most - lib.peek_lanes(own, width) - lib.peek_lanes(others, width, fair)
+  if missing > 0 then
     -- Some gave less than their part: what they leave is the others'.
-    lib.peek_more(own, width)
-    lib.peek_more(others, width)
+    lib.peek_more(own, width, missing)
+    lib.peek_more(others, width, missing)
   end
   group.dealt, group.count = lib.deal_equally(others, most), 0
   group.count = #group.dealt
-  for _, line in ipairs(own) do line.share.count, line.share.taken = line.count, 0 end
+  for _, line in ipairs(own) do line.share.count = line.count end
   return lib.candidates_by_weight(lib.in_turn(turn, shares, most))
 end
 
@@ -215,8 +219,7 @@ function lib.candidates_by_weight(order)
       of_group = of_group + 1
       given[number] = share.dealt[of_group]
     else
-      share.taken = share.taken + 1
-      given[number] = {share.line, lib.entry_at(share.line, share.taken)}
+      given[number] = share.line
     end
   end
   return given

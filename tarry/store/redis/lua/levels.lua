@@ -1,0 +1,194 @@
+-- Levels: how far each limit is used, which is how many run (`running`), and when the next start would be on time
+-- (`next`). `tarry.model.limit` has the arithmetic; it is the same here.
+
+-- Levels that were read, by name; those that have changed; names of those that sank; and when to claim again, for a
+-- rate's sake.
+lib.levels, lib.touched, lib.lowered, lib.retry_at = {}, {}, {}, nil
+-- What their texts say: most of thousands are alike.
+lib.level_numbers = {}
+
+function lib.parse_level(name, text)
+  local numbers = lib.level_numbers[text]
+  if not numbers then
+    local running, next_ = string.match(text or '0 0', '^(%S+) (%S+)$')
+    numbers = {tonumber(running), tonumber(next_)}
+    lib.level_numbers[text] = numbers
+  end
+  local level = {name = name, running = numbers[1], next = numbers[2]}
+  lib.levels[name] = level
+  return level
+end
+
+function lib.level_of(name) return lib.levels[name] or lib.parse_level(name, lib.call('HGET', lib.LEVELS, name)) end
+
+-- Reads at once those of these levels that were not read.
+function lib.read_levels(names)
+  local missing = {}
+  for _, name in ipairs(names) do
+    if not lib.levels[name] then missing[#missing + 1] = name end
+  end
+  for number, text in ipairs(lib.fetch(lib.LEVELS, missing)) do lib.parse_level(missing[number], text) end
+end
+
+-- The level of that name, with the limit that holds for it; nil if it has none.
+function lib.limited_level(limits, name)
+  local limit = lib.limit_of(limits, name)
+  if not limit then return nil end
+  local level = lib.level_of(name)
+  level.limit = limit
+  return level
+end
+
+-- By queue and task as names, what `counted_by` has found: for jobs with a lane, and for those without one.
+lib.counted_with_lane, lib.counted_without = {}, {}
+
+-- What counts the jobs of a queue and task: the levels with limits that all of them count for (`shared`); and where
+-- each lane has a level, the limit for each key, and what the level's name begins with (`prefix`). lanes: what
+-- `levels_in` has found.
+function lib.counted_by(limits, names, has_lane)
+  local known = has_lane and lib.counted_with_lane or lib.counted_without
+  local by = known[names]
+  if by then return by end
+  local queue, task = lib.split_names(names)
+  by = {shared = {lib.limited_level(limits, 'queue:' .. queue)}, lanes = {}}
+  if has_lane then
+    by.shared[#by.shared + 1] = lib.limited_level(limits, 'task:' .. task)
+    by.each = limits['each:' .. task]
+    by.prefix = by.each and 'each:' .. task .. lib.SEPARATOR
+  end
+  known[names] = by
+  return by
+end
+
+-- Reads the levels of these lanes at once.
+function lib.read_lane_levels(by, lanes)
+  if not by.prefix then return end
+  local names = {}
+  for number, lane in ipairs(lanes) do names[number] = by.prefix .. lane end
+  lib.read_levels(names)
+end
+
+-- The levels with a limit that a job in this lane counts for, that of the lane last.
+function lib.levels_in(by, lane)
+  if not by.prefix then return by.shared end
+  local found = by.lanes[lane]
+  if not found then
+    local level = lib.level_of(by.prefix .. lane)
+    level.limit = by.each.has_key_limits and lib.limit_of_key(level.name, by.each) or by.each
+    found = {unpack(by.shared)}
+    found[#found + 1] = level
+    by.lanes[lane] = found
+  end
+  return found
+end
+
+-- As `levels_in`; also of a job without a lane, which counts for its queue alone.
+function lib.levels_of(limits, queue, task, lane)
+  return lib.levels_in(lib.counted_by(limits, lib.join_names(queue, task), lane ~= nil), lane)
+end
+
+-- How far ahead of now a level may be: further for what jobs have used than for what they were charged.
+lib.LONGEST_DEBT = 10
+function lib.furthest(limit) return limit.at_once * limit.spacing + lib.LONGEST_DEBT * limit.period end
+
+-- When the next start would be on time. A time that is too far ahead means that the clock was set back: then now.
+function lib.next_start(level, now) return level.next <= now + lib.furthest(level.limit) and level.next or now end
+
+-- How many starts a rate allows now.
+function lib.starts_of(level, now)
+  local ahead = math.max(lib.next_start(level, now) - now, 0)
+  return math.max(0, level.limit.at_once - math.ceil(ahead / level.limit.spacing))
+end
+
+-- How many of at most so many may start under a level; where a rate leaves no room, also when there will be some.
+-- `retry_at` has the earliest such time.
+function lib.room(level, most, now)
+  local limit, left = level.limit, most
+  if limit.most then left = math.max(0, limit.most - level.running) end
+  if limit.count > 0 then
+    local full = left == 0
+    left = math.min(left, lib.starts_of(level, now))
+    local at = lib.next_start(level, now) - (limit.at_once - 1) * limit.spacing
+    if left == 0 and not full and at > now then
+      lib.retry_at = math.min(lib.retry_at or at, at)
+      return 0, at
+    end
+  end
+  return math.min(left, most)
+end
+
+-- How many of at most so many may start under the limit of that name.
+function lib.room_under(limits, name, most, now)
+  local level = limits and lib.limited_level(limits, name)
+  return level and lib.room(level, most, now) or most
+end
+
+-- The level is to be written.
+function lib.touch(level)
+  if level.touched then return end
+  level.touched = true
+  lib.touched[#lib.touched + 1] = level
+end
+
+-- So many jobs that count for these levels start; a rate counts each as `cost` starts (1).
+function lib.raise_levels(levels, now, count, cost)
+  for _, level in ipairs(levels) do
+    level.running = level.running + count
+    if level.limit.count > 0 then
+      level.next = math.max(lib.next_start(level, now), now) + count * (cost or 1) * level.limit.spacing
+    end
+    lib.touch(level)
+  end
+end
+
+-- So many attempts that count for these levels have ended.
+function lib.lower_levels(levels, count)
+  for _, level in ipairs(levels) do
+    level.running = math.max(0, level.running - count)
+    lib.lowered[level.name] = true
+    lib.touch(level)
+  end
+end
+
+-- The rates of these levels count so many starts more; below 0: fewer.
+function lib.correct_levels(levels, now, by)
+  for _, level in ipairs(levels) do
+    local limit = level.limit
+    if limit.count > 0 then
+      local on_time = lib.next_start(level, now)
+      local following = (by > 0 and math.max(on_time, now) or on_time) + by * limit.spacing
+      level.next = math.max(0, math.min(following, now + lib.furthest(limit)))
+      lib.touch(level)
+    end
+  end
+end
+
+-- Lanes of which an attempt has ended, or whose level was wrong.
+function lib.open_lowered_lanes()
+  if next(lib.lowered) and lib.call('EXISTS', lib.CLOSED) == 1 then
+    local names = {}
+    for name in pairs(lib.lowered) do
+      if lib.sub(name, 1, 5) == 'each:' then names[#names + 1] = lib.sub(name, 6) end
+    end
+    lib.open_lanes(names)
+  end
+  lib.lowered = {}
+end
+
+-- The level of a lane that tells nothing any more is removed.
+function lib.write_levels(now)
+  local written, gone = {}, {}
+  for _, level in ipairs(lib.touched) do
+    level.touched = false
+    if level.running == 0 and level.next <= now and lib.sub(level.name, 1, 5) == 'each:' then
+      gone[#gone + 1] = level.name
+    else
+      written[#written + 1] = level.name
+      written[#written + 1] = string.format('%d %.0f', level.running, level.next)
+    end
+  end
+  lib.call_in_batches('HSET', lib.LEVELS, written)
+  lib.call_in_batches('HDEL', lib.LEVELS, gone)
+  lib.touched = {}
+  lib.open_lowered_lanes()
+end
