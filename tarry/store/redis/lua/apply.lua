@@ -22,7 +22,7 @@ function lib.parse_change(text)
   local change = {
     was = was, to = to, epoch = epoch, keep_until = keep_until, modified = modified, fields = lib.sub(text, 22, at - 1),
     start = string.char(to) .. epoch, flags = string.char(flags), with_order = string.char(flags + 1), note = 0,
-    quick = was == lib.RUNNING and to >= lib.DONE and modified == 0, endings = {}, seen = {},
+    quick = was == lib.RUNNING and to >= lib.DONE and modified == 0, endings = {},
   }
   change.outcome = change.start .. change.flags .. change.fields
   if flags >= 16 then change.note = lib.parse('>I4', text, lib.FIXED_SIZES[flags - 16] + 7) end
@@ -77,16 +77,19 @@ function lib.ending_group(change, names)
   return common
 end
 
--- Names, size and lane of a job that runs, as its entry in `run` has them, and how many with this entry have ended;
--- false if the entry has no names.
-function lib.plain_job_of(entry)
-  local names, size, lane = lib.parse_entry(entry)
-  local of = names and {names = names, size = size, lane = lane, ended = 0}
+-- What an entry of `run` says: the attempt's epoch and owner, names (false: nothing), size and lane of its job; and how
+-- many with this entry have ended. Many that began together have the same entry.
+function lib.running_as(entry)
+  local names, size, lane, at = lib.parse_entry(entry)
+  local of = {
+    epoch = lib.sub(entry, 1, 4), owner = lib.sub(entry, at), names = names, size = size, lane = lane, ended = 0,
+    by = false,
+  }
   lib.plain_jobs[entry] = of
   return of
 end
 
--- As `plain_job_of`, of another job that has no key and no note of an earlier attempt: the end of this one leaves its
+-- As `running_as`, of another job that has no key and no note of an earlier attempt: the end of this one leaves its
 -- record alone, too.
 function lib.keyless_job_of(id)
   local record = lib.call('HGET', lib.JOBS, id)
@@ -196,24 +199,13 @@ function lib.has_seen_times(change, record)
     and (lib.tail_of(record).expires or lib.NO_TIME) == change.seen_expires
 end
 
--- Whether a running job is in the attempt that was seen. Many that began together have the same entry: it is compared
--- once.
-function lib.runs_as_seen(change, entry)
-  local same = change.seen[entry]
-  if same == nil then
-    same = change.was == lib.RUNNING and lib.sub(entry, 1, 4) == change.epoch and lib.owner_of(entry) == change.owner
-    change.seen[entry] = same
-  end
-  return same
-end
-
 -- Makes one change if it is still valid; answers whether, and queue, task and lane of a job that no longer runs, unless
 -- `plain_jobs` counts it.
 function lib.apply_one(change, id, entry, limits, now)
   if entry then
-    if not lib.runs_as_seen(change, entry) then return false end
-    local of = change.quick and (lib.plain_jobs[entry] or lib.plain_job_of(entry))
-    if of then
+    local of = lib.plain_jobs[entry] or lib.running_as(entry)
+    if change.was ~= lib.RUNNING or of.epoch ~= change.epoch or of.owner ~= change.owner then return false end
+    if change.quick and of.names then
       lib.finish(change, id, of)
       of.ended = of.ended + 1
       return true
@@ -251,14 +243,20 @@ end
 function lib.count_plain_ends(limits)
   local ended, lanes = {}, {}
   for _, of in pairs(lib.plain_jobs) do
-    if of and of.ended > 0 then
+    if of.ended > 0 then
       of.by = lib.counted_by(limits, of.names, of.lane ~= nil)
       local some = lib.get_list(lanes, of.by)
       ended[#ended + 1], some[#some + 1] = of, of.lane
     end
   end
   for by, some in pairs(lanes) do lib.read_lane_levels(by, some) end
-  for _, of in ipairs(ended) do lib.lower_levels(lib.levels_in(of.by, of.lane), of.ended) end
+  local counts = {}
+  for _, of in ipairs(ended) do
+    local level = lib.lane_level(of.by, of.lane)
+    if level then lib.lower_level(level, of.ended) end
+    counts[of.by] = (counts[of.by] or 0) + of.ended
+  end
+  for by, count in pairs(counts) do lib.lower_levels(by.shared, count) end
 end
 
 -- Makes each change that is still valid; answers a text of 1 and 0. numbers: which description is whose, 2 bytes each.

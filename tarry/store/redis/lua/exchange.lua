@@ -219,14 +219,14 @@ function lib.release_waiting_key(id, record, tail)
   return record
 end
 
--- What `run` says of a claimed job, its owner left out. names: with the size, as in the entry.
-function lib.running_entry(epochs, epoch, now8, names)
+-- How the entry of a claimed job in `run` begins.
+function lib.running_since(epochs, epoch, now8)
   local since = epochs[epoch]
   if not since then
     since = lib.pack('>I4', math.min(lib.parse('>I4', epoch), 2147483646) + 1) .. now8
     epochs[epoch] = since
   end
-  return since .. names
+  return since
 end
 
 -- Makes jobs run. Adds ids and records in turn to `jobs`, as they were but for keys that were released.
@@ -235,21 +235,27 @@ function lib.start_jobs(ids, owner, now8, jobs)
   for number, record in ipairs(lib.records_to_start(ids)) do
     local id, epoch = ids[number], lib.sub(record, 2, 5)
     local names, size, at, from = lib.names_and_size(record)
-    local text = '\0\0\0\0\0\0'
+    local text, size4 = '\0\0', '\0\0\0\0'
     if not names then
       local tail = lib.tail_of(record)
       names, size = tail.names, lib.tail_size(tail, (select(2, lib.tail_position(record))))
       record = lib.release_waiting_key(id, record, tail)
     elseif lib.byte(record, 14) < 16 then
-      local of = lib.get_list(texts, size)
-      local said = from == at + 1 and names or lib.sub(record, at + 1, from + #names - 1)
-      text = of[said] or lib.pack('>I4', from == at + 1 and size or size + lib.HAS_LANE) .. said
-      of[said] = text
+      text = names
+      local said = size
+      if from > at + 1 then
+        text, said = lib.sub(record, at + 1, from + #names - 1), size + lib.HAS_LANE
+      end
+      size4 = texts[said]
+      if not size4 then
+        size4 = lib.pack('>I4', said)
+        texts[said] = size4
+      end
     end
     counts[names], sizes[names] = (counts[names] or 0) + 1, (sizes[names] or 0) + size
     local last = 2 * number
     jobs[last - 1], jobs[last], entries[last - 1] = id, record, id
-    entries[last] = lib.running_entry(epochs, epoch, now8, text) .. owner
+    entries[last] = lib.running_since(epochs, epoch, now8) .. size4 .. text .. owner
   end
   for names, count in pairs(counts) do
     lib.tally(lib.READY, names, -count, -sizes[names])

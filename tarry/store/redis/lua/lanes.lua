@@ -200,6 +200,8 @@ end
 -- At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
 -- takes longer.
 lib.MAX_EXAMINED, lib.MAX_CLOSED = 1000, 100
+-- So many more than are needed are read first.
+lib.SPARE = 10
 -- By `turn_name`, the lane that was served last; and whether it had its turn in this claim.
 lib.last_lanes, lib.served = {}, {}
 
@@ -225,13 +227,17 @@ function lib.lanes_after(key, last, most)
 end
 
 -- A lane as a line that has room for so many.
-function lib.lane_of(want, task, lane, room)
-  return {task = task, lane = lane, room = room, key = lib.lane_line(want.queue, want.band, task, lane)}
+function lib.lane_of(key, task, lane, room)
+  -- With all fields at once: a table that grows takes longer.
+  return {
+    key = key, task = task, lane = lane, room = room, width = 0, count = 0, entries = '', pages = false,
+    is_all = false, taken = false, turn_name = false,
+  }
 end
 
 -- Those of these lanes with room, and how much: at most `enough`.
 function lib.roomy_lanes(limits, want, task, names, most, enough, now)
-  local found, full = {}, 0
+  local found, full, prefix = {}, 0, lib.lane_line(want.queue, want.band, task, '')
   local by = limits and limits['each:' .. task] and lib.counted_by(limits, lib.join_names(want.queue, task), true)
   for number, lane in ipairs(names) do
     if #found == enough then break end
@@ -243,11 +249,10 @@ function lib.roomy_lanes(limits, want, task, names, most, enough, now)
     local left, again = most, nil
     if by then
       if number % lib.READ_AT_ONCE == 1 then lib.read_some_levels(by, names, number) end
-      local levels = lib.levels_in(by, lane)
-      left, again = lib.room(levels[#levels], most, now)
+      left, again = lib.room(lib.lane_level(by, lane), most, now)
     end
     if left > 0 then
-      found[#found + 1] = lib.lane_of(want, task, lane, left)
+      found[#found + 1] = lib.lane_of(prefix .. lane, task, lane, left)
     else
       lib.close_lane(want.queue, want.band, task, lane, again)
       full = full + 1
@@ -264,15 +269,24 @@ function lib.read_some_levels(by, names, first)
   lib.read_lane_levels(by, some)
 end
 
+-- Up to so many lanes with room, from the one whose turn it is.
+function lib.lanes_in_turn(limits, want, task, most, now)
+  local open, last = lib.open_lanes_key(want.queue, want.band, task), lib.last_lane_of(want, task)
+  local few = math.min(most + lib.SPARE, lib.MAX_EXAMINED)
+  local names = lib.lanes_after(open, last, few)
+  local lanes = lib.roomy_lanes(limits, want, task, names, most, most, now)
+  if #lanes == most or #names < few then return lanes end
+  names = lib.lanes_after(open, last, lib.MAX_EXAMINED + 1)
+  return lib.roomy_lanes(limits, want, task, names, most, most, now)
+end
+
 -- Candidates of a task's lanes: one from each in turn, until there are so many, or none is left.
 function lib.deal(limits, want, task, most, now)
   most = lib.room_under(limits, 'task:' .. task, most, now)
   if most == 0 then return {} end
   local each = limits and limits['each:' .. task]
   if each and each.has_weights then return lib.deal_by_weight(limits, each, want, task, most, now) end
-  local open, last = lib.open_lanes_key(want.queue, want.band, task), lib.last_lane_of(want, task)
-  local names = lib.lanes_after(open, last, math.min(most + lib.MAX_CLOSED, lib.MAX_EXAMINED) + 1)
-  local lanes, width, total = lib.roomy_lanes(limits, want, task, names, most, most, now), lib.WIDTHS[want.band] + 1, 0
+  local lanes, width, total = lib.lanes_in_turn(limits, want, task, most, now), lib.WIDTHS[want.band] + 1, 0
   local fair = math.ceil(most / math.max(1, #lanes))
   for _, line in ipairs(lanes) do
     lib.peek_line(line, width, math.min(line.room, fair))
@@ -349,9 +363,9 @@ function lib.remove_chosen(want, given, ids, limits, now)
     ids[#ids + 1] = lib.sub(line.entries, last - 15, last)
     if line.lane then lib.note_turn(want, line) end
   end
+  if limits then lib.count_starts(limits, want, lines, now) end
   local emptied = {}
   for _, line in ipairs(lines) do
-    if limits then lib.count_starts(limits, want, line, now) end
     if lib.take_peeked(line.key, line.pages, line.is_all, line.taken * line.width) then
       local of = lib.get_list(emptied, line.task or false)
       of[#of + 1] = line
@@ -360,11 +374,21 @@ function lib.remove_chosen(want, given, ids, limits, now)
   for task, some in pairs(emptied) do lib.remove_emptied(want, task, some) end
 end
 
--- The jobs that were taken from a line start.
-function lib.count_starts(limits, want, line, now)
-  local levels = lib.levels_of(limits, want.queue, line.task or '', line.lane)
-  lib.raise_levels(levels, now, line.taken)
-  if line.extra_cost then lib.correct_levels(levels, now, line.extra_cost) end
+-- The jobs that were taken from these lines start.
+function lib.count_starts(limits, want, lines, now)
+  local counts = {}
+  for _, line in ipairs(lines) do
+    local by = lib.counted_by(limits, lib.join_names(want.queue, line.task or ''), line.task ~= nil)
+    local level = lib.lane_level(by, line.lane)
+    if level then lib.raise_level(level, now, line.taken) end
+    counts[by] = (counts[by] or 0) + line.taken
+  end
+  for by, count in pairs(counts) do lib.raise_levels(by.shared, now, count) end
+  for _, line in ipairs(lines) do
+    if line.extra_cost then
+      lib.correct_levels(lib.levels_of(limits, want.queue, line.task or '', line.lane), now, line.extra_cost)
+    end
+  end
 end
 
 -- Removes lines of which nothing is left. task: false: they are open ones.

@@ -1,8 +1,7 @@
 -- Levels: how far each limit is used, which is how many run (`running`), and when the next start would be on time
 -- (`next`). `tarry.model.limit` has the arithmetic; it is the same here.
 
--- Levels that were read, by name; those that have changed; names of those that sank; and when to claim again, for a
--- rate's sake.
+-- Levels that were read, by name; those that have changed; those that sank; and when to claim again, for a rate's sake.
 lib.levels, lib.touched, lib.lowered, lib.retry_at = {}, {}, {}, nil
 -- What their texts say: most of thousands are alike.
 lib.level_numbers = {}
@@ -14,7 +13,7 @@ function lib.parse_level(name, text)
     numbers = {tonumber(running), tonumber(next_)}
     lib.level_numbers[text] = numbers
   end
-  local level = {name = name, running = numbers[1], next = numbers[2]}
+  local level = {name = name, running = numbers[1], next = numbers[2], limit = false, touched = false, lowered = false}
   lib.levels[name] = level
   return level
 end
@@ -43,8 +42,8 @@ end
 lib.counted_with_lane, lib.counted_without = {}, {}
 
 -- What counts the jobs of a queue and task: the levels with limits that all of them count for (`shared`); and where
--- each lane has a level, the limit for each key, and what the level's name begins with (`prefix`). lanes: what
--- `levels_in` has found.
+-- each lane has a level, the limit for each key, and what the level's name begins with (`prefix`). lanes: levels by
+-- lane.
 function lib.counted_by(limits, names, has_lane)
   local known = has_lane and lib.counted_with_lane or lib.counted_without
   local by = known[names]
@@ -68,23 +67,24 @@ function lib.read_lane_levels(by, lanes)
   lib.read_levels(names)
 end
 
--- The levels with a limit that a job in this lane counts for, that of the lane last.
-function lib.levels_in(by, lane)
-  if not by.prefix then return by.shared end
-  local found = by.lanes[lane]
-  if not found then
-    local level = lib.level_of(by.prefix .. lane)
+-- The level of a lane; nil if it has none.
+function lib.lane_level(by, lane)
+  if not by.prefix then return nil end
+  local level = by.lanes[lane]
+  if not level then
+    level = lib.level_of(by.prefix .. lane)
     level.limit = by.each.has_key_limits and lib.limit_of_key(level.name, by.each) or by.each
-    found = {unpack(by.shared)}
-    found[#found + 1] = level
-    by.lanes[lane] = found
+    by.lanes[lane] = level
   end
-  return found
+  return level
 end
 
--- As `levels_in`; also of a job without a lane, which counts for its queue alone.
+-- The levels with a limit that a job counts for. One without a lane counts for its queue alone.
 function lib.levels_of(limits, queue, task, lane)
-  return lib.levels_in(lib.counted_by(limits, lib.join_names(queue, task), lane ~= nil), lane)
+  local by = lib.counted_by(limits, lib.join_names(queue, task), lane ~= nil)
+  local levels = {unpack(by.shared)}
+  levels[#levels + 1] = lib.lane_level(by, lane)
+  return levels
 end
 
 -- How far ahead of now a level may be: further for what jobs have used than for what they were charged.
@@ -130,24 +130,36 @@ function lib.touch(level)
   lib.touched[#lib.touched + 1] = level
 end
 
--- So many jobs that count for these levels start; a rate counts each as `cost` starts (1).
-function lib.raise_levels(levels, now, count, cost)
-  for _, level in ipairs(levels) do
-    level.running = level.running + count
-    if level.limit.count > 0 then
-      level.next = math.max(lib.next_start(level, now), now) + count * (cost or 1) * level.limit.spacing
-    end
-    lib.touch(level)
+-- So many jobs that count for a level start; a rate counts each as `cost` starts (1).
+function lib.raise_level(level, now, count, cost)
+  level.running = level.running + count
+  if level.limit.count > 0 then
+    level.next = math.max(lib.next_start(level, now), now) + count * (cost or 1) * level.limit.spacing
   end
+  lib.touch(level)
 end
 
--- So many attempts that count for these levels have ended.
+function lib.raise_levels(levels, now, count, cost)
+  for _, level in ipairs(levels) do lib.raise_level(level, now, count, cost) end
+end
+
+-- So many attempts that count for a level have ended.
+function lib.lower_level(level, count)
+  level.running = math.max(0, level.running - count)
+  lib.sink_level(level)
+end
+
 function lib.lower_levels(levels, count)
-  for _, level in ipairs(levels) do
-    level.running = math.max(0, level.running - count)
-    lib.lowered[level.name] = true
-    lib.touch(level)
+  for _, level in ipairs(levels) do lib.lower_level(level, count) end
+end
+
+-- If it is that of a lane, the lane is to be opened.
+function lib.sink_level(level)
+  if not level.lowered then
+    level.lowered = true
+    lib.lowered[#lib.lowered + 1] = level
   end
+  lib.touch(level)
 end
 
 -- The rates of these levels count so many starts more; below 0: fewer.
@@ -165,14 +177,24 @@ end
 
 -- Lanes of which an attempt has ended, or whose level was wrong.
 function lib.open_lowered_lanes()
-  if next(lib.lowered) and lib.call('EXISTS', lib.CLOSED) == 1 then
-    local names = {}
-    for name in pairs(lib.lowered) do
-      if lib.sub(name, 1, 5) == 'each:' then names[#names + 1] = lib.sub(name, 6) end
-    end
-    lib.open_lanes(names)
+  local is_any_closed, names = #lib.lowered > 0 and lib.call('EXISTS', lib.CLOSED) == 1, {}
+  for _, level in ipairs(lib.lowered) do
+    level.lowered = false
+    if is_any_closed and lib.is_of_lane(level) then names[#names + 1] = lib.sub(level.name, 6) end
   end
   lib.lowered = {}
+  lib.open_lanes(names)
+end
+
+function lib.is_of_lane(level) return lib.sub(level.name, 1, 5) == 'each:' end
+
+-- The text of a level without a rate, by how many run.
+lib.RUNNING_TEXTS = {}
+function lib.level_text(level)
+  if level.next ~= 0 then return string.format('%d %.0f', level.running, level.next) end
+  local text = lib.RUNNING_TEXTS[level.running] or string.format('%d 0', level.running)
+  if level.running < 1000 then lib.RUNNING_TEXTS[level.running] = text end
+  return text
 end
 
 -- The level of a lane that tells nothing any more is removed.
@@ -180,11 +202,11 @@ function lib.write_levels(now)
   local written, gone = {}, {}
   for _, level in ipairs(lib.touched) do
     level.touched = false
-    if level.running == 0 and level.next <= now and lib.sub(level.name, 1, 5) == 'each:' then
+    if level.running == 0 and level.next <= now and lib.is_of_lane(level) then
       gone[#gone + 1] = level.name
     else
-      written[#written + 1] = level.name
-      written[#written + 1] = string.format('%d %.0f', level.running, level.next)
+      local count = #written
+      written[count + 1], written[count + 2] = level.name, lib.level_text(level)
     end
   end
   lib.call_in_batches('HSET', lib.LEVELS, written)

@@ -201,8 +201,7 @@ function lib.recount()
     local level = lib.level_of(name)
     if level.running ~= running then
       level.running, wrong = running, wrong + 1
-      lib.touch(level)
-      lib.lowered[name] = true
+      lib.sink_level(level)
     end
   end
   lib.reopen_wrongly_closed(limits, now)
@@ -240,14 +239,16 @@ function lib.running_counts(limits)
   return counts
 end
 
--- Has `write_levels` open each lane that is closed although it has room, or until a time further ahead than its limit
--- allows, since the clock was set back.
+-- Opens each lane that is closed although it has room, or until a time further ahead than its limit allows, since the
+-- clock was set back.
 function lib.reopen_wrongly_closed(limits, now)
+  local names = {}
   for _, name in ipairs(lib.call('HKEYS', lib.CLOSED)) do
     local limit = lib.limit_of(limits, 'each:' .. name)
     local again = limit and lib.call('ZSCORE', lib.REOPEN_AT, name)
     local stays = limit and limit.most and lib.level_of('each:' .. name).running >= limit.most
     if again then stays = tonumber(again) <= now + lib.furthest(limit) end
-    if not stays then lib.lowered['each:' .. name] = true end
+    if not stays then names[#names + 1] = name end
   end
+  lib.open_lanes(names)
 end

@@ -14,6 +14,9 @@ lib.COMPARED_AS = {
   [8] = '>I4I4', [16] = '>I6I6I4', [24] = '>I6I6I6I6', [25] = '>I6I6I6I6', [30] = '>I6I6I6I6I6', [31] = '>I6I6I6I6I6',
 }
 
+-- The widths of entries in lanes.
+lib.IS_OF_LANE = {[25] = true, [31] = true}
+
 -- By bytes: Lua's own comparison goes by the server's locale.
 function lib.less(a, b)
   if a == b then return false end
@@ -99,12 +102,13 @@ function lib.add_between(key, width, run)
 end
 
 -- Adds an entry that comes after all others, as a page of its own: in the last page it would mean to write that anew.
--- Sixteen such pages become one.
+-- Sixteen such pages become one; in a lane a hundred become a few, since Redis keeps as many in one piece of memory.
 function lib.append_one(key, width, entry)
   lib.call('ZADD', key, '0', entry)
-  local earlier = lib.call('ZRANGE', key, '-16', '-16')[1]
+  local many = lib.IS_OF_LANE[width] and '-100' or '-16'
+  local earlier = lib.call('ZRANGE', key, many, many)[1]
   if earlier and #earlier == width then
-    local pages = lib.call('ZRANGE', key, '-16', '-1')
+    local pages = lib.call('ZRANGE', key, many, '-1')
     lib.call('ZREM', key, unpack(pages))
     lib.write_pages(key, lib.concat(pages), lib.page_bytes(width))
   end
@@ -169,35 +173,53 @@ function lib.pop(key, width, most)
   return lib.concat(taken)
 end
 
+-- Numbers as texts: the server takes long to make these of numbers.
+lib.NUMBER_TEXTS = {}
+function lib.number_text(number)
+  local text = lib.NUMBER_TEXTS[number]
+  if not text then
+    text = tostring(number)
+    if number < 1000 then lib.NUMBER_TEXTS[number] = text end
+  end
+  return text
+end
+
 -- Up to so many of the first entries, which stay; the pages that were read; and whether these are all.
 function lib.peek(key, width, most)
-  local seen, read, left = {}, {}, most * width
-  while left > 0 do
-    -- One page more than mostly needed, which tells whether there are others.
-    local asked = math.floor(left / lib.PAGE_BYTES) + 1
-    local pages = lib.call('ZRANGE', key, #read, #read + asked)
-    for _, page in ipairs(pages) do
-      read[#read + 1] = page
-      if left > 0 then
-        seen[#seen + 1] = #page > left and lib.sub(page, 1, left) or page
-        left = left - #page
-      end
-    end
-    if #pages <= asked then return lib.concat(seen), read, true end
+  local left, size = most * width, lib.PAGE_BYTES
+  -- One page more than mostly needed, which tells whether there are others.
+  local asked = math.floor(left / size) + 1
+  local pages = lib.call('ZRANGE', key, '0', lib.number_text(asked))
+  local is_all = #pages <= asked
+  if #pages > 0 and #pages[1] >= left then
+    return #pages[1] == left and pages[1] or lib.sub(pages[1], 1, left), pages, is_all
   end
-  return lib.concat(seen), read, false
+  local bytes = 0
+  for _, page in ipairs(pages) do bytes = bytes + #page end
+  while bytes < left and not is_all do
+    -- As long as the last one.
+    asked = math.ceil((left - bytes) / #pages[#pages])
+    local more = lib.call('ZRANGE', key, lib.number_text(#pages), lib.number_text(#pages + asked))
+    is_all = #more <= asked
+    for _, page in ipairs(more) do
+      pages[#pages + 1] = page
+      bytes = bytes + #page
+    end
+  end
+  return lib.sub(lib.concat(pages), 1, left), pages, is_all
 end
 
 -- Removes so many bytes of the first entries. pages, is_all: as `peek` read them. Answers whether nothing is left; then
 -- the key may still be there.
 function lib.take_peeked(key, pages, is_all, bytes)
-  local last = 0
-  while bytes > 0 do
+  local last, left = 0, bytes
+  while left > 0 do
     last = last + 1
-    bytes = bytes - #pages[last]
+    left = left - #pages[last]
   end
-  if is_all and last == #pages and bytes == 0 then return true end
-  lib.call('ZREM', key, unpack(pages, 1, last))
-  if bytes < 0 then lib.call('ZADD', key, '0', lib.sub(pages[last], bytes)) end
-  return bytes == 0 and last == #pages and lib.call('EXISTS', key) == 0
+  if is_all and last == #pages and left == 0 then return true end
+  if last == 1 then lib.call('ZREM', key, pages[1]) else lib.call('ZREM', key, unpack(pages, 1, last)) end
+  -- In pieces of what was taken: the next claim takes as much, mostly, and then writes nothing but what it removes.
+  if left < 0 then lib.write_pages(key, lib.sub(pages[last], left), bytes) end
+  return left == 0 and last == #pages and lib.call('EXISTS', key) == 0
 end
