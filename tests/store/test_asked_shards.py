@@ -12,8 +12,8 @@ from tarry.model.outcome import Returned
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules import ids
 from tarry.store.rules.base import BANDS, Exchange, Want
-from tarry.store.shards import asked_shards
-from tarry.store.shards.asked_shards import ASKED_AGAIN, BUSY_AFTER, ENOUGH
+from tarry.store.shards import exchange
+from tarry.store.shards.exchange import ASKED_AGAIN, BUSY_AFTER, ENOUGH
 from tarry.store.shards.sharded import ShardedStore
 
 NOW = 1_000_000 * SECOND
@@ -44,7 +44,7 @@ class Counted(MemoryStore):
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
-    monkeypatch.setattr(asked_shards, "time", clock)
+    monkeypatch.setattr(exchange, "time", clock)
     return clock
 
 

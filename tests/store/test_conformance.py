@@ -133,7 +133,7 @@ class OfTwoShards(Ours):
     @pytest.fixture(autouse=True)
     def every_claim_asks_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A busy worker asks some of several stores only now and then: `test_asked_shards`."""
-        monkeypatch.setattr("tarry.store.shards.asked_shards.BUSY_AFTER", 10**9)
+        monkeypatch.setattr("tarry.store.shards.exchange.BUSY_AFTER", 10**9)
 
     def together(self, store: Store, count: int) -> list[bytes]:
         assert isinstance(store, ShardedStore)

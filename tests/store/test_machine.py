@@ -535,7 +535,7 @@ def sums(store: Store, resolution: int, now: int) -> dict[Place, Sums]:
 @pytest.fixture(autouse=True)
 def every_claim_asks_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy worker asks some of several stores only now and then."""
-    monkeypatch.setattr("tarry.store.shards.asked_shards.BUSY_AFTER", 10**9)
+    monkeypatch.setattr("tarry.store.shards.exchange.BUSY_AFTER", 10**9)
 
 
 class SqliteHistories(Histories):

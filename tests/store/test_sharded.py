@@ -13,7 +13,7 @@ from tarry.store.memory.store import MemoryStore
 from tarry.store.rules.base import BANDS, Query, Want
 from tarry.store.rules.ids import uuid7
 from tarry.store.rules.sleeper import WORK
-from tarry.store.shards.asked_shards import ENOUGH
+from tarry.store.shards.exchange import ENOUGH
 from tarry.store.shards.sharded import ShardedStore
 
 NOW = 1_800_000_000 * SECOND

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
 from tarry.store.rules.base import Diagnostic, Store
 from tarry.store.rules.sleeper import JoinedWakeup, Wakeup
-from tarry.store.shards.asked_shards import AskedShards
 from tarry.store.shared.backoff import LEASE_GRACE, OutageLog, back_off, jitter
 from tarry.store.shared.deadline import left, until
 from tarry.store.shared.masking import is_astray, mask_password
@@ -288,11 +287,11 @@ def _connect(shard: Shard, errors: list[Exception]) -> None:
 
 
 class ShardWakeup(JoinedWakeup):
-    """A sleeper on each shard, made when the shard is first up."""
+    """A sleeper on each shard, made when the shard is first up. listens: called when it has begun to listen."""
 
-    def __init__(self, shards: Sequence[Shard], asked: AskedShards) -> None:
+    def __init__(self, shards: Sequence[Shard], listens: Callable[[], None]) -> None:
         super().__init__()
-        self._shards, self._asked = shards, asked
+        self._shards, self._listens = shards, listens
         self._made: dict[int, Wakeup] = {}
         self._choose_parts()
 
@@ -301,7 +300,7 @@ class ShardWakeup(JoinedWakeup):
         self._choose_parts()
         super().listen(topic)
         # What came before nobody hears of: the look that follows must ask all.
-        self._asked.note_news()
+        self._listens()
 
     def is_listening(self) -> bool:
         """Not known: a shard may be back, and only `listen` finds that."""

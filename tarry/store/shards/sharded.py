@@ -46,8 +46,7 @@ from tarry.store.rules.owner import new_name
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers
-from tarry.store.shards.asked_shards import AskedShards
-from tarry.store.shards.exchange import Applied, ShardExchange, ShardExchangeRequest, apply_elsewhere
+from tarry.store.shards.exchange import Applied, AskedShards, ShardExchange, ShardExchangeRequest, apply_elsewhere
 from tarry.store.shards.flows import FlowPlaces, ShardedFlows
 from tarry.store.shards.history import ShardedHistory
 from tarry.store.shards.location import LocatedJobs, RendezvousHash, is_free
@@ -455,7 +454,7 @@ class ShardedStore(Store):
         return self.shards[place].ask(lambda store: store.kv_cas(name, value, was))
 
     def wakeup(self) -> Wakeup:
-        return ShardWakeup(self.shards, self._asked)
+        return ShardWakeup(self.shards, self._asked.note_news)
 
     def wake_for_recall(self) -> None:
         self._ask_all(lambda store: store.wake_for_recall())
