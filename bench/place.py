@@ -1,9 +1,10 @@
 """An empty store to measure in, the app connected to it, and workers on it."""
 
 import contextlib
+import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -28,7 +29,7 @@ APP = "bench.app:app"
 _SQLITE = "sqlite:///"
 _TABLE = """\
 app = "{app}"
-store = "{store}"
+store = {store}
 [master]
 pid_file = "bench.pid"
 log = "bench.log"
@@ -60,12 +61,13 @@ class Bench(Struct, frozen=True):
         return max(1, count // 10) if self.quick else count
 
     @contextlib.contextmanager
-    def place(self, more: str = "", app: str = APP) -> "Iterator[Place]":
+    def place(self, more: str = "", app: str = APP, shards: Sequence[str] = ()) -> "Iterator[Place]":
         """An empty store, an empty board, and the app connected; all gone afterwards. more: for tarry.toml. app: where
-        workers find it."""
+        workers find it. shards: URLs of empty stores to be used as one, which their maker removes."""
         BOARD.clear()
         with tempfile.TemporaryDirectory(dir=self.directory) as home:
-            place = Place(Path(home), self.url or f"{_SQLITE}{home}/bench.db", self.launcher, more, app)
+            url = self.url or f"{_SQLITE}{home}/bench.db"
+            place = Place(Path(home), url, self.launcher, more, app, shards)
             # What is refused is not ours to empty.
             place.open()
             try:
@@ -87,9 +89,11 @@ class Bench(Struct, frozen=True):
 class Place:
     """See `Bench.place`."""
 
-    def __init__(self, home: Path, url: str, launcher: str, more: str = "", app: str = APP) -> None:
+    def __init__(
+        self, home: Path, url: str, launcher: str, more: str = "", app: str = APP, shards: Sequence[str] = ()
+    ) -> None:
         self._home, self._launcher, self._more, self._app = home, launcher, more, app
-        self.url = url
+        self.url, self._shards = url, shards
 
     def open(self) -> None:
         """Connects the app; ConfigError if jobs are there that we did not put."""
@@ -100,7 +104,9 @@ class Place:
 
     def close(self) -> None:
         """Empties the store and disconnects."""
-        if self.url.startswith(_SQLITE):
+        if self._shards:
+            app.close()
+        elif self.url.startswith(_SQLITE):
             app.close()
             path = Path(self.url.removeprefix(_SQLITE))
             for file in path.parent.glob(f"{path.name}*"):
@@ -152,9 +158,8 @@ class Place:
 
     def _settings(self, workers: int, coroutines: int) -> Path:
         path = self._home / "tarry.toml"
-        path.write_text(
-            _TABLE.format(app=self._app, store=self.url, workers=workers, coroutines=coroutines) + self._more
-        )
+        store = json.dumps([*self._shards] or self.url)
+        path.write_text(_TABLE.format(app=self._app, store=store, workers=workers, coroutines=coroutines) + self._more)
         return path
 
 

@@ -7,6 +7,7 @@ from bench.measures import (  # noqa: F401, I001
     enqueueing,
     draining,
     limits,
+    scaling,
     mixing,
     latency,
     backlog,

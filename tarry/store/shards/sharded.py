@@ -112,7 +112,7 @@ class ShardedStore(Store):
         else:
             takers = [self.home(task, key, lane)]
         # The id alone must tell the shard to every process. So ids are drawn until one belongs there.
-        while self._hashing.place_of_job(drawn) not in takers:
+        while not self._hashing.has_job_in(takers, drawn):
             drawn = draw()
         return drawn
 
