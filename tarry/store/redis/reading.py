@@ -14,6 +14,7 @@ from tarry.store.redis.record import (
     FAILED,
     HEAD,
     KEEP_UNTIL,
+    LANE,
     LENGTH,
     LONG,
     MIDDLE,
@@ -130,12 +131,16 @@ def parse_claimed(flat: Sequence[bytes], owner: str, now: int) -> list[Job]:
     head, length, known = HEAD.unpack_from, LENGTH.pack, names_seen
     for id, data in zip(flat[::2], flat[1::2], strict=True):
         _, epoch, due, flags = head(data)
-        at = 14 if not flags else 22 if flags == STATE_SINCE else 0
-        if not at or data[at]:
-            found.append(_read_job(id, data, length(min(epoch, raised) + 1) + entry))
-            continue
-        # Most jobs are plain and come this way, which is quicker than a reader.
-        end = at + 3 + data[at + 1] + data[at + 2]
+        at, lane = 14 if not flags else 22 if flags == STATE_SINCE else 0, None
+        if at and data[at] == LANE:
+            # The lane stands before the names: then they are what follows it.
+            start, at = at + 3, at + 2 + int.from_bytes(data[at + 1 : at + 3], "big")
+            lane = data[start : at + 1].decode(errors="replace")
+            is_quick = at + 2 < len(data)
+        else:
+            is_quick = bool(at) and not data[at]
+        # Most jobs have nothing unusual but perhaps a lane, and come this way, which is quicker than a reader.
+        end = at + 3 + data[at + 1] + data[at + 2] if is_quick else 0
         names = known.get(data[at + 1 : end])
         if names is None:
             found.append(_read_job(id, data, length(min(epoch, raised) + 1) + entry))
@@ -152,6 +157,7 @@ def parse_claimed(flat: Sequence[bytes], owner: str, now: int) -> list[Job]:
                 epoch=min(epoch, raised) + 1,
                 owner=owner,
                 state_since=now,
+                lane=lane,
             )
         )
     return found

@@ -19,6 +19,8 @@ STATE_BYTE = CODE | {State.BLOCKED: 7}
 STATE_OF_BYTE = dict(enumerate(STATES[:-1])) | {7: State.BLOCKED}
 BANDS = {1: "h", 0: "n", -1: "l"}
 CLAIM_ORDER, STATE_SINCE, FAILED, KEEP_UNTIL, NOTE = 1, 2, 4, 8, 16
+LANE = next(column.tail for column in TAIL if column.field == "lane")
+"""The flag of a tail that has a lane."""
 LONG = 255
 """The first byte of names if one of them is too long for a length of one byte."""
 
@@ -89,6 +91,10 @@ def pack_job(job: Job) -> bytes:
         flags, since = (0, b"") if job.state_since == job.due else (STATE_SINCE, TIME.pack(job.state_since))
         head = HEAD.pack(STATE_BYTE[job.state], job.epoch, job.due, flags)
         return b"%b%b\0%b%b" % (head, since, join_names(job.queue, job.task), job.body)
+    if job.lane is not None and _is_usual_in_lane(job):
+        flags, since = (0, b"") if job.state_since == job.due else (STATE_SINCE, TIME.pack(job.state_since))
+        head = HEAD.pack(STATE_BYTE[job.state], job.epoch, job.due, flags)
+        return b"%b%b%c%b%b%b" % (head, since, LANE, _pack_text(job.lane), join_names(job.queue, job.task), job.body)
     flags, middle = 0, b""
     if job.priority:
         flags, middle = CLAIM_ORDER, claim_order_bytes(job.priority)
@@ -109,8 +115,14 @@ def _is_set(field: str, usual: object) -> str:
 
 
 _SELDOM = ("priority", "note", "failures", "crashes", "keep_until")
-_unusual = [_is_set(column.field, column.default) for column in TAIL] + [_is_set(field, 0) for field in _SELDOM]
-_is_usual: Callable[[Job], bool] = compile_function(f"def made(job): return not ({' or '.join(_unusual)})")
+_unusual = [_is_set(field, 0) for field in _SELDOM] + [
+    _is_set(column.field, column.default) for column in TAIL if column.field != "lane"
+]
+_is_usual_in_lane: Callable[[Job], bool] = compile_function(f"def made(job): return not ({' or '.join(_unusual)})")
+"""Whether it has only the fields that every job has, and perhaps a lane."""
+_is_usual: Callable[[Job], bool] = compile_function(
+    f"def made(job): return not (job.lane is not None or {' or '.join(_unusual)})"
+)
 """Whether it has only the fields that every job has."""
 
 

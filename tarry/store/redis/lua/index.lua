@@ -84,8 +84,20 @@ function lib.line_and_entry(id, record, tail)
   local band, entry = lib.band_of(claim_order), claim_order .. due .. id
   if not tail.lane then return lib.open_line(tail.queue, band, late), entry end
   local key = lib.lane_line(tail.queue, band, tail.task, tail.lane)
-  lib.touched_lanes[key] = {tail.queue, band, tail.task, tail.lane}
+  lib.touched_lanes[key] = lib.touched_lanes[key] or {lib.lane_group(tail.queue, band, tail.task), tail.lane}
   return key, entry .. (late and '\1' or '\0')
+end
+
+-- The lanes of a task in a queue and band; prefix: what the names of their lines begin with.
+lib.lane_groups = {}
+function lib.lane_group(queue, band, task)
+  local groups = lib.get_list(lib.lane_groups, band .. queue)
+  local group = groups[task]
+  if not group then
+    group = {queue = queue, band = band, task = task, prefix = lib.lane_line(queue, band, task, ''), added = {}}
+    groups[task] = group
+  end
+  return group
 end
 
 function lib.add_to_line(key, entry)
@@ -103,13 +115,19 @@ end
 
 -- Sorts in place, if need be.
 function lib.sort(list)
-  for number = 2, #list do
-    if lib.less(list[number], list[number - 1]) then
-      table.sort(list, lib.less)
-      break
-    end
-  end
+  if #list > 1 and not lib.is_sorted(list) then table.sort(list, lib.less) end
   return list
+end
+
+function lib.is_sorted(list)
+  local digits = #list[1] < 12 and '>I4I4' or '>I6I6'
+  local a1, a2 = lib.parse(digits, list[1])
+  for number = 2, #list do
+    local b1, b2 = lib.parse(digits, list[number])
+    if b1 < a1 or b1 == a1 and (b2 < a2 or b2 == a2 and lib.less(list[number], list[number - 1])) then return false end
+    a1, a2 = b1, b2
+  end
+  return true
 end
 
 -- Queues with ready jobs, and those with finished ones, are known by name until a script finds them empty.
@@ -126,7 +144,17 @@ function lib.write_lines()
     if lib.unsorted[key] then lib.sort(list) end
     if lib.add(key, #list[1], lib.concat(list)) then lib.register_queue(key) end
   end
-  for key, of in pairs(lib.touched_lanes) do lib.register_lane(key, of) end
+  local groups = {}
+  for key, of in pairs(lib.touched_lanes) do
+    local group, lane = of[1], of[2]
+    if lib.line_adds[key] then
+      group.added[#group.added + 1] = lane
+      groups[group] = true
+    else
+      lib.register_lane(key, group, lane)
+    end
+  end
+  for group in pairs(groups) do lib.register_added(group) end
   lib.line_adds, lib.line_removals, lib.touched_lanes, lib.unsorted = {}, {}, {}, {}
 end
 

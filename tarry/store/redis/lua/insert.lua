@@ -96,15 +96,71 @@ function lib.end_insert(digits)
 end
 
 function lib.insert()
-  local held, digits, limits = {}, {}, lib.read_limits()
-  for number = 1, tonumber(ARGV[2]) do
-    local id = ARGV[2 * number + 1]
-    local lives, is_new = lib.insert_one(id, ARGV[2 * number + 2], limits)
+  local held, digits, limits, ids, records = {}, {}, lib.read_limits(), {}, {}
+  for number = 1, tonumber(ARGV[2]) do ids[number] = ARGV[2 * number + 1] end
+  local old, known = lib.fetch(lib.JOBS, ids), {}
+  for number, id in ipairs(ids) do
+    local lives, is_new = id, false
+    if not old[number] and not known[id] then
+      lives, is_new = lib.insert_new(id, ARGV[2 * number + 2], limits, records)
+      -- One that was refused for its key may come again with another.
+      known[id] = is_new
+    end
     lib.note_holder(held, number, id, lives)
     digits[number] = is_new and '1' or '0'
   end
+  lib.call_in_batches('HSET', lib.JOBS, records)
   lib.end_insert(digits)
   return held
+end
+
+-- By names, what is known of jobs of this queue and task.
+lib.new_of_names = {}
+function lib.new_of(names, limits)
+  local of = lib.new_of_names[names]
+  if not of then
+    local queue, task = lib.split_names(names)
+    of = {queue = queue, task = task, names = names, needs_lane = lib.lane_for(limits, task, nil) ~= nil}
+    lib.new_of_names[names] = of
+  end
+  return of
+end
+
+-- As `insert_one`, of a job that is not there. What most jobs have to be written is added to `records`.
+function lib.insert_new(id, record, limits, records)
+  local names, size, at, from = lib.names_and_size(record)
+  if not names then return lib.insert_one(id, record, limits) end
+  local of, lane, state = lib.new_of(names, limits), nil, lib.byte(record, 1)
+  if from > at + 1 then
+    lane = lib.sub(record, at + 3, from - 1)
+  elseif of.needs_lane then
+    lane, record = '', lib.sub(record, 1, at - 1) .. lib.NO_LANE_NAME .. lib.sub(record, at + 1)
+  end
+  records[#records + 1], records[#records + 2] = id, record
+  if state == lib.READY and lane then
+    lib.add_to_lane(of, lane, id, record)
+  else
+    of.lane = lane
+    lib.add_to_line(lib.line_and_entry(id, record, of))
+  end
+  lib.add_to_line(lib.IDS, id)
+  lib.tally(state, names, 1, size)
+  return id, true
+end
+
+-- How a tail begins that has nothing unusual but the lane without a name.
+lib.NO_LANE_NAME = string.char(lib.LANE_FLAG, 0, 0)
+
+-- As `add_to_line` of what `line_and_entry` answers, of a ready job.
+function lib.add_to_lane(of, lane, id, record)
+  local claim_order = lib.claim_order_of(record)
+  local band = lib.band_of(claim_order)
+  local group = of[band] or lib.lane_group(of.queue, band, of.task)
+  of[band] = group
+  local key, flags = group.prefix .. lane, lib.byte(record, 14)
+  lib.touched_lanes[key] = lib.touched_lanes[key] or {group, lane}
+  local is_late = lib.has_flag(flags, 2) and lib.is_late(record)
+  lib.add_to_line(key, claim_order .. lib.due_of(record) .. id .. (is_late and '\1' or '\0'))
 end
 
 -- insert_bounded: keeps new jobs, in queues with a bound only as many as there is room for.

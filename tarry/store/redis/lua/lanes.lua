@@ -175,18 +175,46 @@ function lib.open_lanes(names)
 end
 
 -- A lane is known by its name while anything waits in it: adds it to those that are, or removes it.
-function lib.register_lane(key, of)
-  local queue, band, task, lane = of[1], of[2], of[3], of[4]
-  if lib.call('EXISTS', key) == 0 then return lib.forget_lanes(queue, band, task, {lane}) end
-  -- It is known already, and so are its task and its queue.
-  if lib.call('ZADD', lib.lanes_key(queue, band, task), 0, lane) == 0 then return end
-  lib.call('ZADD', lib.tasks_key(queue, band), 0, task)
+function lib.register_lane(key, group, lane)
+  if lib.call('EXISTS', key) == 0 then return lib.forget_lanes(group.queue, group.band, group.task, {lane}) end
+  group.added[1] = lane
+  lib.register_added(group)
+end
+
+-- Something waits in those lanes of a group that are new in it.
+function lib.register_added(group)
+  local queue, band, task, names = group.queue, group.band, group.task, group.added
+  group.added = {}
+  -- All are known already, and so are their task and its queue.
+  if lib.add_names(lib.lanes_key(queue, band, task), names) == 0 then return end
+  lib.call('ZADD', lib.tasks_key(queue, band), '0', task)
   lib.call('SADD', lib.QUEUES, queue)
-  if lib.call('HEXISTS', lib.CLOSED, task .. lib.SEPARATOR .. lane) == 1 then
-    lib.close_lane(queue, band, task, lane)
-  else
-    lib.call('ZADD', lib.open_lanes_key(queue, band, task), 0, lane)
+  if lib.call('EXISTS', lib.CLOSED) == 1 then names = lib.keep_closed(queue, band, task, names) end
+  lib.add_names(lib.open_lanes_key(queue, band, task), names)
+end
+
+-- Adds names to a sorted set; answers how many are new in it.
+function lib.add_names(key, names)
+  local words, count = {}, 0
+  for number, name in ipairs(names) do words[2 * number - 1], words[2 * number] = '0', name end
+  for from = 1, #words, 2 * lib.BATCH do
+    count = count + lib.call('ZADD', key, unpack(words, from, math.min(#words, from + 2 * lib.BATCH - 1)))
   end
+  return count
+end
+
+-- Those of these lanes that are open; the others stay closed, also here.
+function lib.keep_closed(queue, band, task, names)
+  local full, open = {}, {}
+  for number, lane in ipairs(names) do full[number] = task .. lib.SEPARATOR .. lane end
+  for number, places in ipairs(lib.fetch(lib.CLOSED, full)) do
+    if places then
+      lib.close_lane(queue, band, task, names[number])
+    else
+      open[#open + 1] = names[number]
+    end
+  end
+  return open
 end
 
 -- Nothing waits in these lanes any more.

@@ -105,7 +105,12 @@ end
 -- Sixteen such pages become one; in a lane a hundred become a few, since Redis keeps as many in one piece of memory.
 function lib.append_one(key, width, entry)
   lib.call('ZADD', key, '0', entry)
-  local many = lib.IS_OF_LANE[width] and '-100' or '-16'
+  local many = '-16'
+  if lib.IS_OF_LANE[width] then
+    -- The last byte of the id: a look for each would cost more than a few more such pages.
+    if lib.byte(entry, width - 1) % 16 > 0 then return end
+    many = '-100'
+  end
   local earlier = lib.call('ZRANGE', key, many, many)[1]
   if earlier and #earlier == width then
     local pages = lib.call('ZRANGE', key, many, '-1')
