@@ -13,7 +13,7 @@ from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
-from tarry.model.overrides import retry_of
+from tarry.model.overrides import cost_of, retry_of
 from tarry.model.retry import Retry
 from tarry.store.rules import ids
 from tarry.tasks.arguments.json_depth import is_too_deep
@@ -59,6 +59,8 @@ class JobRecord(Struct, frozen=True):
     """Its result when it is done; else how the last attempt ended: an object with `type`, `message`, `traceback`."""
     labels: dict[str, str]
     """By name."""
+    cost: int
+    """How many starts a rate counts for it."""
 
 
 class JobAttempt(Struct, frozen=True):
@@ -172,6 +174,7 @@ def job_fields(job: Job, attempts: int | None) -> dict[str, Any]:
         "args": decode_json(split(job.id, job.body)[1]),
         "note": decode_json(job.note),
         "labels": job.labels,
+        "cost": cost_of(job.headers),
     }
 
 

@@ -205,7 +205,9 @@ def checked_spending(total: int) -> int:
 def checked_cost(cost: object, place: str = "") -> int:
     """How many starts of a job its rates count. ValueError; place: whose it is, for the message."""
     if type(cost) is not int or not 1 <= cost <= MAX_COST:
-        raise ValueError(f"{place}cost={shorten(str(cost))}: how many starts a rate counts, from 1 to {MAX_COST}")
+        # By str: the result of another node, which is not there yet, then says itself what is wrong.
+        shown = shorten(cost if isinstance(cost, int | float) else str(cost))
+        raise ValueError(f"{place}cost={shown}: how many starts a rate counts, from 1 to {MAX_COST}")
     return cost
 
 

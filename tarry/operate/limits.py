@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tarry.client.limits.tenant_facts import TenantFacts
 
 _MAX_PATH = 2 * MAX_NAME + len(QUEUE) + 1
+_MOST_KEYS = 100
+"""So many keys are listed where nobody says how many."""
 EVERY_QUEUE = "*"
 """Stands for all queues: a token that may use them all has this pattern, and no other pattern matches it."""
 
@@ -55,8 +57,8 @@ class LimitsQuery(Struct, frozen=True):
     """Those of single keys beside this one, `each:NAME`: the keys that have numbers of their own."""
     after: Annotated[str, Meta(max_length=MAX_NAME)] | None = None
     """Of the keys, only those behind this one, by name."""
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-    """At most so many keys."""
+    limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    """At most so many keys; null: 100."""
 
 
 class _NamedLimit(Struct, frozen=True):
@@ -135,13 +137,17 @@ def _key(call: MethodCall, name: str) -> _NamedLimit:
 def list_limits(call: MethodCall, query: LimitsQuery) -> LimitList:
     """Lists the limits in effect, and how far each is used; or the keys of one that have numbers of their own."""
     if query.of is None:
+        for field in ("after", "limit"):
+            if getattr(query, field) is not None:
+                raise RequestError(f"{call.option(field)} is about keys: give {call.option('of')} too", field, 422)
         return LimitList([record for record in _records(call) if call.allows(_queue(record.limit))])
     target = _target(call, query.of)
     if not target.limit.startswith(EACH) or target.lane is not None:
         raise RequestError(f"{query.of} has no keys; they are those of {EACH}NAME", "of", 422)
+    call.subject = target.limit
     from tarry.client.limits.tenant_facts import tenants_with_own  # noqa: PLC0415 - few look at single keys
 
-    found = tenants_with_own(call.client.store, target.limit.removeprefix(EACH), query.after, query.limit)
+    found = tenants_with_own(call.client.store, target.limit.removeprefix(EACH), query.after, query.limit or _MOST_KEYS)
     return LimitList([_key_record(target.limit, lane, facts) for lane, facts in found.items()])
 
 

@@ -77,7 +77,7 @@ def test_what_cannot_be_is_one_line_and_nothing_is_stored(project: Project, word
         (("app.add", "1", "--expires", "x"), "'x' is no duration"),
         (("app.add", "1", "--label", "customer"), "write NAME=VALUE, such as customer=7"),
         (("app.add", "1", "--label", "a b=7"), "a name has no `=`"),
-        (("app.add", "1", "--cost", "0"), "cost='0': how many starts a rate counts, from 1 to"),
+        (("app.add", "1", "--cost", "0"), "cost=0: how many starts a rate counts, from 1 to"),
         (("--batch", "app.py", "--cost", "3"), "without a TASK each line has options of its own"),
         (("--batch", "app.py", "--label", "customer=7"), "without a TASK each line has options of its own"),
         (("app.add", "1", "--batch", "app.py"), "the arguments are given twice"),

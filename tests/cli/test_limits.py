@@ -128,8 +128,29 @@ def test_one_tenant_has_numbers_of_its_own_while_everything_runs(project: Projec
         (("list", "--of", "queue:mail"), "queue:mail has no keys; they are those of each:NAME"),
         (("list", "--of", "each:shop.bill=ann"), "each:shop.bill=ann has no keys"),
         (("list", "--of", "each:shop.bill", "--most", "0"), "--most: expected `int` >= 1"),
+        (("list", "--most", "5"), "--most is about keys: give --of too"),
+        (("list", "--after", "ann"), "--after is about keys: give --of too"),
     ],
 )
 def test_what_cannot_be_set_is_told_and_changes_nothing(project: Project, words: tuple[str, ...], told: str) -> None:
     assert project.misused("limits", *words).startswith(told)
     assert project.facts("limits") == {"limits": []}
+
+
+def test_a_key_of_a_task_that_nobody_knows_is_told_of(project: Project) -> None:
+    """It is no error: the app of another host may have the task."""
+    project.write("app.py", TENANTS)
+    typo = project.tarry("limits", "set", "each:app.bil=ann", "--limit", "2")
+    assert (typo.status, typo.out) == (0, "each:app.bil=ann: 2 at once, 0 running, 0 waiting\n")
+    assert typo.complaints == [
+        "tarry: no task app.bil is known here, and no job of it is kept: what was set holds once there is one"
+    ]
+    assert project.tarry("limits", "pause", "each:app.bill=ann").complaints == []
+    project.said("enqueue", "elsewhere.bill", "1", "--force")
+    assert project.tarry("limits", "set", "each:elsewhere.bill=ann", "--limit", "2").complaints == []
+
+
+def test_where_no_key_has_numbers_the_table_is_that_of_keys(project: Project) -> None:
+    project.write("app.py", TENANTS)
+    heads = project.said("limits", "--of", "each:app.bill").split()
+    assert heads == ["key", "at", "once", "rate", "weight", "running", "waiting", "paused"]

@@ -1,5 +1,6 @@
 """`tarry limits`, in words."""
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -7,12 +8,14 @@ from typing import Any
 from tarry.cli.operate.method_command import CommandCall, Subject, add_methods
 from tarry.cli.shared.printing import print_table
 from tarry.keeper.keeper_records import LimitRecord
+from tarry.model.limit import EACH
 from tarry.operate.limits import METHODS, LimitList, get_limit
-from tarry.terminal import print_line
+from tarry.terminal import escape_control, print_line
 
 
-def _print_list(_: CommandCall, found: LimitList) -> None:
-    if any(one.waiting is not None for one in found.limits):
+def _print_list(call: CommandCall, found: LimitList) -> None:
+    # The limit whose keys these are.
+    if call.subject:
         _print_keys(found)
         return
     rows = [
@@ -50,6 +53,19 @@ def _print(_: CommandCall, names: Sequence[str], found: Sequence[LimitRecord | N
         print_line(f"{name}: {'no limit' if one is None else _describe(one)}")
 
 
+def _print_new(call: CommandCall, names: Sequence[str], found: Sequence[LimitRecord | None]) -> None:
+    _print(call, names, found)
+    # Those of single keys: other tasks of the same names are known to nobody here, so it is no error.
+    tasks = {one.limit.partition("=")[0].removeprefix(EACH) for one in found if one and one.waiting is not None}
+    if unknown := tasks - set(call.app.tasks):
+        for task in sorted(unknown - {tally.task for tally in call.client.store.counts()}):
+            print_line(
+                f"tarry: no task {escape_control(task)} is known here, and no job of it is kept: "
+                "what was set holds once there is one",
+                file=sys.stderr,
+            )
+
+
 def _describe(one: LimitRecord) -> str:
     at_once = "" if one.at_once is None else f"{one.at_once} at once"
     weight = f"weight {one.weight}" if (one.weight or 1) != 1 else ""
@@ -62,9 +78,9 @@ SUBJECT = Subject(
     {
         "list": _print_list,
         "show": _print,
-        "set": _print,
+        "set": _print_new,
         "reset": _print,
-        "pause": _print,
+        "pause": _print_new,
         "resume": _print,
     },
     "list, show, set or reset how many jobs run at once, and start in a period; also of one key, which may be paused",

@@ -64,10 +64,10 @@ def claim(app: App) -> Job:
 
 
 def test_a_job_is_shown_with_all_that_is_known(app: App) -> None:
-    handle = app.named("mail").using(key="k", priority=2).enqueue("ann")
+    handle = app.named("mail").using(key="k", priority=2, cost=3).enqueue("ann")
     got = call(app, "GET", f"/v1/jobs/{handle.id}").json()
     assert (got["id"], got["task"], got["queue"], got["state"]) == (handle.id, "mail", "mails", "ready")
-    assert (got["key"], got["priority"], got["args"], got["note"]) == ("k", 2, ["ann"], None)
+    assert (got["key"], got["priority"], got["args"], got["note"], got["cost"]) == ("k", 2, ["ann"], None, 3)
     assert (got["attempt"], got["max_attempts"], got["deliveries"], got["output"]) == (1, 3, [], None)
 
 
