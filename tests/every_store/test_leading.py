@@ -9,11 +9,12 @@ from tarry import App, State
 from tarry.client.clock import FakeClock
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
-from tarry.model.job import Job
+from tarry.model.job import LEADING, Job
 from tarry.model.outcome import Returned
 from tarry.store.conformance.cases.jobs import FORGETS, side_by_side
 from tarry.store.rules.base import NORMAL, Query, Want
 from tarry.store.rules.ids import parse
+from tests.seeds import seeded_random
 from tests.server.http.calling import api
 
 
@@ -157,3 +158,32 @@ def test_sent_again_it_is_the_same_job(app: App, clock: FakeClock) -> None:
             (handle,) = app.client.insert_jobs([job], options)
             assert (parse(handle.id), handle.state) == (job.id, expected), is_new
     assert len(waiting(app)) == 2
+
+
+def test_any_order_of_calls_and_runs(app: App, clock: FakeClock) -> None:
+    """A call starts at once if, and only if, the key is quiet; and what was called last has run once all is quiet."""
+    random = seeded_random()
+    bounded = leading(app, max_delay=25)
+    quiet_from, ran, running, at_once = 0, [b""], list[Job](), 0
+    for number in range(60):
+        clock.advance(random.choice((0.5, 3, 9, 11, 40)))
+        store, now = app.client.store, clock.now()
+        jobs = store.claim([Want("default", NORMAL, 9)], 9, "ann", 3600 * SECOND, now)
+        running += jobs
+        ran += [job.body for job in jobs]
+        if random.random() < 0.7:
+            assert all(store.apply([lifecycle.after(job, Returned(), FORGETS, now) for job in running], now))
+            if any((job.key or "").startswith(LEADING) for job in running):
+                quiet_from = max(quiet_from, now + 10 * SECOND)
+            running = []
+        is_first = any((job.key or "").startswith(LEADING) for job in [*running, *waiting(app)])
+        expected = State.READY if now >= quiet_from and not is_first else State.SCHEDULED
+        assert bounded.enqueue(number).state is expected, number
+        quiet_from = max(quiet_from, now + 10 * SECOND)
+        at_once += expected is State.READY
+        assert sorted(job.key or "" for job in waiting(app)) in (["k"], ["k", "leading:k"], ["leading:k"])
+    assert 2 < at_once < 50
+    while waiting(app):
+        clock.advance(30)
+        ran += [job.body for job in store.claim([Want("default", NORMAL, 9)], 9, "ann", 3600 * SECOND, clock.now())]
+    assert ran[-1] == b"[59]"
