@@ -10,7 +10,7 @@ from tarry.store.rules.base import Want
 from tarry.store.rules.lanes import JobKey, lane_level, turn_name
 from tarry.store.sql.lane_claim import claim_in_lanes
 from tarry.store.sql.lane_reader import Candidate, FoundLane, Lane, LaneRange, LaneReader, LaneState, LaneUse, Line
-from tarry.store.sql.lane_scan import EXAMINED, FULL
+from tarry.store.sql.lane_scan import EXAMINED, FEW_FULL, FULL
 
 NOW = 1_800_000_000_000_000
 TURN = turn_name("a", 0, "mail")
@@ -97,11 +97,20 @@ def test_what_a_short_lane_leaves_of_its_share_is_for_the_others() -> None:
     assert reader.use.drained == {("a", 0, "mail"): {"a", "b"}}
 
 
-def test_a_full_lane_is_passed_by_and_noted() -> None:
-    reader = FakeReader({"a": 2, "b": 2, "c": 2}, {"a": 1}, 1)
+def test_full_lanes_are_passed_by_and_noted() -> None:
+    full = [f"a{n:02}" for n in range(FEW_FULL + 1)]
+    reader = FakeReader(dict.fromkeys([*full, "b", "c"], 2), dict.fromkeys(full, 1), 1)
     assert claim_in_lanes(reader, WANTS, 2, NOW) is None
     assert reader.started == ["b", "c"]
-    assert reader.use.full == {("a", 0, "mail"): {"a": None}}
+    assert reader.use.full == {("a", 0, "mail"): dict.fromkeys(full)}
+
+
+def test_a_few_full_lanes_stay_open() -> None:
+    full = [f"a{n:02}" for n in range(FEW_FULL)]
+    reader = FakeReader(dict.fromkeys([*full, "b"], 2), dict.fromkeys(full, 1), 1)
+    assert claim_in_lanes(reader, WANTS, 2, NOW) is None
+    assert reader.started == ["b"]
+    assert reader.use.full == {}
 
 
 def test_behind_many_full_lanes_a_claim_gives_up_and_comes_again() -> None:

@@ -44,7 +44,7 @@ from tarry.store.sql.lane_reader import (
     T,
     TaskLine,
 )
-from tarry.store.sql.lane_scan import EXAMINED, LaneScan
+from tarry.store.sql.lane_scan import EXAMINED, FEW_FULL, LaneScan
 
 _FEW = 64
 """Up to so many open lanes of a task are all read, where keys have weights."""
@@ -74,14 +74,29 @@ class _LaneClaim(Generic[T]):
 
     def run(self, wants: Sequence[Want], limit: int) -> int | None:
         started = 0
-        for want, count in [*((want, want.count) for want in wants), *((want, limit) for want in wants)]:
-            line, most = (want.queue, want.band), min(count, limit - started)
+        for line, count in self._rounds(wants, limit):
+            most = min(count, limit - started)
             # The second round asks the same lines again: one that gave less than asked for has no more.
             if most > 0 and line not in self._exhausted:
                 started += self._take(line, most)
+        self._keep_few_open()
         # Once and at the end, so that all lines need one round trip.
         self._reader.save(self._use)
         return None if started else earliest(self._levels.again, self._next_open)
+
+    def _rounds(self, wants: Sequence[Want], limit: int) -> list[tuple[Line, int]]:
+        """Whom to ask for how many: each line for its share, then all for the rest."""
+        shares = [((want.queue, want.band), want.count) for want in wants]
+        shares = [share for share in shares if self._reader.tasks(share[0]) is not None]
+        rest = [(line, limit) for line, _ in shares]
+        # A line that is alone need not be asked twice.
+        return rest if len(set(rest)) == 1 else [*shares, *rest]
+
+    def _keep_few_open(self) -> None:
+        """Leaves full lanes open where a task has only a few of them."""
+        # To close a lane and to open it again costs more than it does to look at it a few times.
+        for place in [place for place, lanes in self._use.full.items() if len(lanes) <= FEW_FULL]:
+            del self._use.full[place]
 
     def _take(self, line: Line, count: int) -> int:
         """Claims up to so many jobs of a line; how many it got."""

@@ -7,6 +7,8 @@ from tarry.store.sql.lane_reader import FoundLane, LaneRange
 # Bounds, so that the cost of a claim has one too.
 EXAMINED, FULL = 1000, 200
 """How many lanes of a task a claim examines at most, and how many without room or jobs it may meet."""
+FEW_FULL = 16
+"""Up to so many full lanes of a task stay open."""
 _MORE = 64
 """How many lanes are read at least, after the first ones had too little room."""
 

@@ -1,9 +1,9 @@
 """Limits in an SQL database: what is set, how far each is used (its level), and which lanes are open.
 
 A task with a limit for each key has open lanes: a claim looks at these only. A lane opens as soon as a job waits in it.
-A claim that finds it full closes it; one that takes its last job removes it, as does the keeper where the last job was
-taken away. It opens again when one of its attempts ends, when its rate allows a start, and when its limit changes. So
-thousands of full lanes cost a claim nothing.
+A claim that finds more than a few full ones closes them; one that takes or misses the last job of a lane removes it,
+as does the keeper where the last job was taken away. A closed lane opens again when one of its attempts ends, when its
+rate allows a start, and when its limit changes. So thousands of full lanes cost a claim nothing.
 """
 
 from abc import abstractmethod

@@ -29,7 +29,7 @@ from tarry.store.conformance.cases.jobs import (
     side_by_side,
     taken,
 )
-from tarry.store.rules.base import Store
+from tarry.store.rules.base import Store, Want
 
 QUEUE = "queue:default"
 # A hundred times what they need: a test that hangs must end, but a slow machine must not fail it.
@@ -54,6 +54,20 @@ class BulkLimiting(Promises):
             assert len(taken(store)) == 1
             assert taken(store) == []
         assert store.limits()[QUEUE][1].running == 4 * self.shards
+
+    @pytest.mark.parametrize("name", [QUEUE, "task:mail"])
+    def test_what_shares_leave_is_claimed_in_the_same_call(self, store: Store, name: str) -> None:
+        """Each band gets its share, then both have the rest: no job is claimed or counted twice."""
+        store.limit(name, Limit(100 * self.shards))
+        for number in range(20):
+            put(store, lane="ab"[number // 2 % 2], priority=number % 2)
+        wants = [Want("default", 1, 2), Want("default", 0, 3)]
+        jobs = store.claim(wants, 15, "ann", LEASE, NOW)
+        assert len(jobs) > 5
+        for _ in range(8):
+            assert len({job.id for job in jobs}) == len(jobs) == store.limits()[name][1].running
+            jobs += store.claim(wants, 15, "ann", LEASE, NOW)
+        assert len(jobs) == 20
 
     @pytest.mark.parametrize("count", [4, 200])
     @pytest.mark.parametrize(("outcome", "rules"), WAYS)

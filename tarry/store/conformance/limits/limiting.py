@@ -186,10 +186,14 @@ class Limiting(Promises):
         store.limit(EACH, None)
         assert len(started(store, 9)) == 3
 
+    @pytest.mark.parametrize("beside", [0, 40])
     @pytest.mark.parametrize("way", ["insert", "promote", "retry", "move", "lift"])
-    def test_a_full_lane_takes_jobs_and_gives_them_later(self, store: Store, way: str) -> None:
-        """However a job comes into the lane while none of its jobs may start."""
+    def test_a_full_lane_takes_jobs_and_gives_them_later(self, store: Store, way: str, beside: int) -> None:
+        """However a job comes into the lane while none of its jobs may start, beside so many other full ones."""
         store.limit(EACH, Limit(1))
+        store.insert([job for number in range(beside) for job in made(store, 2, lane=f"{number:04}")])
+        assert len(started(store, beside)) == beside
+        assert started(store, 1) == []
         first, second = put(store, lane="a"), put(store, lane="a", due=NOW + 1, state_since=NOW)
         (running,) = started(store, 1)
         assert started(store, 1) == []
