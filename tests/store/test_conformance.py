@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
+import psycopg
 import pytest
 
 from tarry.model.job import Job
@@ -21,11 +22,15 @@ from tarry.store.memory.store import MemoryStore
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
 from tarry.store.postgres import scan_start
+from tarry.store.postgres.constants import in_schema
+from tarry.store.postgres.link.url import parse_url
 from tarry.store.postgres.store import PostgresStore
+from tarry.store.postgres.stored_functions import FUNCTIONS
 from tarry.store.redis.link.connection import RedisConnection
 from tarry.store.redis.store import RedisStore
 from tarry.store.rules.base import Store
 from tarry.store.shards.sharded import ShardedStore
+from tarry.store.sql import lane_claim
 from tarry.store.sqlite.store import SqliteStore
 from tests.away.proxy import lossy
 from tests.servers.redis import RedisCluster, RedisServer, Watched
@@ -264,6 +269,24 @@ class TestPostgresBehindPgbouncer(TestPostgres):
         store.close()
 
 
+class TestPostgresLanesFromOutside(TestPostgres):
+    """Every claim under limits is one for Python, as where keys have numbers of their own. It closes each full lane."""
+
+    is_variant = True
+    differs_in = (BulkLimiting, LaneAssignment, Limiting, PlaceKeeping, Relimiting)
+
+    @pytest.fixture
+    def store(self, postgres_url: str) -> Iterator[Store]:
+        (claim,) = (text for text in FUNCTIONS.statements if "FUNCTION {s}.claim_in_lanes_v1(" in text)
+        does_nothing = claim.partition("#variable_conflict")[0] + "BEGIN\nEND\n$function$"
+        with psycopg.connect(postgres_url.partition("?")[0], autocommit=True) as link:
+            link.execute(in_schema(does_nothing, parse_url(postgres_url).schema))
+        store = open_store(postgres_url, durable=False)
+        with patch.object(lane_claim, "FEW_FULL", 0):
+            yield store
+        store.close()
+
+
 class TestMariadb(Ours):
     own_clock = True
     options = ""
@@ -286,3 +309,10 @@ class TestMariadbWithoutSkipLocked(TestMariadb):
     is_variant = True
     differs_in = (BulkLimiting, Claiming, LaneAssignment, Limiting, Losing, PlaceKeeping, Racing, Relimiting, Waking)
     options = "?skip_locked=no"
+
+    @pytest.fixture
+    def store(self, mariadb_url: str) -> Iterator[Store]:
+        store = open_store(mariadb_url + self.options)
+        with patch.object(lane_claim, "FEW_FULL", 0):
+            yield store
+        store.close()

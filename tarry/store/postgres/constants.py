@@ -2,8 +2,11 @@
 
 from tarry.model.duration import DAY
 from tarry.model.job import HELD, LABEL_PREFIX, LONGEST_LABEL_NAME, LONGEST_LABEL_VALUE, MOST_INDEXED, RELATIVE
+from tarry.model.limit import LONGEST_DEBT, UNLIMITED
+from tarry.model.overrides import COST_MARK
 from tarry.store.postgres import job_columns
 from tarry.store.rules.lanes import UNTIL_AN_END
+from tarry.store.sql.lane_scan import EXAMINED, FEW_FULL
 
 STORED_WITHIN = 1_000_000
 """Microseconds: a job is in order if it is stored at most this long after it was due."""
@@ -29,6 +32,13 @@ _IN_SQL = {
     "{longest_key}": str(len(LABEL_PREFIX) + LONGEST_LABEL_NAME),
     "{longest_value}": str(LONGEST_LABEL_VALUE),
     "{most_indexed}": str(MOST_INDEXED),
+    "{band}": "((claim_order > 0)::int - (claim_order < 0)::int)",
+    "{unlimited}": str(UNLIMITED),
+    "{longest_debt}": str(LONGEST_DEBT),
+    "{cost_mark}": f"\\x{COST_MARK.hex()}",
+    "{weighted}": r"^\d+ \d+ \d+ \d+\x1f",
+    "{few_full}": str(FEW_FULL),
+    "{examined}": str(EXAMINED),
 }
 
 

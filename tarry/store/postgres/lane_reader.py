@@ -1,5 +1,8 @@
 """Reads and writes for a claim under limits in PostgreSQL, in few round trips.
 
+For those that `functions/claim_in_lanes.sql` leaves: keys have numbers of their own, jobs a cost, or many lanes are
+full.
+
 Two claims of jobs of one task take turns: a claim locks the task's level row. The ends of attempts do not wait for it:
 they lower levels at any time.
 """
@@ -54,6 +57,8 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         self._stored_limits: dict[str, bytes] = {}
         """The same limits as they are stored: closing a lane compares them (`PostgresLimits.close`)."""
         self._tasks: dict[Line, list[str]] = {}
+        self._open_lines = set[Line]()
+        """Where jobs without a lane wait."""
         self._lane_levels: dict[str, Level] = {}
         self._key_limits: dict[str, Limit] = {}
         self.claimed: list[Row] = []
@@ -76,8 +81,12 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         """Of each line that is not paused."""
         queues, bands = pack.texts(queue for queue, _ in lines), pack.big_ints(band for _, band in lines)
         found: dict[Line, list[str]] = {}
-        for queue, band, task in self.rows(sql.TASKS, (queues, bands)):
-            found.setdefault((queue, band), []).extend([] if task is None else [task])
+        for queue, band, task, has_open_jobs in self.rows(sql.TASKS, (queues, bands)):
+            line = queue, band
+            if has_open_jobs:
+                self._open_lines.add(line)
+            if has_open_jobs or task is not None:
+                found.setdefault(line, []).extend([] if task is None else [task])
         return found
 
     def _lock_levels(self, names: set[str]) -> Sequence[Row]:
@@ -92,10 +101,11 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         return self._tasks.get(line)
 
     def has_open_jobs(self, line: Line) -> bool:
-        queue, band = line
-        return bool(self.rows(sql.OPEN_LINES, (queue, -band, 1)))
+        return line in self._open_lines
 
     def open_fronts(self, line: Line, most: int) -> list[list[Candidate[WaitingJob]]]:
+        if line not in self._open_lines:
+            return []
         queue, band = line
         jobs = _candidates(self.rows(sql.OPEN_LINES, (queue, -band, most)))
         return [[job for job in jobs if job[1].late is late] for late in (True, False)]

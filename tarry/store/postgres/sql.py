@@ -157,10 +157,13 @@ def _open_line(late: bool) -> str:
 OPEN_LINES = f"{_open_line(True)} UNION ALL {_open_line(False)}"
 """The first late jobs, then the first jobs on time; each with jobs in order and jobs out of order."""
 _OF_LINE = f"FROM {{s}}.job WHERE state = 1 AND lane IS NOT NULL AND queue = w.queue AND {_BAND} = -w.band::int"
-TASKS = f"""SELECT w.queue, w.band, f.value FROM unnest($1, $2) AS w (queue, band)
+TASKS = f"""SELECT w.queue, w.band, f.value, (SELECT true FROM {{s}}.job r WHERE r.state = 1 AND r.lane IS NULL
+        AND r.queue = w.queue AND {LINE} BETWEEN -2 * w.band AND 1 - 2 * w.band LIMIT 1) IS NOT NULL
+    FROM unnest($1, $2) AS w (queue, band)
     LEFT JOIN LATERAL ({distinct_scan("task", _OF_LINE)} SELECT value FROM found WHERE value IS NOT NULL) AS f ON true
     WHERE (SELECT true FROM {{s}}.paused p WHERE p.queue = w.queue) IS NULL ORDER BY w.queue, w.band, f.value"""
-"""For each line that is not paused: the tasks with jobs in its lanes; NULL if there are none."""
+"""For each line that is not paused: the tasks with jobs in its lanes; NULL if there are none. Then whether jobs without
+a lane wait in it."""
 _OPEN = "FROM {s}.lane WHERE again IS NULL AND queue = $1 AND band = -$2::int"
 
 

@@ -67,6 +67,12 @@ _OF_FLOWS = _MADE + 7
 _NOTHING_RELEASED = 0, False, b""
 
 
+def _locks_first(change: Change) -> bool:
+    """Whether levels or jobs are locked before the change is made. No claim may come in that transaction: it would lock
+    levels once more, in another order than others."""
+    return bool(change.keeps_places or change.seen_times or change.rate_correction)
+
+
 class _NotSuperseded(Exception):
     """Rolls back."""
 
@@ -221,6 +227,8 @@ class PostgresStore(SqlStore):
     ) -> Exchange:
         valid, more_to_release = list[bool](), False
         *parts, last = pack.split_changes(changes, BATCH) if changes else ((),)
+        if wants and any(map(_locks_first, last)):
+            parts, last = [*parts, last], ()
         for part in parts:
             with a_part_is_done(bool(valid)):
                 first = self._exchange_batch(part, (), 0, "", 0, now)
@@ -242,7 +250,7 @@ class PostgresStore(SqlStore):
         wants = wants if limit > 0 else ()
         packed = partial(self._packed, now=now, wants=wants, claimer=(max(limit, 0), PROMOTED_AT_ONCE, owner, lease))
         began = time.monotonic()
-        if any(change.keeps_places or change.seen_times or change.rate_correction for change in changes):
+        if any(map(_locks_first, changes)):
             *rows, end = self._call(lambda connection: self._exchange_locked(connection, changes, packed, now))
         else:
             *rows, end = self._exchange_rows(changes, packed, self._rows)
@@ -257,10 +265,11 @@ class PostgresStore(SqlStore):
                 self._call(lambda connection: self._limits(connection).free_places(gone, now, limited))
         if changes:
             set_aside_if_slow(self._pool, began, [*(change.id for change in changes), *split_ids(awake)])
-            self._hub.notify(*wake_reasons(changes, limited or released > 0))
+            self._hub.notify(*wake_reasons(changes, (limited and in_lanes is not None) or released > 0))
         jobs = pack.unpack_claimed((row[:_MADE] for row in rows), owner, now)
         again, unanswered = None, False
-        # With jobs in lanes the function claims nothing: limits are shared out in Python, over a few statements.
+        # Where keys have numbers of their own, the function claims nothing: limits are shared out in Python, over a few
+        # statements.
         if in_lanes:
             try:
                 jobs, again = self._claim_in_lanes(wants, limit, owner, lease, now)

@@ -1,5 +1,6 @@
 -- apply_v1: makes changes to jobs, each only if its job is still as it was seen: same state, epoch and owner.
--- For exchange_v1 alone, which has the other settings.
+-- For exchange_v1 and exchange_nodes_v1 alone, which have the other settings; what the attempts that end do to levels is
+-- for these, too (ending.sql).
 --
 -- Arguments
 --   c_*      one element for each change: id of the job, the kind of change (its row in the k_* arrays), note
@@ -9,7 +10,7 @@
 --   now_     microseconds
 -- Answer     the places of the changes that were made (1 is the first), in any order
 -- Cost       all at once: one statement, and one more if a job is deleted; each looks up job_pkey once a change.
---            Singly: one or two statements a change. With limits also ended_v1, and one look at the changed jobs for
+--            Singly: one or two statements a change. With limits also one look at the changed jobs for
 --            each of: jobs that come back from their end, jobs that become ready.
 CREATE OR REPLACE FUNCTION {s}.apply_v1(c_id uuid[], c_kind int[], c_note bytea[], k_was smallint[], k_epoch int[],
     k_to smallint[], k_state_since bigint[], k_due bigint[], k_failures int[], k_crashes int[], k_keep_until bigint[],
@@ -26,23 +27,8 @@ DECLARE
     limited boolean := EXISTS (SELECT FROM {s}.limits l);
     made int[] := '{}';
     deleted_ int[];
-    e_id uuid[];
-    e_queue text[];
-    e_task text[];
-    e_lane text[];
     c record;
 BEGIN
-    IF limited THEN
-        -- The attempts that these changes end, with their jobs as they are before: a change may give another queue.
-        SELECT array_agg(j.id), array_agg(j.queue), array_agg(j.task), array_agg(j.lane)
-        INTO e_id, e_queue, e_task, e_lane FROM (
-            SELECT id, queue, task, lane FROM {s}.job
-            WHERE state + 0 = 2 AND id = ANY (c_id) AND (id, epoch, owner) IN (
-                SELECT p.id, k.epoch, k.owner FROM unnest(c_id, c_kind) AS p (id, kind)
-                JOIN unnest(k_was, k_epoch, k_owner) WITH ORDINALITY AS k (was, epoch, owner, kind)
-                ON k.kind = p.kind WHERE k.was = 2)
-            ORDER BY id FOR UPDATE) AS j;
-    END IF;
     IF NOT singly AND cardinality(c_id) = 1 AND k_to[1] IS NOT NULL THEN
         -- The usual case while jobs come one by one: nothing to join, so half the cost of the next statement.
         UPDATE {s}.job j SET state = k_to[1], owner = NULL, state_since = k_state_since[1], due = coalesce(k_due[1], j.due),
@@ -132,7 +118,6 @@ BEGIN
         END LOOP;
     END IF;
     IF limited THEN
-        PERFORM {s}.ended_v1(e_id, e_queue, e_task, e_lane, ARRAY(SELECT c_id[m] FROM unnest(made) AS m), now_);
         IF 3 <= ANY (k_was) THEN
             -- Jobs that come back from their end: the task may have a limit since.
             UPDATE {s}.job SET lane = '' WHERE id = ANY (c_id) AND lane IS NULL AND state < 2 AND (

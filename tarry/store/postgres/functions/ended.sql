@@ -1,42 +1,23 @@
 -- ended_v1: lowers the levels of attempts that ended, and opens the lanes that were closed because they were full.
 --
 -- Arguments
---   e_*      one element for each attempt that was to end: id, queue, task and lane of its job before the change
---   made     ids of the jobs whose change was made; the others do not count
+--   e_id, e_queue, e_task, e_lane   one element for each attempt: id, queue, task and lane of its job
+--   made     ids of those that count
 --   now_     microseconds
--- Cost       locks one row of level for each limit of these attempts; writes these and their closed rows of lane.
---            Nothing else if no limit concerns them.
+-- Cost       those of count_levels_v1 and change_levels_v1
 CREATE OR REPLACE FUNCTION {s}.ended_v1(e_id uuid[], e_queue text[], e_task text[], e_lane text[], made uuid[],
     now_ bigint)
 RETURNS void LANGUAGE plpgsql
-    SET enable_nestloop = on  -- apply_v1 has it off
 AS $function$
-#variable_conflict use_column
 DECLARE
-    names text[];
-    counts bigint[];
+    ended record;
 BEGIN
-    WITH ended AS (
-        SELECT queue, task, lane FROM unnest(e_id, e_queue, e_task, e_lane) AS e (id, queue, task, lane)
-        WHERE id = ANY (made)),
-    named AS (
-        SELECT 'queue:' || queue AS name FROM ended
-        UNION ALL SELECT 'task:' || task FROM ended WHERE lane IS NOT NULL
-        UNION ALL SELECT 'each:' || task || chr(31) || lane FROM ended WHERE lane IS NOT NULL),
-    counted AS (
-        SELECT name, count(*) AS n FROM named
-        WHERE split_part(name, chr(31), 1) IN (SELECT l.name FROM {s}.limits l) GROUP BY name)
-    SELECT array_agg(name), array_agg(n) INTO names, counts FROM counted;
-    IF names IS NULL THEN
-        RETURN;
+    SELECT array_agg(e.queue) AS queues, array_agg(e.task) AS tasks, array_agg(e.lane) AS lanes INTO ended
+    FROM unnest(e_id, e_queue, e_task, e_lane) AS e (id, queue, task, lane) WHERE e.id = ANY (made);
+    SELECT array_agg(n.name) AS names, array_agg(n.starts) AS counts, array_agg(0::bigint) AS starts INTO ended
+    FROM {s}.count_levels_v1(ended.queues, ended.tasks, ended.lanes) AS n;
+    IF cardinality(ended.names) > 0 THEN
+        PERFORM {s}.change_levels_v1(ended.names, ended.starts, ended.counts, false, now_);
     END IF;
-    PERFORM FROM {s}.level WHERE name = ANY (names) ORDER BY starts_with(name, 'each:'), name FOR UPDATE;
-    UPDATE {s}.level l SET running = greatest(0, l.running - e.n)
-    FROM unnest(names, counts) AS e (name, n) WHERE l.name = e.name;
-    -- After the levels, which a claim locks before it closes their lanes.
-    UPDATE {s}.lane SET again = NULL WHERE again IS NOT NULL AND (task, lane) IN (
-        SELECT e.task, e.lane FROM unnest(e_id, e_task, e_lane) AS e (id, task, lane) WHERE e.id = ANY (made));
-    DELETE FROM {s}.level
-    WHERE name = ANY (names) AND starts_with(name, 'each:') AND running = 0 AND next <= now_;
 END
 $function$

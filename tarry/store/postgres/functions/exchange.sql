@@ -14,7 +14,8 @@
 --
 -- Arguments
 --   lazy     commit without waiting for the disk
---   c_*, k_*, singly, now_   see apply.sql; empty arrays: no changes
+--   c_*, k_*, singly, now_   see apply.sql; empty arrays: no changes. Then k_queue and k_due are levels to lower for
+--            exchange_nodes_v1, which has made the changes, and by how much
 --   w_*      one element for each want: queue, band (1, 0, -1), how many jobs, and the scan starts of its two lines
 --   scheduled_from   the scan start of the scheduled jobs
 --   most     how many jobs to claim in all: first each want its count, then whatever there is. 0: none
@@ -26,10 +27,11 @@
 --              starts, late_starts, scheduled_start   the scan starts for the next call
 --              next_due  when the next job is due or the next lane opens; NULL: never
 --              limited   whether there is any limit
---              in_lanes  whether jobs wait in lanes: nothing is claimed, and the caller claims in lanes
+--              in_lanes  whether jobs wait in lanes for which the caller has to claim: nothing is claimed. NULL: jobs of
+--                        lanes were claimed here, or none could be, and no limit has more room than before
 -- Cost       one row of journal if something counts; two looks at job_scheduled, one at job_laned, three at job_ready
 --            for each want (two more if jobs are out of order), then one statement for each want that has jobs. Where
---            there are limits, also one row of lane and of limits for each want.
+--            there are limits, also one row of lane and of limits for each want, and what claim_in_lanes.sql says.
 CREATE OR REPLACE FUNCTION {s}.exchange_v1(lazy boolean, c_id uuid[], c_kind int[], c_note bytea[], k_was smallint[],
     k_epoch int[], k_to smallint[], k_state_since bigint[], k_due bigint[], k_failures int[], k_crashes int[],
     k_keep_until bigint[], k_queue text[], k_claim_order bigint[], k_expires bigint[], k_key_held_until bigint[],
@@ -64,11 +66,19 @@ DECLARE
     taken int;
     more int;
     digits bytea;  -- of each change: 1 if it was made
+    ending record;
+    e_name text[] := k_queue;  -- levels that ends lower, and by how much
+    e_count bigint[] := k_due;
+    claim record;
 BEGIN
     IF lazy THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     IF cardinality(c_id) > 0 THEN
+        limited := EXISTS (SELECT FROM {s}.limits l);
+        IF limited THEN
+            SELECT * INTO ending FROM {s}.ending_v1(c_id, c_kind, k_was, k_epoch, k_to, k_queue, k_owner, singly);
+        END IF;
         made := {s}.apply_v1(c_id, c_kind, c_note, k_was, k_epoch, k_to, k_state_since, k_due, k_failures, k_crashes,
             k_keep_until, k_queue, k_claim_order, k_expires, k_key_held_until, k_body, k_owner, k_attempts, singly,
                 now_);
@@ -80,6 +90,12 @@ BEGIN
         END IF;
         IF length(counted) > 0 AND cardinality(made) > 0 THEN
             INSERT INTO {s}.journal (record) VALUES (coalesce(digits, '') || counted);
+        END IF;
+        e_name := '{}';
+        e_count := '{}';
+        IF limited THEN
+            SELECT * INTO e_name, e_count FROM {s}.ended_levels_v1(c_id, c_kind, k_was, made, ending.e_id, ending.e_queue,
+                ending.e_task, ending.e_lane);
         END IF;
     END IF;
     SELECT EXISTS (SELECT FROM {s}.limits l), EXISTS (SELECT FROM {s}.paused),
@@ -129,7 +145,30 @@ BEGIN
                     FROM found WHERE found.task IS NOT NULL)
                 SELECT FROM found WHERE found.task IS NOT NULL
                     AND NOT EXISTS (SELECT FROM {s}.limits e WHERE e.name = 'each:' || found.task));
-        wants := CASE WHEN in_lanes THEN 0 ELSE wants END;
+        -- Also lanes that were full and are not any more.
+        in_lanes := in_lanes OR EXISTS (SELECT FROM unnest(e_name) AS n (name) WHERE starts_with(n.name, 'each:'));
+    END IF;
+    IF in_lanes THEN
+        wants := 0;
+        claim := {s}.claim_in_lanes_v1(w_queue, w_band, w_count, most, now_, e_name, e_count);
+        IF claim.done THEN
+            e_name := '{}';
+            in_lanes := CASE WHEN claim.has_made_room THEN false END;
+            RETURN QUERY
+            UPDATE {s}.job j SET state = 2, owner = me, epoch = least(j.epoch, 2147483646) + 1, state_since = now_,
+                key_held_until = CASE WHEN j.key_ttl < 0 THEN 0 ELSE j.key_held_until END
+            WHERE j.ctid = ANY (claim.chosen)
+            RETURNING {claimed}, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
+                NULL::boolean, NULL::boolean;
+            GET DIAGNOSTICS got = ROW_COUNT;
+            next_due := CASE WHEN got > 0 THEN next_due ELSE least(next_due, claim.again) END;
+            IF cardinality(claim.d_lane) > 0 THEN
+                PERFORM {s}.remove_lanes_v1(claim.d_queue, claim.d_band, claim.d_task, claim.d_lane);
+            END IF;
+        END IF;
+    END IF;
+    IF cardinality(e_name) > 0 THEN
+        PERFORM {s}.change_levels_v1(e_name, array_fill(0::bigint, ARRAY[cardinality(e_name)]), e_count, false, now_);
     END IF;
     IF wants > 0 THEN
         SELECT array_agg(least(p.first, latest_start)), array_agg(least(p.late_first, latest_start)),
@@ -271,11 +310,11 @@ BEGIN
                 open[w] := taken = room;
             END;
         END LOOP;
-        IF got > 0 AND NOT EXISTS (
-                SELECT FROM {s}.owner o WHERE o.name = me AND o.until >= now_ + lease / 2) THEN
-            INSERT INTO {s}.owner AS o (name, until) VALUES (me, now_ + lease)
-            ON CONFLICT (name) DO UPDATE SET until = excluded.until WHERE o.until < now_ + lease / 2;
-        END IF;
+    END IF;
+    IF got > 0 AND NOT EXISTS (
+            SELECT FROM {s}.owner o WHERE o.name = me AND o.until >= now_ + lease / 2) THEN
+        INSERT INTO {s}.owner AS o (name, until) VALUES (me, now_ + lease)
+        ON CONFLICT (name) DO UPDATE SET until = excluded.until WHERE o.until < now_ + lease / 2;
     END IF;
     id := NULL;
     RETURN NEXT;

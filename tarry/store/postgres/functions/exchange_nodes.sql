@@ -37,12 +37,19 @@ DECLARE
     kind int;
     woken bytea := '';
     settled record;
+    ending record;
+    e_name text[] := '{}';
+    e_count bigint[] := '{}';
 BEGIN
     IF lazy THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     IF cardinality(c_id) > 0 THEN
         BEGIN
+            limited := EXISTS (SELECT FROM {s}.limits l);
+            IF limited THEN
+                SELECT * INTO ending FROM {s}.ending_v1(c_id, c_kind, k_was, k_epoch, k_to, k_queue, k_owner, singly);
+            END IF;
             made_ := {s}.apply_v1(c_id, c_kind, c_note, k_was, k_epoch, k_to, k_state_since, k_due, k_failures,
                 k_crashes,
                 k_keep_until, k_queue, k_claim_order, k_expires, k_key_held_until, k_body, k_owner, k_attempts, singly,
@@ -56,6 +63,10 @@ BEGIN
             RETURN NEXT;
             RETURN;
         END;
+        IF limited THEN
+            SELECT * INTO e_name, e_count FROM {s}.ended_levels_v1(c_id, c_kind, k_was, made_, ending.e_id, ending.e_queue,
+                ending.e_task, ending.e_lane);
+        END IF;
     END IF;
     IF length(counted) > 0 THEN
         INSERT INTO {s}.journal (record) VALUES (counted);
@@ -90,7 +101,7 @@ BEGIN
         CASE WHEN e.id IS NULL THEN made_ END, e.starts, e.late_starts, e.scheduled_start, e.next_due, e.limited,
         e.in_lanes, CASE WHEN e.id IS NULL THEN settled.released + length(woken) / 16 END,
         CASE WHEN e.id IS NULL THEN settled.tend END, CASE WHEN e.id IS NULL THEN settled.awake || woken END
-    FROM {s}.exchange_v1(lazy, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+    FROM {s}.exchange_v1(lazy, '{}', '{}', '{}', '{}', '{}', '{}', '{}', e_count, '{}', '{}', '{}', e_name, '{}', '{}', '{}',
         '{}', '{}', '{}', false, now_, w_queue, w_band, w_count, w_start, w_late_start, scheduled_from, most, promoted,
         me, lease, '') AS e;
 END
