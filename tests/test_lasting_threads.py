@@ -50,6 +50,7 @@ LASTING = {
     "store/postgres/notify.py:_send_late": "_send_late",
     "store/postgres/wakeup.py:_run": "_run",
     "store/shards/shard.py:_reconnect": "_reconnect",
+    "store/shards/topology_follower.py:_run": "_run",
     "store/shared/wakeup/listener.py:_run": "_run",
     "store/sqlite/watch.py:_run": "_run",
     "worker/deadlines.py:_watch": "_watch",

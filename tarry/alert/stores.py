@@ -98,9 +98,11 @@ _KINDS: Sequence[tuple[type[StoreError], str]] = (
 )
 
 
-def shards_of(store: Store) -> tuple[Shard, ...]:
+def shards_of(store: Store) -> Sequence[Shard]:
     """The shards of this store; a single store is one shard."""
-    return store.shards if isinstance(store, ShardedStore) else (Shard.from_store(store),)
+    if not isinstance(store, ShardedStore):
+        return (Shard.from_store(store),)
+    return [shard for shard in store.shards if not shard.is_removed]
 
 
 class StoreChecks:

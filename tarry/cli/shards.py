@@ -1,23 +1,28 @@
-"""`tarry shards`: lists the shards of a store, and moves jobs between them."""
+"""`tarry shards`: lists the shards of a store, moves jobs between them, and changes which there are."""
 
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from tarry.cli.operate.method_command import CommandCall, Subject, add_methods, command_method
 from tarry.cli.shared.printing import print_json, print_table
-from tarry.errors import StoreError, TarryError
+from tarry.errors import StoreError, TarryError, UsageError
+from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
 from tarry.store.rules import owner
 from tarry.store.shards.mover import Mover, MoveReport
-from tarry.store.shards.shard import Shard
+from tarry.store.shards.shard import Shard, parse_shard_url, public_url
 from tarry.store.shards.sharded import ShardedStore
+from tarry.store.shards.topology import HOLDS_AFTER, Topology, list_entry, read, with_added, with_state
+from tarry.store.shards.topology_follower import current, describe_loss, publish, seeds
 from tarry.terminal import print_line
 
 MOVE_PAUSE = 1.0
@@ -30,6 +35,15 @@ class MoveOptions(Struct, frozen=True):
 
     wait: bool = False
     """Go on until nothing is left, also of what runs now."""
+    rate: Annotated[int, Meta(ge=1)] | None = None
+    """At most so many jobs a second."""
+
+
+class ForgetOptions(Struct, frozen=True):
+    """Whether it is sure."""
+
+    lost: bool = False
+    """What it held is lost."""
 
 
 class ShardMove(Struct, frozen=True):
@@ -48,7 +62,7 @@ def move_shards(call: CommandCall, body: MoveOptions) -> ShardMove:
     store = call.client.store
     if not isinstance(store, ShardedStore) or len(store.shards) == 1:
         raise TarryError("there is one store only; nothing can be moved (several: store = [URL, URL])")
-    mover = Mover(store, owner.new_name())
+    mover = Mover(store, owner.new_name(), Pace(body.rate).wait if body.rate else lambda moved: None)
     moved = mover.run(_print_progress)
     total = moved.moved
     # A running job stays where it is until it ends.
@@ -59,9 +73,104 @@ def move_shards(call: CommandCall, body: MoveOptions) -> ShardMove:
     return ShardMove(total, moved.running, moved.held, moved.nodes, moved.away)
 
 
+class Pace:
+    """Waits so that no more happens than so much a second."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate, self._next = rate, 0.0
+
+    def wait(self, count: int) -> None:
+        """Called after so many."""
+        self._next = max(self._next, time.monotonic()) + count / self._rate
+        time.sleep(max(0.0, self._next - time.monotonic()))
+
+
+class ShardPath(Struct, frozen=True):
+    """Which store."""
+
+    name: Annotated[str, Meta(max_length=2000)]
+
+
+class ShardChange(Struct, frozen=True):
+    """A change of the list of stores that are used as one."""
+
+    name: str
+    version: int
+    holds_in: int
+    """Seconds until it holds, in all processes."""
+    held: str = ""
+    """What a store that is lost held when it was last seen."""
+
+
+@command_method("shards add")
+def add_shard(call: CommandCall, path: ShardPath) -> ShardChange:
+    """Adds a store, by its URL, to those that are used as one."""
+    store, listing = _read_list(call)
+    plain, name, draining = parse_shard_url(path.name)
+    if draining:
+        raise UsageError("a store that is added takes jobs: leave out #draining")
+    new = list_entry(plain, name)
+    try:
+        shard = store.make_shard(new)
+        shard.ask(lambda one: one.time())
+        if shard.ask(read) is not None:
+            raise TarryError(f"{shard.url} is in a list of stores already: its own, or this one's from before")
+        return _publish(store, with_added(listing, new, store.time()), new.name, [shard])
+    except StoreError as error:
+        raise TarryError(f"{public_url(plain)}: {error}") from None
+
+
+@command_method("shards drain")
+def drain_shard(call: CommandCall, path: ShardPath) -> ShardChange:
+    """From now on it gets no new jobs; `move --wait` brings those that it has to the others."""
+    store, listing = _read_list(call)
+    return _publish(store, with_state(listing, path.name, "draining", store.time()), path.name)
+
+
+@command_method("shards remove")
+def remove_shard(call: CommandCall, path: ShardPath) -> ShardChange:
+    """Takes out one that is drained and empty."""
+    store, listing = _read_list(call)
+    changed = with_state(listing, path.name, "removed", store.time())
+    shard = next((one for one in store.shards if one.name == path.name), None)
+    if shard is not None:
+        if not shard.draining:
+            raise TarryError(f"{path.name} takes new jobs: tarry shards drain {path.name}, then move --wait")
+        left = sum(tally.count for tally in shard.ask(lambda one: one.counts()) if not tally.state.finished)
+        if left:
+            raise TarryError(f"{path.name} has {quantity(left)}: tarry shards move --wait brings them to the others")
+    return _publish(store, changed, path.name)
+
+
+@command_method("shards forget")
+def forget_shard(call: CommandCall, path: ShardPath, body: ForgetOptions) -> ShardChange:
+    """Takes out one that is gone for good, with all that it held."""
+    if not body.lost:
+        raise UsageError(f"what {path.name} holds will not be run: say so with --lost")
+    store, listing = _read_list(call)
+    shard = next((one for one in store.shards if one.name == path.name), None)
+    if shard is not None and not shard.away:
+        raise TarryError(f"{path.name} answers: tarry shards drain {path.name} loses nothing")
+    changed = with_state(listing, path.name, "removed", store.time())
+    return replace(_publish(store, changed, path.name), held=describe_loss(store, path.name))
+
+
+def _read_list(call: CommandCall) -> tuple[ShardedStore, Topology]:
+    """The store, and the list as it is; TarryError where there is none."""
+    store = call.client.store
+    if not isinstance(store, ShardedStore) or not store.is_listed:
+        raise TarryError("there is one store only: write two or more into store = [URL, URL], and restart once")
+    return store, current(store, [*seeds(store)])
+
+
+def _publish(store: ShardedStore, changed: Topology, name: str, also: Sequence[Shard] = ()) -> ShardChange:
+    publish(store, changed, also)
+    return ShardChange(name, changed.version, HOLDS_AFTER // SECOND)
+
+
 def shard_rows(store: ShardedStore) -> list[dict[str, Any]]:
     """The state of each shard and its number of jobs by state; None where it is not known."""
-    return [_row(shard) for shard in store.shards]
+    return [_row(shard) for shard in store.shards if not shard.is_removed]
 
 
 def _row(shard: Shard) -> dict[str, Any]:
@@ -112,14 +221,25 @@ def _print_result(_: CommandCall, found: ShardMove) -> None:
         print_line(f"{trouble}; move again when it is back")
 
 
-SUBJECT = Subject(
-    (move_shards,),
-    {"move": _print_result},
-    "list several stores that are used as one, or move jobs to where they belong",
-    "After a store was added to `store`, or marked with #draining, and all processes know: move.",
-    own={"list": _list},
+def _print_change(_: CommandCall, __: Sequence[str], found: Sequence[ShardChange]) -> None:
+    for one in found:
+        held = f"; {one.held}" if one.held else ""
+        print_line(f"{one.name}: list {one.version} holds in {one.holds_in} s, in all processes{held}")
+
+
+def _is_done(found: ShardMove | ShardChange) -> bool:
     # Else a job is left on a shard where it does not belong, or may be.
-    is_done=lambda found: not (found.running or found.key_held or found.away),
+    return isinstance(found, ShardChange) or not (found.running or found.key_held or found.away)
+
+
+SUBJECT = Subject(
+    (move_shards, add_shard, drain_shard, remove_shard, forget_shard),
+    {"move": _print_result, **dict.fromkeys(("add", "drain", "remove", "forget"), _print_change)},
+    "list several stores that are used as one, change which they are, or move jobs to where they belong",
+    "add, drain, remove and forget hold in all processes 10 s later, without a restart; then: move.",
+    names="NAME",
+    own={"list": _list},
+    is_done=_is_done,
     warns=False,
 )
 add = partial(add_methods, "shards", SUBJECT)

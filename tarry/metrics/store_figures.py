@@ -124,7 +124,7 @@ class FiguresReader:
             log.debug("the store cannot be opened: %s", error)
             return self._no_answers()
         if isinstance(store, ShardedStore):
-            return {shard.url: _seconds(lambda: shard.ask(_ping)) for shard in store.shards}  # noqa: B023 - called here
+            return {shard.url: _seconds(lambda: shard.ask(_ping)) for shard in store.shards if not shard.is_removed}  # noqa: B023 - called here
         return {public_url(store.url): _seconds(lambda: _ping(store))}
 
     def _no_answers(self) -> dict[str, float | None]:

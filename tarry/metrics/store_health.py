@@ -29,7 +29,7 @@ class StoreHealth(Struct, frozen=True):
 def read_health(store: Store) -> list[StoreHealth]:
     """How each of the stores is now. An error of a store is its trouble, and not raised."""
     if isinstance(store, ShardedStore):
-        return [_shard_health(shard) for shard in store.shards]
+        return [_shard_health(shard) for shard in store.shards if not shard.is_removed]
     return [_health(store)]
 
 

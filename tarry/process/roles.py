@@ -267,6 +267,19 @@ def _serve(child: ChildContext, app: App, store: Store) -> int:
     return run_server(child, app, app.config.server)
 
 
+def _note_shards(store: Store, keeper: Keeper) -> None:
+    """Makes it a chore to note what each of several stores holds."""
+    # Imported for several stores only; one of them has no list.
+    if isinstance(store.opened_by, str) or len(store.opened_by) < 2:
+        return
+    from tarry.store.shards.sharded import ShardedStore  # noqa: PLC0415
+    from tarry.store.shards.topology import NOTED_EVERY  # noqa: PLC0415
+    from tarry.store.shards.topology_follower import ShardNotes  # noqa: PLC0415
+
+    if isinstance(store, ShardedStore):
+        keeper.register_chore(NOTED_EVERY, ShardNotes(store).note_held)
+
+
 def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     from tarry.process.alerting import create_watch  # noqa: PLC0415 - only the keeper watches
 
@@ -280,6 +293,7 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     # The keeper needs the HTTP tasks: their rules say what becomes of jobs that it brings back.
     keeper.register_chore(1.0, app.http.sync_chore(store), SELDOM)
     _watch_backlogs(child, app, store, keeper)
+    _note_shards(store, keeper)
     alerts = create_watch(app)
     metrics = KeeperMetrics(child, app, keeper)
     child.report_ready()

@@ -5,15 +5,19 @@
 import contextlib
 import importlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tarry.errors import ConfigError, StoreMissing
 from tarry.store import django_tests
 from tarry.store.rules.base import Store
-from tarry.store.shards.shard import Shard, parse_shard_url
+from tarry.store.shards.shard import Shard, absolute_url, parse_shard_url
 from tarry.store.shared.creation import stands_in
 from tarry.store.shared.masking import mask_password
+
+if TYPE_CHECKING:
+    from tarry.store.shards.topology import ListedShard
 
 DEFAULT = "sqlite:///tarry.db"
 _FILE = "sqlite:///"
@@ -155,14 +159,22 @@ def _open_shards(urls: Sequence[str], durable: bool, patient: bool) -> Store:
 
     if not urls:
         raise ConfigError("store = []: name at least one store")
-    store = ShardedStore([_shard(url, durable, len(urls)) for url in urls])
+    make = partial(_shard_of_list, durable)
+    store = ShardedStore([_shard(url, durable, len(urls)) for url in urls], make if len(urls) > 1 else None)
     store.connect(patient)
+    if store.is_listed:
+        from tarry.store.shards.topology_follower import TopologyFollower
+
+        store.follow(TopologyFollower(store).stop)
     return store
+
+
+def _shard_of_list(durable: bool, listed: "ListedShard") -> Shard:
+    """A store of the list of shards."""
+    return Shard(listed.url, lambda: _open(listed.url, durable), name=listed.name, draining=listed.state != "up")
 
 
 def _shard(url: str, durable: bool, among: int) -> Shard:
     plain, name, draining = parse_shard_url(url) if among > 1 else (url, "", False)
-    if plain.startswith(_FILE) and not plain.removeprefix(_FILE).startswith(("/", ":memory:")):
-        # The name decides which jobs belong to the shard: it must be the same in whatever directory a process runs.
-        plain = f"{_FILE}{Path.cwd()}/{plain.removeprefix(_FILE)}"
+    plain = absolute_url(plain)
     return Shard(plain, lambda: _open(plain, durable), name=name, draining=draining)

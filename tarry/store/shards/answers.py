@@ -35,6 +35,11 @@ class ShardAnswers(dict[int, T]):
         self.errors |= other.errors
 
 
+def present(shards: Sequence[Shard]) -> list[int]:
+    """The numbers of the shards that were not removed while this process runs."""
+    return [number for number, shard in enumerate(shards) if not shard.is_removed]
+
+
 def ask_shards(shards: Sequence[Shard], numbers: Iterable[int], call: Callable[[int, Store], T]) -> ShardAnswers[T]:
     """Asks each shard of these numbers, also when another one fails."""
     answers: ShardAnswers[T] = ShardAnswers()

@@ -29,8 +29,8 @@ MOST_OWNERS = 1000
 class AskedShards:
     """What one process knows of all of its workers. Where threads meet a count may be lost, which costs a call."""
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._shards = shards
         self._owners: dict[str, OwnerAsks] = {}
         self._heard = 0
         """How often somebody listened for news, or put jobs: then all stores are worth a look."""
@@ -45,30 +45,33 @@ class AskedShards:
         if asks is None:
             if len(self._owners) >= MOST_OWNERS:
                 self._owners.clear()
-            asks = self._owners[owner] = OwnerAsks(self._count, self._heard)
-        asks.hear(self._heard)
+            asks = self._owners[owner] = OwnerAsks()
+        asks.hear(self._heard, len(self._shards))
         return asks
 
 
 class OwnerAsks:
     """What stores gave to one owner, by their numbers."""
 
-    def __init__(self, count: int, heard: int) -> None:
+    def __init__(self) -> None:
         self._streak = 0
         """How many turns in a row brought jobs."""
-        self._empty = [0] * count
+        self._empty: list[int] = []
         """How often in a row it gave nothing while others did."""
-        self._asked_at = [0.0] * count
+        self._asked_at: list[float] = []
         """`time.monotonic()`."""
-        self.next_due: list[int | None] = [None] * count
+        self.next_due: list[int | None] = []
         """When its next scheduled job is due, as its last answer said."""
-        self._heard = heard
+        self._heard = -1
 
-    def hear(self, heard: int) -> None:
-        """Makes all stores worth a look if there was news since the last call."""
-        if heard != self._heard:
+    def hear(self, heard: int, count: int) -> None:
+        """Makes all stores worth a look if there was news since the last call, or one more. count: of the stores."""
+        more = count - len(self._empty)
+        if heard != self._heard or more:
             self._heard = heard
-            self._streak, self._empty = 0, [0] * len(self._empty)
+            self._streak, self._empty = 0, [0] * count
+            self._asked_at += [0.0] * more
+            self.next_due += [None] * more
 
     @property
     def is_busy(self) -> bool:
@@ -267,7 +270,11 @@ class ShardExchange:
         """Which shards did not answer, and why."""
         # Both: a shard may have failed in this turn and be back already.
         failed = {number: str(error) for number, error in self._answers.errors.items()}
-        known = {n: f"{shard.url} is away: {shard.away}" for n, shard in enumerate(self._shards) if shard.away}
+        known = {
+            n: f"{shard.url} is away: {shard.away}"
+            for n, shard in enumerate(self._shards)
+            if shard.away and not shard.is_removed
+        }
         return "; ".join((failed | known).values())
 
 

@@ -9,7 +9,7 @@ from tarry.model.flow.signal import Signal, SignalWait
 from tarry.model.flow_row import FlowChange, FlowRow
 from tarry.model.job import Job, State
 from tarry.store.rules.flows import FLOW_TASK, RELEASED_AT_ONCE, FlowQuery, NewFlow, StoreFlows
-from tarry.store.shards.answers import ShardAnswers, ask_shards
+from tarry.store.shards.answers import ShardAnswers, ask_shards, present
 from tarry.store.shards.location import LocatedJobs, RendezvousHash
 from tarry.store.shards.shard import Shard
 
@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 
 class FlowPlaces:
-    """On which shard a new flow lives. numbers: those that take new jobs. home, draw: `home` and `draw_id` of
+    """On which shard a new flow lives. hashing: among those that take new jobs. home, draw: `home` and `draw_id` of
     `ShardedStore`."""
 
     def __init__(
-        self, numbers: Sequence[int], home: Callable[[str, str | None, str | None], int], draw: Callable[..., bytes]
+        self, hashing: RendezvousHash, home: Callable[[str, str | None, str | None], int], draw: Callable[..., bytes]
     ) -> None:
-        self._numbers, self._home, self._draw = numbers, home, draw
+        self._hashing, self._home, self._draw = hashing, home, draw
 
     def draw(self, draw: Callable[[], bytes], name: str, key: str | None, limited: Collection[str]) -> bytes:
         """As `StoreFlows.new_id`, of the ids that `draw` gives."""
-        if not limited or len(self._numbers) == 1:
+        if not limited or len(self._hashing.numbers) == 1:
             return self._draw(draw, FLOW_TASK + name, key)
         self._refuse(name, key, limited)
         # Only the shard of a task with limits counts how many of its jobs run.
@@ -35,7 +35,7 @@ class FlowPlaces:
 
     def check(self, number: int, limited: Collection[str]) -> None:
         """ConfigError if one of these tasks lives elsewhere than on this shard, on which a flow lives."""
-        if len(self._numbers) > 1 and {self._home(task, None, "") for task in limited} != {number}:
+        if len(self._hashing.numbers) > 1 and {self._home(task, None, "") for task in limited} != {number}:
             raise ConfigError(
                 f"a job adds {_names(limited)} to its flow: these live on different shards. Enqueue the jobs instead,"
                 " or make a flow of their own of them"
@@ -145,7 +145,7 @@ class ShardedFlows(StoreFlows):
     def _place(self, flow: bytes) -> int:
         """The number of the shard where the flow lives; the one where it belongs if it is nowhere."""
         home = self._hashing.place_of_job(flow)
-        others = (number for number in range(len(self._shards)) if number != home)
+        others = (number for number in present(self._shards) if number != home)
         has_flow = (
             number
             for number in (home, *others)
@@ -159,11 +159,11 @@ class ShardedFlows(StoreFlows):
         answer = self._at_home(flow, call)
         answers: ShardAnswers[T] = ShardAnswers()
         answers[home] = answer
-        for number in range(len(self._shards)):
+        for number in present(self._shards):
             if number != home and not answer:
                 answers.add(ask_shards(self._shards, [number], lambda _, store: call(store.flows)))
                 answer = answers.get(number, answer)
         return answer if answer else answers.result(answer)
 
     def _ask_all(self, call: Callable[[StoreFlows], T]) -> ShardAnswers[T]:
-        return ask_shards(self._shards, range(len(self._shards)), lambda number, store: call(store.flows))
+        return ask_shards(self._shards, present(self._shards), lambda number, store: call(store.flows))

@@ -1,20 +1,24 @@
 """The history of several stores: each counts what it keeps, and reading adds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tarry.store.rules.history.gauges import QueueSample, side_by_side
 from tarry.store.rules.history.history import TAKEN_AT_ONCE, StoreHistory
 from tarry.store.rules.history.sums import Place, Sums, decode, encode
-from tarry.store.shards.answers import ShardAnswers, ask_shards
+from tarry.store.shards.answers import ShardAnswers, ask_shards, present
 from tarry.store.shards.shard import Shard
 
 
 class ShardedHistory(StoreHistory):
     """The histories of all shards; PartlyUnavailable, with those of the others, while one is away."""
 
-    def __init__(self, shards: tuple[Shard, ...]) -> None:
-        self._shards, self._numbers = shards, range(len(shards))
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._shards = shards
+
+    @property
+    def _numbers(self) -> list[int]:
+        return present(self._shards)
 
     def sum_up(self, now: int, limit: int = TAKEN_AT_ONCE) -> int:
         answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.sum_up(now, limit))

@@ -17,9 +17,16 @@ class RendezvousHash:
     numbers, but only their names count."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
+        self._hashes: dict[int, blake2b] = {}
+        self.use(names)
+
+    def use(self, names: Mapping[int, str]) -> None:
+        """From now on these are the places."""
+        # Hashed once here and copied for each id. The zero byte keeps name and id apart. First the hashes, which the
+        # numbers need; one that is not a place any more may be asked for a moment longer.
+        hashes = {number: blake2b(name.encode() + b"\0", digest_size=8) for number, name in names.items()}
+        self._hashes = {**self._hashes, **hashes}
         self.numbers = tuple(names)
-        # Hashed once here and copied for each id. The zero byte keeps name and id apart.
-        self._hashes = {number: blake2b(name.encode() + b"\0", digest_size=8) for number, name in names.items()}
 
     def place(self, name: bytes) -> int:
         """The number of the place where this belongs: the place whose hash with the name is the highest."""

@@ -17,11 +17,12 @@ from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job, State
 from tarry.store.rules import kept_places, key_limits
 from tarry.store.rules.base import Query, Store
+from tarry.store.shards.answers import present
 from tarry.store.shards.identity import CELL
 from tarry.store.shards.sharded import ShardedStore
 
 PAGE = 500
-OF_EACH_SHARD = (kept_places.PREFIX, key_limits.PREFIX, key_limits.WEIGHTS)
+OF_EACH_SHARD = (kept_places.PREFIX, key_limits.PREFIX, key_limits.WEIGHTS, "shards:")
 """How the names of values begin of which each shard has its own, or all have the same."""
 HOLD = "shards:move"
 _HOLD_FOR = 60 * SECOND
@@ -51,14 +52,20 @@ class MoveReport(Struct):
 class Mover:
     """Moves jobs and named values of one store to the shards where they belong."""
 
-    def __init__(self, store: ShardedStore, owner: str) -> None:
-        self._store = store
-        self._owner = owner
+    def __init__(self, store: ShardedStore, owner: str, pace: Callable[[int], None] = lambda moved: None) -> None:
+        """pace: called with how many jobs were moved, and waits if that were too many."""
+        self._store, self._owner, self._pace = store, owner, pace
 
     def run(self, report: Callable[[MoveReport], None] = lambda moved: None) -> MoveReport:
         """Looks at every job once; calls `report` after each page. StoreBusy while another move is going on. After any
         other StoreError, run it again."""
-        moved = MoveReport(away=[f"{shard.url} is away: {shard.away}" for shard in self._store.shards if shard.away])
+        moved = MoveReport(
+            away=[
+                f"{shard.url} is away: {shard.away}"
+                for shard in self._store.shards
+                if shard.away and not shard.is_removed
+            ]
+        )
         for number, shard in enumerate(self._store.shards):
             if shard.away:
                 continue
@@ -88,7 +95,7 @@ class Mover:
     def _finish_parked(self, number: int, page: Sequence[Job]) -> None:
         """Ends the move of jobs that are where they belong but were left parked there by a move that broke off."""
         parked = [job for job in page if moving.is_parked(job) and self._store.shard_of(job) == number]
-        others = [n for n in range(len(self._store.shards)) if n != number]
+        others = [n for n in present(self._store.shards) if n != number]
         # A shard that is away may still have them: then the next move ends it.
         if not parked or any(self._store.shards[other].away for other in others):
             return
@@ -138,6 +145,7 @@ class Mover:
         ends = [moving.restore(job) if gone else moving.discard_copy(job) for job, gone in zip(came, left, strict=True)]
         self._apply(target, ends)
         moved.moved += sum(left)
+        self._pace(sum(left))
 
     def _apply(self, number: int, changes: Sequence[Change]) -> list[bool]:
         now = self._store.time()

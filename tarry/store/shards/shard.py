@@ -11,6 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode
 
@@ -30,6 +31,7 @@ WHERE = frozenset(
     {"db", "dbname", "database", "schema", "prefix", "host", "hostaddr", "port", "unix_socket", "service"}
 )
 """Options of a URL that say where jobs are kept. The others say how."""
+_FILE = "sqlite:///"
 REFUSED_FOR = 5.0
 """Seconds for which a store that is full or read-only gets no new jobs."""
 ANSWERS_WITHIN = 1.0
@@ -47,7 +49,7 @@ class Shard:
     def __init__(self, url: str, open_store: Callable[[], Store], *, name: str = "", draining: bool = False) -> None:
         self.url = public_url(url)
         self.name = name or url_identity(url)
-        self.draining = draining
+        self.draining, self.joining, self.is_removed = draining, False, False
         self.joined_at = 0.0
         """When it came back (monotonic seconds); 0: it was never away."""
         self.join_count = 0
@@ -96,6 +98,10 @@ class Shard:
         """Its state, in words."""
         if self._away_reason:
             return f"away for {time.monotonic() - self._away_since:.0f} s"
+        if self.is_removed:
+            return "removed"
+        if self.joining:
+            return "joining"
         return "draining" if self.draining else "up"
 
     def diagnostics(self) -> list[Diagnostic]:
@@ -154,6 +160,12 @@ class Shard:
             if self._outage.fail(self._away_since):
                 log.error("%s is away: %s", self.url, error)
             threading.Thread(target=self._reconnect, name="tarry-shard", daemon=True).start()
+
+    def remove(self) -> None:
+        """It was taken out of the list of stores: nothing is sent to it any more."""
+        self.is_removed = self.draining = True
+        self._away_reason = "it was removed from the list of stores"
+        self.close()
 
     def pause_inserts(self) -> None:
         """It is full or read-only: no new job is put there for a while."""
@@ -225,6 +237,13 @@ def parse_shard_url(url: str) -> tuple[str, str, bool]:
     if given or draining not in ("", "no", "yes"):
         raise ConfigError(f"store {public_url(plain)}: after the # there may be name=NAME and draining, joined by &")
     return plain, name, draining != "no"
+
+
+def absolute_url(url: str) -> str:
+    """The URL with the whole path, if it is one of a file."""
+    path = url.removeprefix(_FILE)
+    # The name decides which jobs belong to the shard: it must be the same in whatever directory a process runs.
+    return f"{_FILE}{Path.cwd()}/{path}" if path != url and not path.startswith(("/", ":memory:")) else url
 
 
 def url_identity(url: str) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import count
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarry.errors import ConfigError, QueueFull, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.bound import Bound
@@ -45,7 +45,7 @@ from tarry.store.rules.lanes import JobKey
 from tarry.store.rules.owner import new_name
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shards import merge
-from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers
+from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers, present
 from tarry.store.shards.exchange import Applied, AskedShards, ShardExchange, ShardExchangeRequest, apply_elsewhere
 from tarry.store.shards.flows import FlowPlaces, ShardedFlows
 from tarry.store.shards.history import ShardedHistory
@@ -53,6 +53,9 @@ from tarry.store.shards.location import LocatedJobs, RendezvousHash, is_free
 from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
 from tarry.store.shards.waiting import ShardedWaiting
 from tarry.store.shared.backoff import jitter
+
+if TYPE_CHECKING:
+    from tarry.store.shards.topology import ListedShard
 
 T = TypeVar("T")
 _LONGEST_TURN = 10
@@ -62,8 +65,14 @@ _LONGEST_TURN = 10
 class ShardedStore(Store):
     """Several stores, in any order. Each has a name of its own."""
 
-    def __init__(self, stores: Sequence[Store | Shard]) -> None:
-        self.shards = tuple(store if isinstance(store, Shard) else Shard.from_store(store) for store in stores)
+    def __init__(
+        self, stores: Sequence[Store | Shard], make_shard: "Callable[[ListedShard], Shard] | None" = None
+    ) -> None:
+        """make_shard: one that was added while this process ran; None: the list never changes."""
+        # A list, which grows: the parts below hold the same one.
+        self.shards = [store if isinstance(store, Shard) else Shard.from_store(store) for store in stores]
+        self._make_shard, self._additions = make_shard, 0
+        self._stop_following: Callable[[], None] = lambda: None
         urls = [shard.url for shard in self.shards]
         # Only names decide where a job lives: two stores with one name cannot be told apart.
         if not urls or len({shard.name for shard in self.shards}) < len(urls):
@@ -75,11 +84,11 @@ class ShardedStore(Store):
         if not self._hashing.numbers:
             raise ConfigError(f"store = {urls}: all are draining; new jobs need one that is not")
         # Workers that begin at the same moment begin with different shards.
-        self._turns, self._asked = count(random.randrange(len(self.shards))), AskedShards(len(self.shards))
+        self._turns, self._asked = count(random.randrange(len(self.shards))), AskedShards(self.shards)
         self._located = LocatedJobs(self._hashing.place_of_job)
         self.history = ShardedHistory(self.shards)
         self.waiting = ShardedWaiting(self.shards)
-        places = FlowPlaces(self._hashing.numbers, self.home, self.draw_id)
+        places = FlowPlaces(self._hashing, self.home, self.draw_id)
         self.flows = ShardedFlows(self.shards, self._hashing, self._located, places)
 
     @property
@@ -89,7 +98,7 @@ class ShardedStore(Store):
 
     @property
     def topology_version(self) -> int:
-        return sum(shard.join_count for shard in self.shards)
+        return sum(shard.join_count for shard in self.shards) + self._additions
 
     # Where things live
 
@@ -142,7 +151,7 @@ class ShardedStore(Store):
         return ask_shards(self.shards, numbers, call)
 
     def _ask_all(self, call: Callable[[Store], T]) -> ShardAnswers[T]:
-        return ask_shards(self.shards, range(len(self.shards)), lambda number, store: call(store))
+        return ask_shards(self.shards, present(self.shards), lambda number, store: call(store))
 
     # Keeping
 
@@ -302,7 +311,7 @@ class ShardedStore(Store):
             self._located.forget(ids[at])
         left = list(nowhere)
         errors: dict[int, StoreError] = {}
-        for number in range(len(self.shards) if left else 0):
+        for number in present(self.shards) if left else ():
             answers = self._ask([number] if left else (), lambda _, store: store.get(pick(ids, left)))  # noqa: B023
             for at, job in zip(left, answers.get(number, ()), strict=False):
                 found[at] = job
@@ -473,7 +482,7 @@ class ShardedStore(Store):
 
     def diagnostics(self) -> list[Diagnostic]:
         """The facts of each shard, or what is wrong with it."""
-        return [line for shard in self.shards for line in shard.diagnostics()]
+        return [line for shard in self.shards if not shard.is_removed for line in shard.diagnostics()]
 
     def connect(self, patient: bool = False) -> None:
         """Opens all stores. A store that cannot be reached is tried again in the background; if none can be reached,
@@ -484,6 +493,38 @@ class ShardedStore(Store):
             self.close()
             raise
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether the stores may change while this process runs."""
+        return self._make_shard is not None
+
+    def make_shard(self, listed: "ListedShard") -> Shard:
+        """A store that is not among these yet."""
+        assert self._make_shard is not None
+        return self._make_shard(listed)
+
+    def follow(self, stop: Callable[[], None]) -> None:
+        """Somebody tells it of changes from now on, by `use`. stop: ends that; called at its close."""
+        self._stop_following = stop
+
+    def use(self, listed: "Sequence[ListedShard]") -> None:
+        """From now on these are the stores; nothing is sent any more to one that is not among them, or was removed."""
+        known, states = {shard.name: shard for shard in self.shards}, {one.name: one.state for one in listed}
+        for one in listed:
+            if self._make_shard is not None and one.name not in known and one.state != "removed":
+                shard = self._make_shard(one)
+                shard.connect()
+                self.shards.append(shard)
+                self._additions += 1
+        for shard in self.shards:
+            state = states.get(shard.name, "removed")
+            shard.draining, shard.joining = state != "up", state == "joining"
+        self._hashing.use({number: shard.name for number, shard in enumerate(self.shards) if not shard.draining})
+        for shard in self.shards:
+            if states.get(shard.name, "removed") == "removed":
+                shard.remove()
+
     def close(self) -> None:
+        self._stop_following()
         for shard in self.shards:
             shard.close()

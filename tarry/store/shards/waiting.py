@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from tarry.model.job import Job
 from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, WaitingLane, merge_lanes
-from tarry.store.shards.answers import ask_shards
+from tarry.store.shards.answers import ask_shards, present
 from tarry.store.shards.shard import Shard
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class ShardedWaiting(WaitingCounts):
         raise NotImplementedError("each shard counts by itself: see `before`")
 
     def _ask(self, ask: Callable[[WaitingCounts], T], merge: Callable[[Sequence[T]], T]) -> T:
-        numbers = range(len(self._shards))
+        numbers = present(self._shards)
         answers = ask_shards(self._shards, numbers, lambda number, store: ask(store.waiting))
         return answers.result(merge([*answers.values()]))
 

@@ -1,0 +1,158 @@
+"""How processes follow the list of the stores that are used as one, and how it is changed."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from tarry.errors import StoreBusy, StoreError
+from tarry.model.checks.decoders import decode_json
+from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.duration import SECOND
+from tarry.model.quantity import quantity
+from tarry.store.rules.base import Store
+from tarry.store.rules.owner import new_name
+from tarry.store.shards.shard import Shard, parse_shard_url
+from tarry.store.shards.sharded import ShardedStore
+from tarry.store.shards.topology import (
+    HELD_CELL,
+    NOTED_EVERY,
+    READ_EVERY,
+    ListedShard,
+    ShardContent,
+    Topology,
+    list_entry,
+    newest,
+    read,
+    write,
+)
+from tarry.store.shared.backoff import TurnGuard, jitter
+
+log = logging.getLogger("tarry.store")
+
+
+class TopologyFollower:
+    """Makes the stores of this process those of the list: at the start, and by a thread for as long as it lives."""
+
+    def __init__(self, store: ShardedStore) -> None:
+        self._store, self._has_stopped = store, threading.Event()
+        self._known: Topology | None = None
+        self._used: list[ListedShard] | None = None
+        with contextlib.suppress(StoreError):
+            self.look()
+        threading.Thread(target=self._run, name="tarry-shards", daemon=True).start()
+
+    @property
+    def listed(self) -> Sequence[ListedShard]:
+        """The stores of the list that holds; none: there is no list."""
+        return self._used or ()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._has_stopped.set()
+
+    def look(self) -> float:
+        """Reads the list of one store, and does what it says; in how many seconds to look again. StoreError."""
+        # All begin with the same store, to which a change is written first. It was away, perhaps, when that was made.
+        if (shard := next(iter(shards_in_order(self._store)), None)) is not None:
+            there = shard.ask(read)
+            self._known = newest((self._known, there))
+            if self._known is not None and self._known != there:
+                shard.ask(lambda store: write(store, self._known))  # type: ignore[arg-type]
+        if self._known is None:
+            return jitter(READ_EVERY)
+        now = self._store.time()
+        listed = self._known.at_time(now)
+        if listed != self._used:
+            self._store.use(listed)
+            self._used = listed
+            log.warning("the stores used as one, version %d: %s", self._known.version, describe(listed))
+        left = (self._known.at - now) / SECOND
+        return min(READ_EVERY, left) if left > 0 else jitter(READ_EVERY)
+
+    def _run(self) -> None:
+        guard, pause = TurnGuard(log, "looking for changes of the shards", self._has_stopped.wait), 0.0
+        while not self._has_stopped.wait(pause):
+            pause = jitter(READ_EVERY)
+            with guard:
+                pause = self.look()
+
+
+def shards_in_order(store: ShardedStore) -> list[Shard]:
+    """The stores that are there, the one first from which all read the list first."""
+    return sorted((shard for shard in store.shards if not shard.away), key=lambda shard: shard.name)
+
+
+def describe(listed: Sequence[ListedShard]) -> str:
+    """The stores in words, without passwords."""
+    return ", ".join(one.name if one.state == "up" else f"{one.name} ({one.state})" for one in listed)
+
+
+def current(store: ShardedStore, seeds: Sequence[ListedShard]) -> Topology:
+    """The newest list of all stores that are there; where there is none, that of the settings. StoreError."""
+    found = newest([shard.ask(read) for shard in shards_in_order(store)])
+    return found or Topology(0, 0, [*seeds])
+
+
+def seeds(store: ShardedStore) -> list[ListedShard]:
+    """The stores of this process as the settings name them."""
+    urls = [store.opened_by] if isinstance(store.opened_by, str) else store.opened_by
+    each = [parse_shard_url(url) for url in urls]
+    return [replace(list_entry(url, name), state="draining" if draining else "up") for url, name, draining in each]
+
+
+def publish(store: ShardedStore, topology: Topology, also: Sequence[Shard] = ()) -> None:
+    """Gives all stores that are there the list. StoreError: some may have it, and the others get it from whoever reads
+    it."""
+    for shard in (*shards_in_order(store), *also):
+        if not shard.ask(lambda one: write(one, topology)):
+            raise StoreBusy("another process changed the list just now; look at `tarry shards`, and try again")
+
+
+class ShardNotes:
+    """Notes on the others how many unfinished jobs each store has, in case one is lost."""
+
+    def __init__(self, store: ShardedStore) -> None:
+        self._store, self._name = store, new_name()
+
+    def note_held(self) -> None:
+        """Notes it; one host does it for all. StoreError."""
+        now = self._store.time()
+        if not self._store.hold(HELD_CELL, self._name, now + round(1.5 * NOTED_EVERY * SECOND), now):
+            return
+        there = shards_in_order(self._store)
+        noted = {shard.name: ShardContent(_count_jobs(shard), now) for shard in there}
+        for shard in there:
+            cell = shard.ask(_held_cell)
+            # Of those that are away what was noted last stays.
+            held = msgspec.json.encode(_held(cell) | noted)
+            shard.ask(lambda one: one.kv_cas(HELD_CELL, held, cell))  # noqa: B023
+
+
+def _count_jobs(shard: Shard) -> int:
+    return sum(tally.count for tally in shard.ask(lambda one: one.counts()) if not tally.state.finished)
+
+
+def describe_loss(store: ShardedStore, name: str) -> str:
+    """What that store held when it was last seen, in words. StoreError."""
+    found = [held for shard in shards_in_order(store) if (held := _held(shard.ask(_held_cell)).get(name))]
+    newest = max(found, key=lambda held: held.at, default=None)
+    if newest is None:
+        return "what it held is not known"
+    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(newest.at / SECOND))
+    return f"at {when} it held {quantity(newest.jobs, 'unfinished job')}"
+
+
+def _held_cell(store: Store) -> bytes | None:
+    return store.kv_get(HELD_CELL)
+
+
+def _held(cell: bytes | None) -> dict[str, ShardContent]:
+    if cell is not None:
+        with contextlib.suppress(*UNREADABLE):
+            return decode_json(cell, dict[str, ShardContent])
+    return {}
