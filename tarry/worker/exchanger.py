@@ -56,6 +56,8 @@ RulesFor = Callable[[str, str], Rules]
 class Exchanger:
     """lease: microseconds."""
 
+    is_held_back = False
+    """Limits held jobs back from the last claim, which start as soon as others have ended."""
     has_followers = False
     """The last claim brought nodes of flows only, which the ends that were settled with it may have released."""
     _looked_until = 0.0
@@ -232,7 +234,7 @@ class Exchanger:
         self._postpone(answer, now)
         self.unsettled.clear()
         self._more_to_release = self._more_to_release or answer.more_to_release
-        self.next_due, self.claimed_at = answer.next_due, moment
+        self.next_due, self.claimed_at, self.is_held_back = answer.next_due, moment, answer.is_held_back
         if wants:
             self._plan.record(wants, answer.jobs)
             self._looked_until = now + GATHER if len(answer.jobs) < limit else 0.0

@@ -245,6 +245,14 @@ class Pump:
         due = math.inf if next_due is None else (next_due - self._exchanger.claimed_at) / SECOND
         return delay if due > delay else 0.0
 
+    def gather_ends(self, seconds: float) -> bool:
+        """Waits so long for the ends of all held jobs, where limits hold others back; else returns False at once."""
+        # The next claim gets as many as have ended: once all have, there is nothing to wait for.
+        if not self._exchanger.is_held_back or not self.held:
+            return False
+        self.outcomes.gather(len(self.held), seconds)
+        return True
+
     def _free(self) -> int:
         """How many jobs to claim."""
         # As the master counts `max_jobs`: with another count the worker might wait for its replacement for ever.

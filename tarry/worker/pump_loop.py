@@ -66,7 +66,7 @@ class PumpLoop:
             # While busy, wake-ups would only cost system calls: the next step asks the store anyway.
             self._wakeup.ignore()
             self._heard = ""
-        if pause > 0:
+        if pause > 0 and not self._pump.gather_ends(pause):
             time.sleep(pause)
         # Not at each step: reading is a system call, and each one lets another thread have the interpreter.
         if time.monotonic() >= self._read_at:

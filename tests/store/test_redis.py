@@ -13,6 +13,7 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Released, Returned
 from tarry.store.conformance.cases.jobs import (
+    EVERYTHING,
     FINISHED,
     LEASE,
     NOW,
@@ -298,6 +299,16 @@ def test_a_limit_holds_from_the_first_moment(store: Store) -> None:
     store.limit("task:mail", Limit(3))
     assert {job.lane for job in store.find(Query(task="mail", limit=6000))} == {""}
     assert [job.task for job in taken(store)] == ["mail"]
+
+
+@pytest.mark.parametrize(("limit", "asked", "waits"), [(2, 10, True), (3, 10, False), (2, 1, False)])
+def test_a_claim_says_whether_jobs_wait_for_the_ends_of_others(
+    store: Store, limit: int, asked: int, waits: bool
+) -> None:
+    """What is left since nobody asked for it comes with the next claim."""
+    store.limit("task:mail", Limit(limit))
+    put(store, 3, lane="")
+    assert store.exchange([], EVERYTHING, asked, "ann", LEASE, NOW).is_held_back is waits
 
 
 class TestErrorsHalfWay:

@@ -40,3 +40,30 @@ def test_what_is_there_already_is_not_waited_for(make: MakePump) -> None:
     manual.turns()
     outcomes.add(manual.sync.on[0], Returned(b"1"), hurry=False)
     assert outcomes.expect(LONG)
+
+
+def test_ends_are_gathered_until_all_have_come(make: MakePump) -> None:
+    outcomes, manual = OutcomeQueue(asleep), make(threads=2)
+    manual.insert(2)
+    manual.turns()
+    one, other = manual.sync.on
+
+    def end_both() -> None:
+        while not outcomes._enough:
+            time.sleep(0)
+        outcomes.add(one, Returned(b"1"), hurry=True)
+        outcomes.add(other, Returned(b"1"), hurry=False)
+
+    ender = threading.Thread(target=end_both)
+    ender.start()
+    outcomes.gather(2, LONG)
+    assert len(outcomes.ended) == 2
+    ender.join(LONG)
+    outcomes.gather(2, LONG)
+
+
+def test_ends_are_not_gathered_for_long() -> None:
+    outcomes = OutcomeQueue(asleep)
+    outcomes.gather(1, 0.001)
+    assert not outcomes.ended
+    assert not outcomes.expect(0.0)

@@ -128,3 +128,13 @@ def test_a_pump_gathers_after_an_exchange_that_settles_and_claims(make: MakePump
     assert manual.pump.settle_delay() == capacity.GATHER
     manual.turns()
     assert manual.pump.settle_delay() == 0.0, "nothing came and nothing ended in the last step"
+
+
+@pytest.mark.parametrize("is_held_back", [True, False])
+def test_only_where_limits_hold_jobs_back_the_last_end_is_the_end_of_the_delay(
+    make: MakePump, is_held_back: bool
+) -> None:
+    manual = full(make, 80)
+    manual.pump._exchanger.is_held_back = is_held_back
+    manual.sync.end_all()
+    assert manual.pump.gather_ends(30.0) is is_held_back

@@ -139,8 +139,14 @@ class RedisStore(Store):
                 # No error may leave this: changes are made and jobs are claimed. It may have given more.
                 unanswered = not isinstance(error, NOT_DONE)
         found.sort(key=place_in_line)
-        more_to_release = any(answer[5] for answer in answers if answer[5:])
-        return Exchange(valid, found, earliest(due, again), unanswered=unanswered, more_to_release=more_to_release)
+        return Exchange(
+            valid,
+            found,
+            earliest(due, again),
+            unanswered=unanswered,
+            more_to_release=any(answer[6] for answer in answers if answer[6:]),
+            is_held_back=answers[-1][5:6] == [1],
+        )
 
     def _exchange(self, changes: PackedChanges, words: Sequence[Word]) -> ScriptCall:
         return ScriptCall(scripts.EXCHANGE_NODES if changes.effects else scripts.EXCHANGE, self._keys, words)
@@ -151,7 +157,7 @@ class RedisStore(Store):
             most = min(limit - len(found), AT_ONCE)
             # No promote: the first script has made due jobs ready.
             asked = claim.arguments(NO_CHANGES, unmet(wants, found), most, promote=False)
-            _, flat, due, _, at = self._run(scripts.EXCHANGE, *asked)
+            _, flat, due, _, at = self._run(scripts.EXCHANGE, *asked)[:5]
             found += claim.jobs(flat, at)
             if len(flat) < 2 * AT_ONCE or len(found) == limit:
                 return bytes(due)
@@ -164,7 +170,7 @@ class RedisStore(Store):
         _, answer = wakeup.sleep_with(ScriptCall(scripts.EXCHANGE, self._keys, words), seconds, also)
         if answer is None:
             return None
-        _, flat, due, again, at = answer
+        _, flat, due, again, at = answer[:5]
         found = sorted(request.jobs(flat, at), key=place_in_line)
         return Exchange([], found, earliest(due, again), claimed_at=int(at))
 

@@ -75,6 +75,8 @@ class Exchange(Struct, frozen=True, gc=False):
     """Of `sleep_and_claim`: the store's time of the claim."""
     more_to_release: bool = False
     """A flow has more nodes to release: call `flows.release_more` until it answers False."""
+    is_held_back: bool = False
+    """The claim had room for jobs that wait until others of their limits have ended. A hint: a store may give none."""
 
 
 class NextClaim(Struct, frozen=True):

@@ -256,6 +256,7 @@ class ShardExchange:
             tuple(missing),
             self._unheard,
             more_to_release=any(answer.more_to_release for answer in answers.values()),
+            is_held_back=any(answer.is_held_back for answer in answers.values()),
         )
 
     def _due_times(self) -> Iterator[int | None]:

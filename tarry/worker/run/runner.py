@@ -19,6 +19,8 @@ class OutcomeQueue:
         self.awaited = False
         """The pump sleeps and wants to be woken."""
         self._is_expected = False
+        self._enough = 0
+        """So many ended attempts end `gather`; 0: nobody gathers."""
         self._came: SimpleQueue[None] = SimpleQueue()
         self._wake = wake
 
@@ -26,12 +28,27 @@ class OutcomeQueue:
         """Adds an ended attempt. hurry: wakes the pump, since the runner will soon have nothing to do."""
         # First, so that the pump finds it when it wakes.
         self.ended.append((running, outcome))
-        if hurry and self._is_expected:
+        if self._enough:
+            if len(self.ended) >= self._enough:
+                self._enough = 0
+                self._came.put(None)
+        elif hurry and self._is_expected:
             self._is_expected = False
             self._came.put(None)
         elif hurry and self.awaited:
             self.awaited = False
             self._wake()
+
+    def gather(self, count: int, seconds: float) -> None:
+        """Waits until so many attempts that were not taken have ended, for so long at most."""
+        self._enough = max(count, 1)
+        with contextlib.suppress(Empty):
+            if len(self.ended) < count:
+                self._came.get(timeout=seconds)
+        self._enough = 0
+        # The last one may have come too late to be waited for.
+        with contextlib.suppress(Empty):
+            self._came.get_nowait()
 
     def wake(self) -> None:
         """Wakes the pump, whether it sleeps or expects something."""

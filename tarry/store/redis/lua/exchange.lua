@@ -4,7 +4,8 @@
 -- length 2, queue, for each), the count of each want (4 bytes), the descriptions of changes (how many; each), the
 -- numbers of the descriptions, the record of what they count as or nothing, then the ids of the jobs they are for.
 -- Answer: a text of 1 and 0, which changes were made; ids and records of the claimed jobs in turn, as they were before;
--- the earliest due of a scheduled job, 8 bytes or nothing; when a rate allows the next start, or nothing; now.
+-- the earliest due of a scheduled job, 8 bytes or nothing; when a rate allows the next start, or nothing; now; 1 if
+-- jobs wait that start as soon as others of their limits have ended, else 0 or nothing.
 -- Cost: if nothing is there, two reads. Else one read of all jobs, one of all changed jobs, and for each line, queue,
 -- task and level that is touched a few writes.
 
@@ -84,7 +85,7 @@ function lib.exchange()
     if #claimed > 0 then
       if reasons == '' then reasons = 'f' end
       -- There may be more: each worker that is woken wakes the next.
-      if #claimed == limit then reasons = 'w' .. reasons end
+      if #claimed == limit and not string.find(reasons, 'w', 1, true) then reasons = 'w' .. reasons end
       lib.retry_at = nil
     end
   end
@@ -94,7 +95,8 @@ function lib.exchange()
   if lib.after_claim then reasons = lib.after_claim(reasons, claimed) end
   if reasons ~= '' then lib.wake(reasons) end
   if not fine then error(why) end
-  return {valid, jobs, lib.next_due(), lib.retry_at and string.format('%.0f', lib.retry_at) or '', began}
+  local again = lib.retry_at and string.format('%.0f', lib.retry_at) or ''
+  return {valid, jobs, lib.next_due(), again, began, lib.is_held_back and 1 or 0}
 end
 
 -- Makes ready jobs run. Adds their ids to `claimed`, and ids and records in turn to `jobs`.

@@ -11,7 +11,7 @@ function lib.exchange_nodes()
   for number = count, 1, -1 do kinds[number] = lib.parse_effect(table.remove(ARGV)) end
   lib.effect_kinds, lib.after_changes, lib.after_claim = kinds, lib.settle_changes, lib.add_reasons
   local answer = lib.exchange()
-  answer[6] = lib.settled.more_to_release and 1 or 0
+  answer[7] = lib.settled.more_to_release and 1 or 0
   return answer
 end
 

@@ -438,6 +438,9 @@ function lib.reopen_due_lanes(now)
   if first then lib.retry_at = tonumber(first) > now and tonumber(first) or 0 end
 end
 
+-- Whether jobs wait that start as soon as others of their limits have ended.
+lib.is_held_back = false
+
 -- As `choose_unlimited`, where there are limits or lanes.
 function lib.choose_limited(limits, wants, limit, now, ids)
   local migrating, exhausted = lib.migrating_tasks(), {}
@@ -453,6 +456,7 @@ function lib.choose_limited(limits, wants, limit, now, ids)
       end
     end
   end
+  lib.is_held_back = #ids < limit and not lib.retry_at and lib.has_lanes(wants)
   for name, turn in pairs(lib.weighted) do lib.call('HSET', lib.TURNS, name, lib.turn_text(turn)) end
   for name in pairs(lib.served) do lib.call('HSET', lib.TURNS, name, lib.lane_text(lib.last_lanes[name])) end
 end
