@@ -56,9 +56,21 @@ function lib.weighted_task(want, task, each)
   return turn
 end
 
+-- Places of lanes by name: a library keeps them, since a claim may look at a thousand.
+lib.LANE_PLACES, lib.LANE_PLACES_COUNT = {}, 0
+function lib.place_of_lane(lane)
+  local place = lib.LANE_PLACES[lane]
+  if not place then
+    place = tonumber(lib.sub(redis.sha1hex(lane), 1, 12), 16)
+    if lib.LANE_PLACES_COUNT > 10000 then lib.LANE_PLACES, lib.LANE_PLACES_COUNT = {}, 0 end
+    lib.LANE_PLACES[lane], lib.LANE_PLACES_COUNT = place, lib.LANE_PLACES_COUNT + 1
+  end
+  return place
+end
+
 function lib.share_of(turn, lane)
-  local place = tonumber(lib.sub(redis.sha1hex(lane), 1, 12), 16)
-  return {weight = math.min(math.max(1, tonumber(turn.weights[lane]) or 1), lib.MOST_WEIGHT), place = place}
+  local weight = math.min(math.max(1, tonumber(turn.weights[lane]) or 1), lib.MOST_WEIGHT)
+  return {weight = weight, place = lib.place_of_lane(lane), lane = lane, time = 0}
 end
 
 function lib.share_of_group(turn, lanes)
@@ -126,19 +138,51 @@ function lib.start_in_turn(turn, line)
   turn.lane, turn.passed = line.lane, turn.passed + 1
 end
 
--- Those of the open lanes that have weights, by their next start, and how many they are. Behind as many lanes with room
--- as there are starts, none can start.
-function lib.own_lanes(open, turn)
-  local own, starts = {}, {}
-  for lane in pairs(turn.weights) do
-    if lib.call('ZSCORE', open, lane) then
-      local share = lib.share_of(turn, lane)
-      share.time = lib.first_start(share, turn.time, turn.place)
-      own[#own + 1], starts[lane] = lane, share
-    end
+-- A heap of the shares of those open lanes that have weights: the one that starts next is the first. names: of all open
+-- lanes; nil: there are too many to read.
+function lib.own_shares(open, turn, names)
+  local heap = {}
+  local function add(lane)
+    local share = lib.share_of(turn, lane)
+    share.time = lib.first_start(share, turn.time, turn.place)
+    heap[#heap + 1] = share
   end
-  table.sort(own, function(a, b) return lib.is_sooner(starts[a], starts[b]) end)
-  return own, #own
+  for _, lane in ipairs(names or {}) do
+    if turn.weights[lane] then add(lane) end
+  end
+  for lane in pairs(names and {} or turn.weights) do
+    if lib.call('ZSCORE', open, lane) then add(lane) end
+  end
+  for at = math.floor(#heap / 2), 1, -1 do lib.sink(heap, at) end
+  return heap
+end
+
+-- Takes the lanes that start next out of such a heap: so many.
+function lib.pop_lanes(heap, most)
+  local lanes = {}
+  while #heap > 0 and #lanes < most do
+    lanes[#lanes + 1] = heap[1].lane
+    heap[1] = heap[#heap]
+    heap[#heap] = nil
+    if #heap > 0 then lib.sink(heap, 1) end
+  end
+  return lanes
+end
+
+-- Lanes with weights that have room, by their next start. Behind as many as there are starts, none can start.
+function lib.own_lanes(limits, want, task, heap, most, now)
+  local found, full = {}, 0
+  while #heap > 0 and #found < most do
+    if full >= lib.MAX_CLOSED then
+      lib.retry_at = 0
+      break
+    end
+    local lanes = lib.pop_lanes(heap, math.min(most - #found, lib.MAX_CLOSED))
+    local roomy = lib.roomy_lanes(limits, want, task, lanes, most, #lanes, now)
+    full = full + #lanes - #roomy
+    for _, line in ipairs(roomy) do found[#found + 1] = line end
+  end
+  return found
 end
 
 -- Lanes with room: those with weights, some of the others from the one whose turn it is, and how many others there are.
@@ -146,7 +190,8 @@ function lib.lanes_by_weight(limits, want, task, turn, most, now)
   local open = lib.open_lanes_key(want.queue, want.band, task)
   local count, own, others = lib.call('ZCARD', open), {}, {}
   local is_few = count <= lib.FEW_LANES
-  for _, lane in ipairs(lib.lanes_after(open, turn.lane, lib.MAX_EXAMINED + 1)) do
+  local names = lib.lanes_after(open, turn.lane, lib.MAX_EXAMINED + 1)
+  for _, lane in ipairs(names) do
     if is_few or not turn.weights[lane] then others[#others + 1] = lane end
   end
   if is_few then
@@ -158,9 +203,9 @@ function lib.lanes_by_weight(limits, want, task, turn, most, now)
     end
     return own, others, #others
   end
-  local with_weight
-  own, with_weight = lib.own_lanes(open, turn)
-  own = lib.roomy_lanes(limits, want, task, own, most, most, now)
+  local heap = lib.own_shares(open, turn, count <= lib.MAX_EXAMINED and names)
+  local with_weight = #heap
+  own = lib.own_lanes(limits, want, task, heap, most, now)
   return own, lib.roomy_lanes(limits, want, task, others, most, most, now), count - with_weight
 end
 
