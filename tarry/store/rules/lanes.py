@@ -208,9 +208,11 @@ class Levels:
     def room(self, name: str, most: int) -> int:
         """How many of at most `most` may start under the limit of that level; if none, notes when."""
         limit = limit_of(name, self._limits, self._key_limits)
-        if limit is None:
-            return most
-        level = self._levels.get(name, Level())
+        return most if limit is None else self.room_under(limit, name, most)
+
+    def room_under(self, limit: Limit, name: str, most: int) -> int:
+        """As `room`, where this limit is known to be that of the level."""
+        level = self._levels.get(name) or Level()
         room = level.room(limit, self._now)
         if not room:
             self.again = earliest(self.again, level.again(limit, self._now))

@@ -127,14 +127,19 @@ class _LaneClaim(Generic[T]):
             self._known[name] = self._use.levels[name] = level
             self._use.started[name] += count
         self._count_costs((costs.get(id(item), 1), key) for item, key in zip(got, started, strict=True) if costs)
-        for _, task, lane in started:
-            if lane is not None:
-                weighted, name = self._weighted.get((*line, task)), turn_name(*line, task)
-                turn = encode_lane(lane) if weighted is None else weighted.start(lane)
-                self._turns[name] = self._use.turns[name] = turn
-            if lane is not None and EACH + task in self._limits:
-                self._use.drained[*line, task].add(lane)
+        self._note_turns(line, started)
         return len(started)
+
+    def _note_turns(self, line: Line, started: Sequence[JobKey]) -> None:
+        by_weight = {
+            task: self._weighted[*line, task].start(lane)
+            for _, task, lane in started
+            if lane is not None and (*line, task) in self._weighted
+        }
+        # Of the others only the last lane counts.
+        last = {task: lane for _, task, lane in started if lane is not None}
+        for task, turn in ({task: encode_lane(lane) for task, lane in last.items()} | by_weight).items():
+            self._turns[turn_name(*line, task)] = self._use.turns[turn_name(*line, task)] = turn
 
     def _find_costs(self, line: Line, chosen: Sequence[T]) -> dict[int, int]:
         """What jobs of a line cost, by the identity of the item, unless each costs one."""
@@ -271,7 +276,13 @@ class _LaneClaim(Generic[T]):
         return scan.found
 
     def _note_short(self, line: Line, fronts: Mapping[Lane, Sequence[Candidate[T]]], asked: Mapping[Lane, int]) -> None:
-        short = [lane for lane, most in asked.items() if len(fronts[lane]) < most and EACH + lane[0] in self._limits]
+        # Of many the others are left until their next turn: to look into each would cost a part of the claim.
+        looks = len(asked) <= FEW_FULL
+        short = [
+            lane
+            for lane, most in asked.items()
+            if (looks or len(fronts[lane]) < most) and EACH + lane[0] in self._limits
+        ]
         for task, lane in short:
             self._use.drained[*line, task].add(lane)
         if short and not any(fronts.values()):
@@ -323,14 +334,14 @@ class _LaneClaim(Generic[T]):
         each = self._limits.get(EACH + task)
         passed = self._weighted[place].weights if place in self._weighted and not scan.has_weighted else ()
         for lane in lanes:
-            if scan.ended:
+            if scan.is_full:
                 break
             if lane.name in passed:
                 scan.passed += 1
                 continue
             name = lane_level(task, lane.name)
             limit = each if each is None else self._key_limits.get(name, each)
-            room = scan.most if limit is None else self._levels.room(name, scan.most)
+            room = scan.most if limit is None else self._levels.room_under(limit, name, scan.most)
             if limit is None or (room and lane.has_jobs):
                 scan.found.append((lane.name, room))
                 continue

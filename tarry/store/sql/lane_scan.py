@@ -33,6 +33,11 @@ class LaneScan:
         return self._has_enough or self._has_seen_all or self.has_given_up
 
     @property
+    def is_full(self) -> bool:
+        """Whether the rest of the lanes that were read last need not be looked at."""
+        return len(self.found) >= self._enough or self.rejected >= FULL
+
+    @property
     def has_given_up(self) -> bool:
         """Whether it stops with too few lanes although more may follow."""
         # Not those that were passed over: else the ones behind them would never have a turn.

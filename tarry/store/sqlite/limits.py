@@ -40,6 +40,7 @@ _AT = "WHERE queue = ? AND band = ? AND task = ? AND lane = ?"
 _CLOSE = f"UPDATE tarry_lane SET again = ? {_AT}"
 # A partial index serves only statements that repeat its condition, `again IS NOT NULL`.
 _CLOSED = "tarry_lane INDEXED BY tarry_closed"
+_ANY_CLOSED = f"SELECT 1 FROM {_CLOSED} WHERE again IS NOT NULL LIMIT 1"
 _REOPEN = f"UPDATE {_CLOSED} SET again = NULL WHERE again IS NOT NULL AND task = ? AND lane = ?"
 _RAISE = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, ?3)
     ON CONFLICT (name) DO UPDATE SET running = ?2, next = ?3"""
@@ -129,7 +130,8 @@ class SqliteLimits(SqliteTransaction, SqlLimits):
         self._db.executemany(sql.STATEMENTS.drop_lane, [(*place, lane) for lane in sorted(lanes)])
 
     def reopen(self, lanes: Collection[Lane]) -> None:
-        if lanes:
+        # Mostly no lane is closed at all.
+        if lanes and self._db.execute(_ANY_CLOSED).get:
             self._db.executemany(_REOPEN, sorted(set(lanes)))
 
     def reopen_some_due(self, now: int, most: int) -> None:
