@@ -169,6 +169,23 @@ def test_lanes_beside_a_thousand_with_weights_have_their_part(first: str) -> Non
         assert started.total() == 300
 
 
+def test_lanes_without_a_weight_are_read_only_in_their_turn() -> None:
+    """To find them among those with weights costs many looks."""
+    weights = {f"a{number:03}": 50 for number in range(1000)}
+    reader = WeightedReader(dict.fromkeys(weights, 9) | {f"m{number}": 9 for number in range(9)}, weights)
+    reader.claim(1)
+    reader.calls.clear()
+    for _ in range(20):
+        assert reader.claim(1).total() == 1
+    assert reader.calls["lanes"] < 30
+
+
+def test_lanes_without_a_weight_fill_a_claim_that_is_not_their_turn() -> None:
+    reader = WeightedReader({"whale": 3} | {f"m{number:03}": 9 for number in range(100)}, {"whale": 1000})
+    assert reader.claim(2) == {"w": 2}
+    assert reader.claim(9) == {"w": 1, "m": 8}
+
+
 def test_lanes_of_a_round_that_began_in_the_middle_have_their_part() -> None:
     """As after turns without weights."""
     reader = WeightedReader({f"m{number:03}": 9 for number in range(900)} | {"whale": 999}, {"whale": 100}, "m799")

@@ -199,6 +199,16 @@ class _LaneClaim(Generic[T]):
     def _weighted_front(self, line: Line, task: str, most: int) -> Sequence[Candidate[T]]:
         """As many jobs as may start of a task of which keys have weights."""
         own, others, size = self._lanes_by_weight(line, task, most)
+        front = self._deal_front(line, task, own, others or (), size, most)
+        if others is None and len(front) < most:
+            others = self._lanes_with_room(line, {task: most})[task]
+            front = self._deal_front(line, task, own, others, size, most)
+        return front
+
+    def _deal_front(
+        self, line: Line, task: str, own: Mapping[str, int], others: Sequence[tuple[str, int]], size: int, most: int
+    ) -> Sequence[Candidate[T]]:
+        """As many jobs as may start of these lanes, each with its room."""
         left = {(task, lane): room for lane, room in [*own.items(), *others]}
         fronts: dict[Lane, Sequence[Candidate[T]]] = dict.fromkeys(left, ())
         asked: dict[Lane, int] = {}
@@ -226,12 +236,12 @@ class _LaneClaim(Generic[T]):
 
     def _lanes_by_weight(
         self, line: Line, task: str, most: int
-    ) -> tuple[dict[str, int], Sequence[tuple[str, int]], int]:
+    ) -> tuple[dict[str, int], Sequence[tuple[str, int]] | None, int]:
         """Lanes with room, and how much: those with weights of their own, some of the others from the one whose turn it
-        is, and how many others there are."""
+        is, and how many others there are. None: the others were not read, since it is not their turn."""
         turns = self._weighted[*line, task]
         # Of many lanes a claim cannot see how many there are: as many as the last round had. The first claim counts.
-        most_read = _FEW if turns.state.size > _FEW else EXAMINED
+        most_read = _FEW if turns.state.size else EXAMINED
         few = self._reader.lanes(line, {task: LaneRange(None, None, most_read + 1)})[task]
         if len(few) <= _FEW:
             key = turn_order(turns.state.lane)
@@ -239,8 +249,11 @@ class _LaneClaim(Generic[T]):
             others = [(lane, room) for lane, room in found if lane not in turns.weights]
             return {lane: room for lane, room in found if lane in turns.weights}, others, len(others)
         self._count_others(line, task, few)
-        size = max(turns.state.size, turns.state.passed)
-        return self._own_with_room(line, task, most), self._lanes_with_room(line, {task: most})[task], size
+        size, own = max(turns.state.size, turns.state.passed), self._own_with_room(line, task, most)
+        # The others are among those with weights, which may be many: they are read only where it is their turn.
+        rooms = dict[str | None, int]([*own.items(), (None, most)])
+        is_theirs = None in islice(turns.in_turn(rooms, size), most)
+        return own, self._lanes_with_room(line, {task: most})[task] if is_theirs else None, size
 
     def _own_with_room(self, line: Line, task: str, most: int) -> dict[str, int]:
         """The first lanes with weights of their own that have room, by their next start, and how much."""
@@ -256,7 +269,7 @@ class _LaneClaim(Generic[T]):
     def _count_others(self, line: Line, task: str, read: Sequence[FoundLane]) -> None:
         """Notes how many lanes have no weight of their own, if that is not known. read: the first lanes."""
         turns = self._weighted[*line, task]
-        if turns.state.size > _FEW:
+        if turns.state.size:
             return
         names = [lane.name for lane in read if lane.name not in turns.weights]
         if len(read) > EXAMINED and len(names) < EXAMINED:
@@ -266,7 +279,7 @@ class _LaneClaim(Generic[T]):
             names += [lane.name for lane in found if lane.name not in turns.weights]
         # The round may have begun in the middle: its end would else take its part for the whole.
         passed = sum(turns.state.lane is not None and name <= turns.state.lane for name in names)
-        turns.state = replace(turns.state, size=len(names), passed=passed)
+        turns.state = replace(turns.state, size=max(1, len(names)), passed=passed)
 
     def _with_room(self, line: Line, task: str, lanes: Sequence[FoundLane], most: int) -> Sequence[tuple[str, int]]:
         """Those of these lanes that have room, and how much."""
