@@ -30,6 +30,17 @@ LONGEST_DEBT = 10
 _PERIODS = {"second": "s", "sec": "s", "minute": "m", "min": "m", "hour": "h", "day": "d"}
 
 
+class LimitShare(Struct, frozen=True):
+    """What a limit is a part of, where several stores share one."""
+
+    most: Annotated[int, Meta(ge=0, le=UNLIMITED)] | None = None
+    """How many at once the whole limit allows."""
+    count: StoredCount = 0
+    """How many starts in a period the whole limit allows."""
+    until: StoredTime = 0
+    """Then the part ends, and nothing starts under it; microseconds, 0: it has no end."""
+
+
 class Limit(Struct, frozen=True):
     """At most `most` at once, and at most `count` starts in any `period` (microseconds). None and 0: no such bound."""
 
@@ -42,6 +53,12 @@ class Limit(Struct, frozen=True):
     """Of a limit for each key: how many starts a key without a weight of its own has, beside those of one that has."""
     has_weights: bool = False
     """Of a limit for each key: some keys have weights of their own. A store sets it by itself."""
+    share: LimitShare | None = None
+    """Of one of several stores: this is its part of a larger limit (`store/shards/shares.py`)."""
+
+    def is_over(self, now: int) -> bool:
+        """Whether it is a part that has ended: nothing starts under it."""
+        return self.share is not None and 0 < self.share.until <= now
 
     @property
     def without_keys(self) -> "Limit | None":
@@ -115,6 +132,8 @@ class Level(Struct, frozen=True):
 
     def room(self, limit: Limit, now: int) -> int:
         """How many may start now."""
+        if limit.is_over(now):
+            return 0
         room = UNLIMITED if limit.most is None else max(0, limit.most - self.running)
         return min(room, self.starts(limit, now))
 
@@ -127,7 +146,7 @@ class Level(Struct, frozen=True):
 
     def has_room_for(self, limit: Limit, cost: int, now: int) -> bool:
         """Whether one may start that the rate counts as so many starts."""
-        return (limit.most is None or self.running < limit.most) and self.starts(limit, now) >= cost
+        return self.room(limit, now) > 0 and self.starts(limit, now) >= cost
 
     def _next_on_time(self, limit: Limit, now: int) -> int:
         """When the next start would be on time."""
@@ -139,7 +158,7 @@ class Level(Struct, frozen=True):
         """When there will be room, if the rate leaves none now, for one that it counts as so many starts. None: there
         is room, or all places are taken."""
         # Where all places are taken, the end of an attempt makes room, and no time is known for it.
-        if not limit.count or (limit.most is not None and self.running >= limit.most):
+        if not limit.count or limit.is_over(now) or (limit.most is not None and self.running >= limit.most):
             return None
         at = self._next_on_time(limit, now) - (limit.at_once - cost) * limit.spacing
         return at if at > now else None

@@ -12,11 +12,13 @@ from tarry.store.rules.base import (
     NextClaim,
     PlaceAnswer,
     Query,
+    ShareChange,
     Store,
     Tally,
     Want,
     band,
     drop_order,
+    gives_more,
 )
 
 __all__ = [
@@ -31,9 +33,11 @@ __all__ = [
     "NextClaim",
     "PlaceAnswer",
     "Query",
+    "ShareChange",
     "Store",
     "Tally",
     "Want",
     "band",
     "drop_order",
+    "gives_more",
 ]

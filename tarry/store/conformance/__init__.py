@@ -45,6 +45,7 @@ from tarry.store.conformance.limits.limiting import Limiting
 from tarry.store.conformance.limits.place_keeping import PlaceKeeping
 from tarry.store.conformance.limits.place_taking import PlaceTaking
 from tarry.store.conformance.limits.relimiting import LaneAssignment, Relimiting
+from tarry.store.conformance.limits.share_changing import ShareChanging
 from tarry.store.conformance.limits.spending import Spending
 from tarry.store.conformance.limits.weighing import Weighing
 from tarry.store.conformance.losing import Losing
@@ -69,6 +70,7 @@ class Conformance(
     Weighing,
     PlaceKeeping,
     PlaceTaking,
+    ShareChanging,
     Spending,
     Costing,
     LaneAssignment,

@@ -8,7 +8,7 @@ from tarry.model.limit import EACH, KeyLimit, Level, Limit
 from tarry.model.overrides import cost_of
 from tarry.store.memory.index import NamedValues
 from tarry.store.rules import kept_places, key_limits, lanes
-from tarry.store.rules.base import PlaceAnswer
+from tarry.store.rules.base import PlaceAnswer, ShareChange
 from tarry.store.rules.lanes import EndedAttempt, JobKey, count_by_level, limit_name, limit_of, taken_levels
 from tarry.store.shared import rate_corrections
 
@@ -35,6 +35,15 @@ class MemoryLimits:
         self.key_limits = key_limits.effective(self._cells.with_prefix(key_limits.PREFIX).items(), self.limits)
         # A limit that only changes keeps its levels: what runs is counted already.
         return was is None or limit is None
+
+    def change_share(self, change: ShareChange, now: int) -> bool:
+        """As `Store.change_shares`, for one."""
+        name = change.name
+        if self.limits.get(name) != change.was:
+            return False
+        self.limits[name] = change.limit
+        self.levels[name] = self.levels.get(name, Level()).with_correction(change.limit, change.used, now)
+        return True
 
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> bool:
         """As `Store.limit_key`; the answer is that of `set_limit`."""

@@ -31,11 +31,13 @@ from tarry.store.rules.base import (
     Exchange,
     PlaceAnswer,
     Query,
+    ShareChange,
     Store,
     Tally,
     Want,
     band,
     drop_order,
+    gives_more,
 )
 from tarry.store.rules.history.journal import record_of_changes, record_of_new
 from tarry.store.rules.kept_places import followed_place
@@ -374,6 +376,13 @@ class MemoryStore(Store):
     def limit(self, name: str, limit: Limit | None) -> None:
         with self._lock:
             self._relimit(name, self._limiting.set_limit(name, limit))
+
+    def change_shares(self, changes: Sequence[ShareChange], now: int) -> list[bool]:
+        with self._lock:
+            made = [self._limiting.change_share(change, now) for change in changes]
+            if gives_more(changes, made):
+                self._hub.wake(WakeReason.WORK)
+            return made
 
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
         with self._lock:

@@ -9,7 +9,7 @@ from tarry.store.mysql.claim import into_lanes
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.literals import bind, bounded_statements, id_list, id_table, raw, text
 from tarry.store.mysql.settings import NUMBER, RAISE, TAKE_TURN
-from tarry.store.rules.base import PlaceAnswer
+from tarry.store.rules.base import PlaceAnswer, ShareChange
 from tarry.store.rules.lanes import UNTIL_AN_END, JobKey
 from tarry.store.sql.columns import Row
 from tarry.store.sql.lane_reader import Lane
@@ -71,6 +71,13 @@ class MysqlLimits(MysqlTransaction, SqlLimits):
     def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
         self._link.run(TAKE_TURN)
         return super().take_place(name, key, until, cost, now)
+
+    def set_next(self, levels: Mapping[str, Level]) -> None:
+        self.raise_levels(levels)
+
+    def change_shares(self, changes: Sequence[ShareChange], now: int) -> list[bool]:
+        self._link.run(RAISE, TAKE_TURN)
+        return super().change_shares(changes, now)
 
     def raise_levels(self, levels: Mapping[str, Level]) -> None:
         self._link.run(*write_levels(levels))

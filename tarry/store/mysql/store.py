@@ -40,7 +40,17 @@ from tarry.store.mysql.sql import WAITING
 from tarry.store.mysql.transactional import through, where
 from tarry.store.mysql.wakeup import MysqlHub, prune_wake_rows, wake_row
 from tarry.store.rules.admission import admit, admit_all
-from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, PlaceAnswer, Store, Want, drop_order
+from tarry.store.rules.base import (
+    NOTHING,
+    Diagnostic,
+    Exchange,
+    PlaceAnswer,
+    ShareChange,
+    Store,
+    Want,
+    drop_order,
+    gives_more,
+)
 from tarry.store.rules.lanes import JobKey, assign_lanes
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shared.uncertain import a_part_is_done
@@ -336,6 +346,13 @@ class MysqlStore(ScanningSqlStore):
 
     def limit(self, name: str, limit: Limit | None) -> None:
         self._relimit(name, lambda link: MysqlLimits(link).set_limit(name, limit))
+
+    def change_shares(self, changes: Sequence[ShareChange], now: int) -> list[bool]:
+        made = self._write(lambda link: MysqlLimits(link).change_shares(changes, now))
+        self._known.forget()
+        if gives_more(changes, made):
+            self.tell(lambda link: None, (WakeReason.WORK,))
+        return made
 
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
         self._relimit(EACH + task, lambda link: MysqlLimits(link).limit_key(task, lane, limit))

@@ -7,7 +7,7 @@ Two claims of jobs of one task take turns: a claim locks the task's level row. T
 they lower levels at any time.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -70,12 +70,18 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         queues = {QUEUE + queue for queue, _ in tasks}
         # Only these: there may be thousands of other limits.
         names = {*queues, *(kind + task for task in all_tasks for kind in (TASK, EACH))}
-        self._stored_limits = dict(self.rows(sql.LIMITS_OF, (pack.texts(sorted(names)),)))
-        self._limits = {name: decode_limit(value) for name, value in self._stored_limits.items()}
+        self._read_limits(names)
         turns = {turn_name(*line, task) for line, names in tasks.items() for task in names}
         rows = self._lock_levels({*(TASK + task for task in all_tasks), *queues.intersection(self._limits), *turns})
+        if any(limit.share is not None for limit in self._limits.values()):
+            # Now that the levels are locked: a part may just have become smaller.
+            self._read_limits(names)
         self._tasks = tasks
         return lane_state(self._limits, rows)
+
+    def _read_limits(self, names: Collection[str]) -> None:
+        self._stored_limits = dict(self.rows(sql.LIMITS_OF, (pack.texts(sorted(names)),)))
+        self._limits = {name: decode_limit(value) for name, value in self._stored_limits.items()}
 
     def _find_tasks(self, lines: Sequence[Line]) -> dict[Line, list[str]]:
         """Of each line that is not paused."""

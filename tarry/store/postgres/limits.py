@@ -23,6 +23,7 @@ from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.link.connection import PostgresConnection
 from tarry.store.postgres.link.pool import LONG_TIMEOUT, PostgresPool
+from tarry.store.rules.base import ShareChange
 from tarry.store.rules.kept_places import ended_by, followed_place, job_keys, name_for, name_of, places_to_keep
 from tarry.store.rules.lanes import UNTIL_AN_END, EndedAttempt, JobKey, count_by_level, lane_level
 from tarry.store.shared.backoff import jitter
@@ -124,6 +125,16 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         locked = pack.texts(sorted(own))
         self.change(sql.LEVELS_THERE, (locked,))
         self.rows(sql.LEVELS, (locked,))
+
+    def set_next(self, levels: Mapping[str, Level]) -> None:
+        self.change(sql.SET_NEXT, (pack.texts(levels), pack.big_ints(level.next for level in levels.values())))
+
+    def change_shares(self, changes: Sequence[ShareChange], now: int) -> list[bool]:
+        # With the lock that claims have: those that follow read the limits after they have it.
+        locked = (pack.texts(sorted(change.name for change in changes)),)
+        self.change(sql.LEVELS_THERE, locked)
+        self.rows(sql.LEVELS, locked)
+        return super().change_shares(changes, now)
 
     def raise_levels(self, levels: Mapping[str, Level]) -> None:
         names = sorted(levels)
@@ -261,8 +272,7 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
 
     def _correct(self, ended: Sequence[EndedAttempt], limits: Mapping[str, Limit], now: int) -> None:
         if levels := self.read_corrected(ended, limits, {}, now):
-            times = pack.big_ints(level.next for level in levels.values())
-            self.change(sql.SET_NEXT, (pack.texts(levels), times))
+            self.set_next(levels)
 
 
 class LockedAttempts(NamedTuple):

@@ -40,7 +40,17 @@ from tarry.store.postgres.sql import WAITING
 from tarry.store.postgres.transactional import insert_within
 from tarry.store.postgres.wakeup import PostgresHub
 from tarry.store.rules.admission import admit, admit_all
-from tarry.store.rules.base import NOTHING, PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, PlaceAnswer, Want
+from tarry.store.rules.base import (
+    NOTHING,
+    PROMOTED_AT_ONCE,
+    Backlog,
+    Diagnostic,
+    Exchange,
+    PlaceAnswer,
+    ShareChange,
+    Want,
+    gives_more,
+)
 from tarry.store.rules.history.journal import record_of_changes, record_of_new
 from tarry.store.rules.kept_places import given_up
 from tarry.store.rules.lanes import JobKey, earliest
@@ -379,6 +389,16 @@ class PostgresStore(SqlStore):
     def limit(self, name: str, limit: Limit | None) -> None:
         set_limit(self._pool, self._schema, name, limit)
         self._hub.notify(WakeReason.WORK)
+
+    def change_shares(self, changes: Sequence[ShareChange], now: int) -> list[bool]:
+        def work(connection: PostgresConnection) -> list[bool]:
+            with connection.transaction_with(*self._claim_settings()):
+                return self._limits(connection).change_shares(changes, now)
+
+        made = self._call(work)
+        if gives_more(changes, made):
+            self._hub.notify(WakeReason.WORK)
+        return made
 
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
         limit_key(self._pool, self._schema, task, lane, limit)

@@ -16,6 +16,8 @@ _SCRIPTS = make_scripts(
         Verb("prune"),
         Verb("save_progress"),
         Verb("set_limit"),
+        # Not repeatable: as kv_cas.
+        Verb("change_shares", repeatable=False),
         Verb("limit_key"),
         Verb("take_place"),
         Verb("migrate"),
@@ -74,6 +76,7 @@ EXTEND = _SCRIPTS["extend"]
 PRUNE = _SCRIPTS["prune"]
 SAVE_PROGRESS = _SCRIPTS["save_progress"]
 SET_LIMIT = _SCRIPTS["set_limit"]
+CHANGE_SHARES = _SCRIPTS["change_shares"]
 LIMIT_KEY = _SCRIPTS["limit_key"]
 TAKE_PLACE = _SCRIPTS["take_place"]
 MIGRATE = _SCRIPTS["migrate"]

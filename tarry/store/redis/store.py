@@ -14,7 +14,7 @@ from tarry.errors import QueueFull, StoreError
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, JobLabel
-from tarry.model.limit import UNLIMITED, KeyLimit, Level, Limit
+from tarry.model.limit import UNLIMITED, KeyLimit, Level, Limit, LimitShare
 from tarry.model.wake import WakeReason
 from tarry.store.redis import scripts
 from tarry.store.redis.changes import PackedChanges, pack_changes, split_rounds
@@ -33,7 +33,18 @@ from tarry.store.redis.rights import require_rights, rights
 from tarry.store.redis.schema import RedisSchema
 from tarry.store.redis.waiting import RedisWaiting
 from tarry.store.rules import key_limits
-from tarry.store.rules.base import Backlog, Diagnostic, Exchange, NextClaim, PlaceAnswer, Query, Store, Tally, Want
+from tarry.store.rules.base import (
+    Backlog,
+    Diagnostic,
+    Exchange,
+    NextClaim,
+    PlaceAnswer,
+    Query,
+    ShareChange,
+    Store,
+    Tally,
+    Want,
+)
 from tarry.store.rules.kept_places import KeptPlace
 from tarry.store.rules.lanes import JobKey
 from tarry.store.rules.sleeper import Wakeup
@@ -292,6 +303,13 @@ class RedisStore(Store):
                 while after := self._run(scripts.MIGRATE, which, line, after):
                     pass
 
+    def change_shares(self, changes: Sequence[ShareChange], now: int) -> list[bool]:
+        words = (
+            (each.name, _format_limit(each.was), _format_limit(each.limit), each.used, int(each.gives_more))
+            for each in changes
+        )
+        return [made == 1 for made in self._run(scripts.CHANGE_SHARES, now, *_flatten(words))] if changes else []
+
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
         value = () if limit is None else (key_limits.encode(limit),)
         self._give_lanes(task, self._run(scripts.LIMIT_KEY, task, lane, *value))
@@ -378,7 +396,22 @@ def _format_limit(limit: Limit) -> str:
     spacing = limit.spacing if limit.count else 0
     # The last two follow from the others: so the scripts need not compute them at each claim.
     weight = f" d{limit.weight}" if limit.weight != 1 else ""
-    return f"{most} {limit.count} {limit.period} {limit.at_once} {spacing}{weight}"
+    return f"{most} {limit.count} {limit.period} {limit.at_once} {spacing}{weight}{_format_share(limit.share)}"
+
+
+def _format_share(share: LimitShare | None) -> str:
+    if share is None:
+        return ""
+    return f" s{'-' if share.most is None else share.most}:{share.count}:{share.until}"
+
+
+def _parse_share(text: str) -> LimitShare:
+    most, count, until = text.split(":")
+    return LimitShare(_parse_most(most), int(count), int(until))
+
+
+def _parse_most(text: str) -> int | None:
+    return None if text == "-" else int(text)
 
 
 @lru_cache(maxsize=1000)
@@ -386,6 +419,8 @@ def _parse_limit(text: bytes) -> Limit:
     try:
         most, count, period, _, _, *rest = text.decode().split()
         weight = next((int(word[1:]) for word in rest if word.startswith("d")), 1)
-        return Limit(None if most == "-" else int(most), int(count), int(period), "k" in rest, weight, "w" in rest)
+        share = next((_parse_share(word[1:]) for word in rest if word.startswith("s")), None)
+        has_keys, has_weights = "k" in rest, "w" in rest
+        return Limit(_parse_most(most), int(count), int(period), has_keys, weight, has_weights, share)
     except ValueError:
         return Limit()

@@ -152,6 +152,28 @@ class PlaceAnswer(Struct, frozen=True):
     """False: no limit counts such a place, so none is taken."""
 
 
+class ShareChange(Struct, frozen=True):
+    """A change of one limit, for `Store.change_shares`."""
+
+    name: str
+    was: Limit
+    limit: Limit
+    used: int = 0
+    """So many starts the rate counts from now on as if they had just been."""
+
+    @property
+    def gives_more(self) -> bool:
+        """Whether more may start than before."""
+        was, limit = self.was, self.limit
+        has_more = UNLIMITED if limit.most is None else limit.most
+        return has_more > (UNLIMITED if was.most is None else was.most) or limit.count > was.count
+
+
+def gives_more(changes: Sequence[ShareChange], made: Sequence[bool]) -> bool:
+    """Whether one of the changes that were made lets more start than before."""
+    return any(is_made and change.gives_more for change, is_made in zip(changes, made, strict=True))
+
+
 class Diagnostic(Struct, frozen=True):
     """One line of `tarry check`: a fact, and advice if it is not as it should be."""
 
@@ -343,6 +365,12 @@ class Store(ABC):
     @abstractmethod
     def limit(self, name: str, limit: Limit | None) -> None:
         """Sets the limit of that name (`model.limit` has the names); None lifts it. Counts what runs at that moment."""
+
+    @abstractmethod
+    def change_shares(self, changes: Sequence[ShareChange], now: int) -> list[bool]:
+        """Changes limits of tasks and queues, each if it is set and still as it was; answers for each whether it did.
+        Nothing is counted anew, and nobody is woken unless more may start than before."""
+        # A part of a limit is prolonged every few seconds: that must cost next to nothing.
 
     @abstractmethod
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:

@@ -34,6 +34,7 @@ from tarry.store.rules.base import (
     Exchange,
     PlaceAnswer,
     Query,
+    ShareChange,
     Store,
     Tally,
     Want,
@@ -374,6 +375,11 @@ class ShardedStore(Store):
         self._ask(numbers, lambda n, store: store.limit(name, parts[n])).result(None)
         if name.startswith(EACH):
             self._spread_key_limits(name.removeprefix(EACH))
+
+    def change_shares(self, changes: Sequence[ShareChange], now: int) -> list[bool]:
+        """As promised, on all shards; a change counts as made if each of them has made it."""
+        answers = self._ask_all(lambda store: store.change_shares(changes, now))
+        return answers.result([all(made) for made in zip(*answers.values(), strict=True)])
 
     def _spread_key_limits(self, task: str) -> None:
         """Gives all shards the same limits of single keys: one was added, or was away when they were set."""

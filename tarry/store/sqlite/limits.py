@@ -96,6 +96,9 @@ class SqliteLimits(SqliteTransaction, SqlLimits):
     def set_running(self, counts: Mapping[str, int]) -> None:
         self._db.executemany(sql.RUNNING_NOW, list(counts.items()))
 
+    def set_next(self, levels: Mapping[str, Level]) -> None:
+        self.raise_levels(levels)
+
     def raise_levels(self, levels: Mapping[str, Level]) -> None:
         self._db.executemany(_RAISE, [(name, level.running, level.next) for name, level in sorted(levels.items())])
 

@@ -20,7 +20,7 @@ from tarry.model.job import Job
 from tarry.model.limit import KeyLimit, Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.rules.admission import admit, admit_all
-from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, PlaceAnswer, Want
+from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, PlaceAnswer, ShareChange, Want, gives_more
 from tarry.store.rules.history.journal import record_of_valid
 from tarry.store.rules.lanes import JobKey, assign_lanes, earliest
 from tarry.store.rules.sleeper import Wakeup
@@ -363,6 +363,14 @@ class SqliteStore(ScanningSqlStore):
                 self._limits.set_limit(name, limit)
                 self._lanes.load_limits()
             self._board.wake(WakeReason.WORK)
+
+    def change_shares(self, changes: Sequence[ShareChange], now: int) -> list[bool]:
+        with self._lock, self._errors:
+            with transaction(self._db):
+                made = self._limits.change_shares(changes, now)
+            if gives_more(changes, made):
+                self._board.wake(WakeReason.WORK)
+            return made
 
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
         with self._lock, self._errors:

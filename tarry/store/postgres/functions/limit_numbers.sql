@@ -16,9 +16,10 @@ DECLARE
     at_once bigint;
     spacing bigint := 0;
 BEGIN
-    IF cardinality(parts) <> 6 OR substr(parts[1], 2, 7) <> '"most":' OR left(parts[2], 8) <> '"count":'
+    -- A limit that several stores share ends, which only Python knows.
+    IF cardinality(parts) <> 7 OR parts[7] <> '"share":null}' OR substr(parts[1], 2, 7) <> '"most":' OR left(parts[2], 8) <> '"count":'
             OR left(parts[3], 9) <> '"period":' OR parts[4] <> '"has_key_limits":false'
-            OR left(parts[5], 9) <> '"weight":' OR left(parts[6], -1) <> '"has_weights":false'
+            OR left(parts[5], 9) <> '"weight":' OR parts[6] <> '"has_weights":false'
             OR length(parts[1]) NOT BETWEEN 9 AND 18 OR length(parts[2]) NOT BETWEEN 9 AND 18
             OR length(parts[3]) NOT BETWEEN 10 AND 24
             OR btrim(substr(parts[2], 9) || substr(parts[3], 10) || CASE WHEN most = 'null' THEN '' ELSE most END,

@@ -94,6 +94,9 @@ function lib.furthest(limit) return limit.at_once * limit.spacing + lib.LONGEST_
 -- When the next start would be on time. A time that is too far ahead means that the clock was set back: then now.
 function lib.next_start(level, now) return level.next <= now + lib.furthest(level.limit) and level.next or now end
 
+-- Whether it is a part of a limit that has ended.
+function lib.is_over(limit, now) return (limit.ends or 0) > 0 and limit.ends <= now end
+
 -- How many starts a rate allows now.
 function lib.starts_of(level, now)
   local ahead = math.max(lib.next_start(level, now) - now, 0)
@@ -104,6 +107,7 @@ end
 -- `retry_at` has the earliest such time.
 function lib.room(level, most, now)
   local limit, left = level.limit, most
+  if lib.is_over(limit, now) then return 0 end
   if limit.most then left = math.max(0, limit.most - level.running) end
   if limit.count > 0 then
     local full = left == 0

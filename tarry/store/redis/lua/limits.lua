@@ -13,6 +13,7 @@ function lib.read_limit(limits, name)
     local most, count, period, at_once, spacing, rest = string.match(text, '^(%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
     limit = lib.limit_from(most, count, period, at_once, spacing)
     if rest ~= '' then
+      limit.ends = tonumber(string.match(rest, ' s[^:]*:%d+:(%d+)') or 0)
       limit.weight = tonumber(string.match(rest, ' d(%d+)') or 1)
       limit.has_key_limits = string.find(rest, lib.HAS_KEY_LIMITS, 1, true) ~= nil
       limit.has_weights = string.find(rest, lib.HAS_WEIGHTS, 1, true) ~= nil
@@ -77,6 +78,38 @@ end
 -- Answer: lines with jobs that may have no lane: `migrate` has to be called for each of them, in this order.
 -- Cost: one read if the limit is there already; else one of all running jobs.
 function lib.set_limit() return lib.relimit(ARGV[1], ARGV[2], ARGV[3], ARGV[4]) end
+
+-- change_shares: changes parts of limits, each if it is as it was seen.
+-- Keys: limits, levels; wakes for `w`.
+-- Arguments: now; for each its name, its numbers before and after, so many starts that the rate counts as if they had
+-- just been, and 1 if more may start than before.
+-- Answer: for each 1, or 0 if it was not so.
+-- Cost: a read and a write for each.
+function lib.change_shares()
+  local now, answer, wakes = tonumber(ARGV[1]), {}, false
+  for at = 2, #ARGV, 5 do
+    local name, used = ARGV[at], tonumber(ARGV[at + 3])
+    local as_seen = lib.call('HGET', lib.LIMITS, name) == ARGV[at + 1]
+    if as_seen then
+      lib.call('HSET', lib.LIMITS, name, ARGV[at + 2])
+      if used > 0 then lib.count_used(name, used, now) end
+      wakes = wakes or ARGV[at + 4] == '1'
+    end
+    answer[#answer + 1] = as_seen and 1 or 0
+  end
+  lib.write_levels(now)
+  if wakes then lib.wake('w') end
+  return answer
+end
+
+function lib.count_used(name, used, now)
+  local level = lib.level_of(name)
+  level.limit = lib.read_limit({}, name)
+  if level.limit.count == 0 then return end
+  local following = math.max(lib.next_start(level, now), now) + used * level.limit.spacing
+  level.next = math.min(following, now + lib.furthest(level.limit))
+  lib.touch(level)
+end
 
 -- Where keys have numbers of their own, a limit without bounds is left.
 lib.UNBOUNDED, lib.HAS_KEY_LIMITS, lib.HAS_WEIGHTS = '- 0 0 1 0', ' k', ' w'

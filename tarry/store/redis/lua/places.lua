@@ -72,7 +72,7 @@ function lib.place_room(levels, cost, now)
   local again, most, full = nil, -1, false
   for _, level in ipairs(levels) do
     local limit = level.limit
-    full = full or limit.most and level.running >= limit.most
+    full = full or lib.is_over(limit, now) or limit.most and level.running >= limit.most
     if limit.count > 0 then
       most = most < 0 and limit.at_once or math.min(most, limit.at_once)
       if lib.starts_of(level, now) < cost then
