@@ -18,7 +18,7 @@ from tarry.client.operations.collection import JobFinder
 from tarry.client.tasks.batch_task import task_class
 from tarry.client.tasks.task import Task
 from tarry.client.tasks.task_decorator import TaskDecoratorMixin
-from tarry.config.config import Config, current_config
+from tarry.config.config import Config, Pool, current_config
 from tarry.embedded import mixin
 from tarry.errors import ConfigError, UnknownTask
 from tarry.keeper import limits
@@ -336,6 +336,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             death_hooks=DeathHooks(self.tasks, store),
             declare=lambda: self.declare_limits(store),
             forward=None if outbox is None else forward,
+            lease=max((pool.lease for pool in config.pools.values()), default=Pool().lease),
         )
 
     def on_keeper(self, action: Callable[[], T]) -> Callable[[], T]:

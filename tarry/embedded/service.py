@@ -111,6 +111,7 @@ class LocalWorker(Worker):
         self._limit = math.inf
         self._was_interrupted = self._gave_up = False
         self._empty_claims = self._seen_attempts = 0
+        self.before_end: Callable[[], bool] = bool  # whether there may be more to claim now
 
     def stop(self, limit: float = math.inf) -> None:
         """Finishes the running jobs, then ends; after `limit` seconds jobs are given back. Thread-safe."""
@@ -153,7 +154,7 @@ class LocalWorker(Worker):
             self._seen_attempts = self.pump.attempts
             return False
         self._empty_claims = self._empty_claims + 1 if self.pump.has_overdue_jobs else MAX_EMPTY_CLAIMS
-        return self._empty_claims >= MAX_EMPTY_CLAIMS
+        return self._empty_claims >= MAX_EMPTY_CLAIMS and not self.before_end()
 
     def sleep_seconds(self, seconds: float) -> float:
         if self._is_draining and self.pump.is_idle:
@@ -205,9 +206,7 @@ class EmbeddedService:
     """A worker, and a keeper in a second thread: what a master does, in one process. close: called at the end."""
 
     def __init__(self, worker: LocalWorker, keeper: Keeper, close: Callable[[], None] | None) -> None:
-        self.worker = worker
-        self._keeper = keeper
-        self._close = close
+        self.worker, self._keeper, self._close = worker, keeper, close
         self._ended = threading.Event()
         self._keeper_thread = threading.Thread(target=self._run_keeper, name="tarry-keeper", daemon=True)
 
@@ -236,6 +235,7 @@ class EmbeddedService:
             # Schedules and jobs of dead workers first: they may bring jobs to run.
             self._keeper.tick()
             self._keeper.close()
+            self.worker.before_end = self._keeper.move_shares_once
             self.worker.run()
         finally:
             if self._close is not None:

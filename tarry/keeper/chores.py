@@ -73,16 +73,15 @@ class Keeper:
         death_hooks: DeathHooks | None = None,
         declare: Callable[[], None] | None = None,
         forward: Callable[[], None] | None = None,
+        lease: int = 15 * SECOND,
     ) -> None:
-        self._store = store
-        self._ticker = ticker
-        self._death_hooks = death_hooks
+        self._store, self._ticker, self._death_hooks = store, ticker, death_hooks
         self._clock = clock or Clock(store.time, CHECKED_EVERY)
         self._expired_leases = ExpiredLeases(store, self._clock)
         self._rules = rules
         self._kept_bytes = kept_bytes
         self._batch_tasks = frozenset(batch_tasks)
-        self._name = owner.new_name()
+        self._name, self._lease = owner.new_name(), lease
         self._declare = declare
         self._known_dead: set[str] | None = None
         """Owners found dead by the last `rescue_dead`; None before the first call, which handles what a crash left."""
@@ -109,6 +108,7 @@ class Keeper:
         self.register_chore(PRUNE_EVERY, self.prune)
         self.register_chore(1.0, self.redeclare_limits)
         self.register_chore(RECOUNT_EVERY, self.recount)
+        self.register_chore(1.0, self.move_shares)
         self.register_chore(1.0, self.sum_up_history, SELDOM)
         self.register_chore(1.0, self.sample_history)
         self.register_chore(PRUNE_HISTORY_EVERY, self.prune_history)
@@ -160,6 +160,7 @@ class Keeper:
             self._store.hold("prune", self._name, now, now)
             self._store.hold("recount", self._name, now, now)
             self._store.hold("flows", self._name, now, now)
+            self._store.move_shares(self._name, now, 0)
         if self._death_hooks is not None:
             self._death_hooks.close()
 
@@ -231,6 +232,19 @@ class Keeper:
             wrong = self._store.recount(now)
             if wrong:
                 log.warning("%d limits did not count what runs under them; they do now", wrong)
+
+    def move_shares(self) -> None:
+        """Moves the shares that several stores have of limits to where jobs wait. One host does it for all."""
+        self._store.move_shares(self._name, self._clock.now(), self._lease)
+
+    def move_shares_once(self) -> bool:
+        """The same for a worker beside which no keeper runs; whether more jobs may start somewhere than before."""
+        now = self._clock.now()
+        with contextlib.suppress(StoreError):
+            has_more = self._store.move_shares(self._name, now, self._lease)
+            self._store.move_shares(self._name, now, 0)
+            return has_more
+        return False
 
     def sum_up_history(self) -> bool:
         """Adds what was counted to the sums of the history. Each host tries it: of two, one is first. False: nothing

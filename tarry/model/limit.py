@@ -56,6 +56,12 @@ class Limit(Struct, frozen=True):
     share: LimitShare | None = None
     """Of one of several stores: this is its part of a larger limit (`store/shards/shares.py`)."""
 
+    @property
+    def whole(self) -> "Limit":
+        """The limit of which this is a part; itself, if it is none."""
+        share = self.share
+        return self if share is None else replace(self, most=share.most, count=share.count, share=None)
+
     def is_over(self, now: int) -> bool:
         """Whether it is a part that has ended: nothing starts under it."""
         return self.share is not None and 0 < self.share.until <= now

@@ -54,7 +54,7 @@ else:
 
 @_fail_verbs(
     Store,
-    also=("insert_within", "claim", "apply", "id_behind", "kv_get"),
+    also=("insert_within", "claim", "apply", "id_behind", "kv_get", "move_shares"),
     silent=("wakeup", "wake_for_recall", "new_id", "close"),
 )
 class FlakyStore(_Store):  # type: ignore[misc]
@@ -88,7 +88,7 @@ class FlakyStore(_Store):  # type: ignore[misc]
         return answer
 
 
-@_fail_verbs(StoreFlows, also=("insert_within", "add_nodes", "check_limited"), silent=("new_id",))
+@_fail_verbs(StoreFlows, also=("insert_within", "add_nodes", "check_lanes"), silent=("new_id",))
 class FlakyFlows(_Flows):  # type: ignore[misc]
     """The flows of the inner store; each part of a call that is made of several may fail by itself."""
 

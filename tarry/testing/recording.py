@@ -27,7 +27,7 @@ from tarry.store.memory.flows import MemoryFlows
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules import ids
 from tarry.store.rules.base import NOTHING
-from tarry.store.rules.flows import NewFlow
+from tarry.store.rules.flows import NewFlow, NodeLane
 from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tarry.tasks.call import AnyCall
 from tarry.tasks.definition import TaskDefinition
@@ -121,7 +121,7 @@ class RecordingFlows(MemoryFlows):
         # Weak, so that the store is freed without the garbage collector.
         self._store = weakref.proxy(store)
 
-    def new_id(self, name: str, key: str | None = None, limited: Collection[str] = ()) -> bytes:
+    def new_id(self, name: str, key: str | None = None, lanes: Collection[NodeLane] = ()) -> bytes:
         return bytes(self._store.new_flow_id())
 
     def insert(self, new: NewFlow, now: int) -> bytes:

@@ -34,6 +34,7 @@ from tarry.store.sql import lane_claim
 from tarry.store.sqlite.store import SqliteStore
 from tests.away.proxy import lossy
 from tests.servers.redis import RedisCluster, RedisServer, Watched
+from tests.store.one_shard import LanesTogether, with_lanes_together
 
 _LEVEL = "INSERT INTO {} (name, running, next) VALUES ('{}', {}, 0) {}"
 
@@ -151,7 +152,7 @@ class OfTwoShards(Ours):
 class TestMemoryShards(OfTwoShards):
     @pytest.fixture
     def store(self) -> Store:
-        return ShardedStore([MemoryStore(name="a"), MemoryStore(name="b")])
+        return LanesTogether([MemoryStore(name="a"), MemoryStore(name="b")])
 
 
 class TestSqliteShards(OfTwoShards):
@@ -159,14 +160,14 @@ class TestSqliteShards(OfTwoShards):
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
-        store = ShardedStore([SqliteStore(tmp_path / f"{n}.db", durable=False) for n in range(2)])
+        store = LanesTogether([SqliteStore(tmp_path / f"{n}.db", durable=False) for n in range(2)])
         yield store
         store.close()
 
     def reopen(self, store: Store) -> Store:
         assert isinstance(store, ShardedStore)
         store.close()
-        return ShardedStore([SqliteStore(part.path) for part in store.stores if isinstance(part, SqliteStore)])
+        return LanesTogether([SqliteStore(part.path) for part in store.stores if isinstance(part, SqliteStore)])
 
 
 class TestRedis(Ours):
@@ -205,13 +206,13 @@ class TestRedisCluster(OfTwoShards):
     @pytest.fixture
     def store(self, redis_cluster: RedisCluster) -> Iterator[Store]:
         redis_cluster.empty()
-        store = open_store(f"{redis_cluster.url}?timeout=15s")
+        store = with_lanes_together(open_store(f"{redis_cluster.url}?timeout=15s"))
         yield store
         store.close()
 
     def reopen(self, store: Store) -> Store:
         store.close()
-        return open_store(store.url)
+        return with_lanes_together(open_store(store.url))
 
 
 class TestRedisSentinel(TestRedis):

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
+from tarry.model.limit import Limit
 from tarry.store.memory.store import MemoryStore
-from tarry.store.rules.base import BANDS, Query, Want
+from tarry.store.rules.base import BANDS, Query, ShareChange, Store, Want
 from tarry.store.rules.ids import uuid7
 from tarry.store.rules.sleeper import WORK
 from tarry.store.shards.exchange import ENOUGH
@@ -92,6 +93,27 @@ def test_one_sleeper_hears_every_shard() -> None:
 
 def test_facts_say_whose() -> None:
     assert [fact.name for fact in shards("ab").diagnostics()] == ["memory://a durability", "memory://b durability"]
+
+
+def test_facts_say_who_has_which_share_of_a_limit() -> None:
+    store = shards("ab")
+    store.limit("task:mail", Limit(5))
+    line = store.diagnostics()[-1]
+    assert (line.name, line.advice) == ("limit task:mail", "")
+    assert line.value == "5 at once, shared: memory://a 3 at once, 0 running; memory://b 2 at once, 0 running"
+    now = store.time()
+    store.move_shares("ann", now, 15 * SECOND)
+    assert "memory://a 3 at once for " in store.diagnostics()[-1].value
+    store.stores[0].change_shares([_ended(store.stores[0])], now)
+    line = store.diagnostics()[-1]
+    assert "memory://a ended, 0 running" in line.value
+    assert "no keeper" in line.advice
+
+
+def _ended(store: Store) -> ShareChange:
+    was = store.limits()["task:mail"][0]
+    assert was.share is not None
+    return ShareChange("task:mail", was, replace(was, share=replace(was.share, until=1)))
 
 
 @pytest.mark.parametrize("names", ["", "aa"])

@@ -21,7 +21,8 @@ from tarry.model.flow.wiring import AFTER, COMPENSATE, UNDO_TASK, Gate, NodeLink
 from tarry.model.flow_row import FlowRow, GateRow, Phase
 from tarry.model.job import HELD, RELATIVE, Job, State, with_inherited
 from tarry.model.lifecycle import Rules
-from tarry.store.rules.flows import FLOW_TASK, NewFlow
+from tarry.model.limit import EACH, Limit
+from tarry.store.rules.flows import FLOW_TASK, NewFlow, NodeLane
 from tarry.tasks.arguments.options import Options
 from tarry.tasks.arguments.pending_results import NodeResult, encode_with_results, results_in
 from tarry.tasks.call import Call
@@ -97,9 +98,9 @@ class FlowBuilder:
         self.planned: list[PlannedNode] = []
 
     @property
-    def limited_tasks(self) -> list[str]:
-        """The names of the tasks with limits that it has, in order."""
-        return sorted({node.call.task.name for node in self.planned if node.call.task.lane})
+    def lanes(self) -> set[NodeLane]:
+        """The lanes of keys in which its jobs will wait."""
+        return {lane for node in self.planned if node.call.task.lane and (lane := _node_lane(node)).lane}
 
     def add(
         self,
@@ -249,6 +250,14 @@ def _with_cost(
         if next(results_in(args, kwargs), None) is not None:
             raise ArgumentError(f"{task.name}: cost= cannot use the result of another node: {error}") from None
         raise
+
+
+def _node_lane(node: PlannedNode) -> NodeLane:
+    call = node.call
+    # One that has not passed the middleware has no job yet.
+    lane = _lane(call.task, call.args, call.kwargs) if node.job is None else node.job.lane
+    each = call.task.limits.get(EACH + call.task.name, Limit())
+    return NodeLane(call.task.name, lane or "", each.most is not None or each.count > 0 or call.task.runner is not None)
 
 
 def _lane(task: TaskDefinition[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:

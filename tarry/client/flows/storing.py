@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def store(client: "Client", builder: FlowBuilder, body: RootBody) -> Handle[Any]:
     """Stores the flow; returns the handle of its root, or that of the unfinished flow that holds its key. StoreError;
     what middleware raises."""
-    id = client.store.flows.new_id(builder.name, builder.options.key, builder.limited_tasks)
+    id = client.store.flows.new_id(builder.name, builder.options.key, builder.lanes)
     make_all(client, builder, id)
     new_flow = builder.finish(id, client.clock.now(), client.rules, body)
     return client.insert_flow(new_flow, builder.options.connection)
@@ -31,7 +31,7 @@ def make_all(client: "Client", builder: FlowBuilder, flow: bytes, first: int = 1
 
 async def astore(client: "Client", builder: FlowBuilder, body: RootBody) -> Handle[Any]:
     """The same, awaited."""
-    id = client.store.flows.new_id(builder.name, builder.options.key, builder.limited_tasks)
+    id = client.store.flows.new_id(builder.name, builder.options.key, builder.lanes)
     for node, new in _unmade(client, builder, id, 1, True):
         require_handle(await node.call.task.app_hooks.enqueue_chain[True](new))
         _require_made(node)

@@ -50,8 +50,10 @@ def add_nodes(job: Job, fan: FanOut) -> AddedNodes | list[Any]:
     for call in fan.calls:
         # With a parent, so that its times count from its release.
         builder.add(call, [Ref(index_of(job.id))], wiring.on_failure)
+    # Not within the next block: it may ask a limit_by=.
+    lanes = builder.lanes
     with shielded:
-        client.store.flows.check_limited(flow, builder.limited_tasks)
+        client.store.flows.check_lanes(flow, lanes)
         first = client.store.flows.grow(flow, count)
     if first is None:
         raise RuntimeError(f"{job.task}: its flow has ended, or would have more than {MAX_NODES:,} jobs")

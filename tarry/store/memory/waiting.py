@@ -34,6 +34,9 @@ class MemoryWaiting(WaitingCounts):
         found = [job.due for job in self._ready(queue) if (job.task, job.lane) == (task, lane)]
         return WaitingLane(capped(len(found), most), min(found, default=None))
 
+    def has_task(self, queue: str, task: str) -> bool:
+        return any(job.task == task and job.lane is not None for job in self._ready(queue))
+
     def _before(self, job: Job, most: int) -> ReadyBefore:
         ready, place = self._ready(job.queue), rank(job)
         laned = [one for one in ready if one.lane is not None]

@@ -35,6 +35,9 @@ class RedisWaiting(WaitingCounts):
         count, oldest = self._run(scripts.WAITING_LANE, queue, task, lane, most, *_LETTERS.values())
         return WaitingLane(capped(int(count), most), int(oldest) if int(count) else None)
 
+    def has_task(self, queue: str, task: str) -> bool:
+        return bool(self._run(scripts.WAITING_TASK, queue, task, *_LETTERS.values()))
+
     def _before(self, job: Job, most: int) -> ReadyBefore:
         own = band(job.priority)
         claim_order = claim_order_bytes(job.priority) if own else b""

@@ -372,6 +372,12 @@ class Store(ABC):
         Nothing is counted anew, and nobody is woken unless more may start than before."""
         # A part of a limit is prolonged every few seconds: that must cost next to nothing.
 
+    def move_shares(self, owner: str, now: int, lease: int) -> bool:
+        """Of several stores: moves the shares of limits to where jobs wait, unless another owner does; whether more may
+        start somewhere than before. To be called every second. lease: how long a worker keeps its jobs without a sign
+        of life; 0: this owner moves no more."""
+        return False
+
     @abstractmethod
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
         """Sets what one key of a task has instead of the limit for each key; None: it has nothing of its own any more.

@@ -120,12 +120,21 @@ class FlowQuery(Struct, frozen=True):
         )
 
 
+class NodeLane(Struct, frozen=True):
+    """A lane in which a job of a flow waits."""
+
+    task: str
+    lane: str
+    is_counted: bool
+    """The task has a number for each key, so that all jobs of the lane have to be where they are counted."""
+
+
 class StoreFlows(ABC):
     """The flows and signals of a store. Several threads and processes may use it at once."""
 
-    def new_id(self, name: str, key: str | None = None, limited: Collection[str] = ()) -> bytes:
-        """An id for a new flow. A store of several shards makes one of the shard of the key, or of the tasks with
-        limits that the flow has (`limited`, by name); ConfigError if these do not live on one shard."""
+    def new_id(self, name: str, key: str | None = None, lanes: Collection[NodeLane] = ()) -> bytes:
+        """An id for a new flow. A store of several shards makes one of the shard of the key, or of the lanes of its
+        jobs in which jobs are counted; ConfigError if these do not live on one shard."""
         return flow_id(time.time_ns() // 1_000_000, _random.getrandbits(42))
 
     def insert(self, new: NewFlow, now: int) -> bytes:
@@ -188,8 +197,8 @@ class StoreFlows(ABC):
         already stay as they are. Their indices are of `grow`. StoreError if the flow is gone."""
         self._insert_nodes(jobs)
 
-    def check_limited(self, flow: bytes, limited: Collection[str]) -> None:
-        """ConfigError if jobs of these tasks, which have limits, cannot be added to the flow: see `new_id`."""
+    def check_lanes(self, flow: bytes, lanes: Collection[NodeLane]) -> None:
+        """ConfigError if jobs in these lanes cannot be added to the flow: see `new_id`."""
         return
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:

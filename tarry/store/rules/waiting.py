@@ -60,6 +60,10 @@ class WaitingCounts(ABC):
     def lane(self, queue: str, task: str, lane: str, most: int) -> WaitingLane:
         """The jobs of a lane of a task that are ready in this queue. Those that a limit holds back count."""
 
+    @abstractmethod
+    def has_task(self, queue: str, task: str) -> bool:
+        """Whether a job of a limited task is ready in this queue. One that a limit holds back counts."""
+
     def before(self, job: Job, most: int) -> CappedCount:
         """How many ready jobs of its queue are to run before this one, in the order of promise 5 of `rules.base`.
 

@@ -8,12 +8,15 @@ from tarry.model.flow.node_ids import flow_of
 from tarry.model.flow.signal import Signal, SignalWait
 from tarry.model.flow_row import FlowChange, FlowRow
 from tarry.model.job import Job, State
-from tarry.store.rules.flows import FLOW_TASK, RELEASED_AT_ONCE, FlowQuery, NewFlow, StoreFlows
+from tarry.model.quantity import shorten
+from tarry.store.rules.flows import FLOW_TASK, RELEASED_AT_ONCE, FlowQuery, NewFlow, NodeLane, StoreFlows
 from tarry.store.shards.answers import ShardAnswers, ask_shards, present
 from tarry.store.shards.location import LocatedJobs, RendezvousHash
 from tarry.store.shards.shard import Shard
 
 T = TypeVar("T")
+_SHOWN = 3
+"""So many keys are named in an error."""
 
 
 class FlowPlaces:
@@ -21,43 +24,52 @@ class FlowPlaces:
     `ShardedStore`."""
 
     def __init__(
-        self, hashing: RendezvousHash, home: Callable[[str, str | None, str | None], int], draw: Callable[..., bytes]
+        self, hashing: RendezvousHash, home: Callable[[str, str | None, str], int | None], draw: Callable[..., bytes]
     ) -> None:
         self._hashing, self._home, self._draw = hashing, home, draw
 
-    def draw(self, draw: Callable[[], bytes], name: str, key: str | None, limited: Collection[str]) -> bytes:
+    def draw(self, draw: Callable[[], bytes], name: str, key: str | None, lanes: Collection[NodeLane]) -> bytes:
         """As `StoreFlows.new_id`, of the ids that `draw` gives."""
-        if not limited or len(self._hashing.numbers) == 1:
+        counted = [lane for lane in lanes if lane.is_counted]
+        if not counted or len(self._hashing.numbers) == 1:
             return self._draw(draw, FLOW_TASK + name, key)
-        self._refuse(name, key, limited)
-        # Only the shard of a task with limits counts how many of its jobs run.
-        return self._draw(draw, next(iter(limited)), None, "")
+        self._refuse(name, key, counted)
+        # Only the shard of a lane counts how many of its jobs run.
+        return self._draw(draw, "", None, counted[0].lane)
 
-    def check(self, number: int, limited: Collection[str]) -> None:
-        """ConfigError if one of these tasks lives elsewhere than on this shard, on which a flow lives."""
-        if len(self._hashing.numbers) > 1 and {self._home(task, None, "") for task in limited} != {number}:
+    def check(self, number: int, lanes: Collection[NodeLane]) -> None:
+        """ConfigError if jobs of one of these lanes are counted elsewhere than on this shard, on which a flow lives."""
+        counted = [lane for lane in lanes if lane.is_counted]
+        if counted and len(self._hashing.numbers) > 1 and self._homes(counted) != {number}:
             raise ConfigError(
-                f"a job adds {_names(limited)} to its flow: these live on different shards. Enqueue the jobs instead,"
-                " or make a flow of their own of them"
+                f"a job adds jobs of {_names(counted)} to its flow, which lives on another store than they: on several"
+                " stores the jobs of a key that has a limit are counted on one. Enqueue the jobs instead, or make a"
+                " flow of their own of them"
             )
 
-    def _refuse(self, name: str, key: str | None, limited: Collection[str]) -> None:
+    def _homes(self, lanes: Collection[NodeLane]) -> set[int | None]:
+        return {self._home(lane.task, None, lane.lane) for lane in lanes}
+
+    def _refuse(self, name: str, key: str | None, counted: Collection[NodeLane]) -> None:
         # Also if the key happens to live there: another key of this flow would not.
         if key is not None:
             raise ConfigError(
-                f"flow {name} has a key, and {_names(limited)}: on several shards the key says where a flow lives, and"
-                " jobs of a task with limits live where that task does. Leave out key=, or enqueue the task from a job"
-                " of the flow"
+                f"flow {name} has a key, and jobs of {_names(counted)}: on several stores the key says where a flow"
+                " lives, and the jobs of a key that has a limit are counted on one. Leave out key=, or enqueue the task"
+                " from a job of the flow"
             )
-        if len({self._home(task, None, "") for task in limited}) > 1:
+        if len(self._homes(counted)) > 1:
             raise ConfigError(
-                f"flow {name} has {_names(limited)}: these live on different shards, and a flow lives on one. Put them"
-                " into flows of their own, or enqueue one of them from a job of the flow"
+                f"flow {name} has jobs of {_names(counted)}: on several stores the jobs of a key that has a limit are"
+                " counted on one, and a flow lives on one. Make a flow of its own for each key, or enqueue the task"
+                " from a job of the flow"
             )
 
 
-def _names(limited: Collection[str]) -> str:
-    return f"{'tasks' if len(limited) > 1 else 'a task'} with limits ({', '.join(limited)})"
+def _names(lanes: Collection[NodeLane]) -> str:
+    """The first of them, for people."""
+    found = sorted(f"{lane.task} with the key {shorten(lane.lane)}" for lane in lanes)
+    return ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
 
 
 class ShardedFlows(StoreFlows):
@@ -72,8 +84,8 @@ class ShardedFlows(StoreFlows):
     ) -> None:
         self._shards, self._hashing, self._located, self._places = shards, hashing, located, places
 
-    def new_id(self, name: str, key: str | None = None, limited: Collection[str] = ()) -> bytes:
-        return self._places.draw(lambda: StoreFlows.new_id(self, name), name, key, limited)
+    def new_id(self, name: str, key: str | None = None, lanes: Collection[NodeLane] = ()) -> bytes:
+        return self._places.draw(lambda: StoreFlows.new_id(self, name), name, key, lanes)
 
     def _insert(self, new: NewFlow, now: int) -> bytes:
         return self._at_home(new.root.id, lambda flows: flows._insert(new, now))
@@ -86,9 +98,9 @@ class ShardedFlows(StoreFlows):
         for job in jobs[:1]:
             self._shards[self._place(flow_of(job.id))].ask(lambda store: store.flows.add_nodes(jobs))
 
-    def check_limited(self, flow: bytes, limited: Collection[str]) -> None:
-        if limited:
-            self._places.check(self._place(flow), limited)
+    def check_lanes(self, flow: bytes, lanes: Collection[NodeLane]) -> None:
+        if lanes:
+            self._places.check(self._place(flow), lanes)
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         if len(self._shards) > 1:

@@ -87,11 +87,10 @@ class LocatedJobs:
             for id in list(islice(seen, REMEMBERED // 2)):
                 seen.pop(id, None)
 
+    def note_place(self, id: bytes, number: int) -> None:
+        """Notes that what is kept for this id is on that shard."""
+        self._seen[id] = number
+
     def forget(self, id: bytes) -> int | None:
         """Forgets where it was seen, and answers that; None: nowhere."""
         return self._seen.pop(id, None)
-
-
-def is_free(job: Job) -> bool:
-    """Whether a new job may go to any shard: it has neither a key nor a lane."""
-    return job.key is None and job.lane is None

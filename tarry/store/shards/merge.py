@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from tarry.model.job import Job, State
-from tarry.model.limit import QUEUE, Level, Limit
-from tarry.store.rules.base import Backlog, Tally, Want, band
+from tarry.model.limit import EACH, Level, Limit
+from tarry.store.rules.base import Backlog, PlaceAnswer, Tally, Want, band
 
 Limits = dict[str, tuple[Limit, Level]]
 
@@ -70,15 +70,12 @@ def values(parts: Mapping[int, Mapping[str, bytes]], home: Callable[[str], int])
     return dict(sorted(found.items()))
 
 
-def limit_share(name: str, limit: Limit, number: int, among: int) -> Limit:
-    """The part of a limit for the shard of that number: of a queue's limit a share of at least one, else all."""
-    # The jobs of a limited task live on one shard, so that shard needs the whole limit.
-    if not name.startswith(QUEUE):
-        return limit
-    # `and` keeps None (no limit) and 0 (nothing may start). Else a share of 0 would stop the queue on this shard.
-    most = limit.most and max(1, limit.most // among + (number < limit.most % among))
-    count = limit.count and max(1, limit.count // among + (number < limit.count % among))
-    return replace(limit, most=most, count=count)
+def places(one: PlaceAnswer, other: PlaceAnswer) -> PlaceAnswer:
+    """The answers of two stores that were asked for one place, the second one where the first had none."""
+    if other.is_taken:
+        return other
+    again = earliest((one.again, other.again))
+    return PlaceAnswer(False, again, max(one.most, other.most), one.is_limited or other.is_limited)
 
 
 def queues(parts: Iterable[Mapping[str, bool]]) -> dict[str, bool]:
@@ -102,19 +99,15 @@ def limits(parts: Mapping[int, Limits], among: int) -> Limits:
     """The limits by name, from the limits of each shard by its number. A limit that is not set alike on all shards
     counts as none."""
     names = sorted({name for part in parts.values() for name in part})
-    return {
-        name: _limit(name, {n: part[name] for n, part in parts.items() if name in part}, parts, among) for name in names
-    }
+    return {name: _limit(name, [part.get(name) for part in parts.values()], among) for name in names}
 
 
-def _limit(
-    name: str, pairs: Mapping[int, tuple[Limit, Level]], parts: Mapping[int, Limits], among: int
-) -> tuple[Limit, Level]:
-    level = _level([level for _, level in pairs.values()])
-    whole = next(iter(pairs.values()))[0]
-    if name.startswith(QUEUE):
-        most = None if whole.most is None else sum(limit.most or 0 for limit, _ in pairs.values())
-        whole = replace(whole, most=most, count=sum(limit.count for limit, _ in pairs.values()))
-    # A shard that was added does not keep to the limit. While a shard is away that is not known, and the limit stays.
-    alike = all(number in pairs and pairs[number][0] == limit_share(name, whole, number, among) for number in parts)
-    return (whole if alike or len(parts) < among else Limit()), level
+def _limit(name: str, found: Sequence[tuple[Limit, Level] | None], among: int) -> tuple[Limit, Level]:
+    pairs = [pair for pair in found if pair is not None]
+    level = _level([level for _, level in pairs])
+    wholes = {limit.whole for limit, _ in pairs}
+    # A shard that was added does not keep to the limit, nor one that has no share of it. While a shard is away that is
+    # not known, and the limit stays.
+    is_shared = among == 1 or name.startswith(EACH) or all(limit.share is not None for limit, _ in pairs)
+    alike = len(pairs) == len(found) and len(wholes) == 1 and is_shared
+    return (pairs[0][0] if among == 1 else min(wholes, key=str) if alike or len(found) < among else Limit()), level

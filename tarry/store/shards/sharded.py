@@ -16,6 +16,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -50,12 +51,13 @@ from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick,
 from tarry.store.shards.exchange import Applied, AskedShards, ShardExchange, ShardExchangeRequest, apply_elsewhere
 from tarry.store.shards.flows import FlowPlaces, ShardedFlows
 from tarry.store.shards.history import ShardedHistory
-from tarry.store.shards.location import LocatedJobs, RendezvousHash, is_free
+from tarry.store.shards.location import LocatedJobs, RendezvousHash
 from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
 from tarry.store.shards.waiting import ShardedWaiting
 from tarry.store.shared.backoff import jitter
 
 if TYPE_CHECKING:
+    from tarry.store.shards.share_mover import ShareMover
     from tarry.store.shards.topology import ListedShard
 
 T = TypeVar("T")
@@ -108,19 +110,17 @@ class ShardedStore(Store):
         return self._hashing.place(name)
 
     def new_id(self, task: str, key: str | None = None, lane: str | None = None) -> bytes:
-        """An id that belongs on a shard that is up; with a key, on the key's shard; with a lane, on the task's."""
+        """An id that belongs on a shard that is up; with a key, on the key's shard; with the lane of a key, on its."""
         return self.draw_id(uuid7, task, key, lane)
 
     def draw_id(self, draw: Callable[[], bytes], task: str, key: str | None, lane: str | None = None) -> bytes:
         """`new_id`, of the ids that `draw` gives."""
         drawn = draw()
-        if key is None and lane is None:
-            takers = self._takers()
-            # If none can take it, any id will do: the insert says what is wrong.
-            if len(takers) in (0, len(self._hashing.numbers)):
-                return drawn
-        else:
-            takers = [self.home(task, key, lane)]
+        home = self.home(task, key, lane)
+        takers = self._takers() if home is None else [home]
+        # If none can take it, any id will do: the insert says what is wrong.
+        if home is None and len(takers) in (0, len(self._hashing.numbers)):
+            return drawn
         # The id alone must tell the shard to every process. So ids are drawn until one belongs there.
         while not self._hashing.has_job_in(takers, drawn):
             drawn = draw()
@@ -129,24 +129,30 @@ class ShardedStore(Store):
     def _takers(self) -> list[int]:
         return [number for number in self._hashing.numbers if self.shards[number].accepts_jobs]
 
-    def home(self, task: str, key: str | None, lane: str | None = None) -> int:
-        """The number of the store where jobs of that task and key live."""
-        # All jobs of a task with lanes live on one store, which can count them. Their keys must live there, too.
-        place = f"{task}\0{key and key.removeprefix(LEADING)}" if lane is None else f"{task}"
+    def home(self, task: str, key: str | None, lane: str | None = None) -> int | None:
+        """The number of the store where jobs of that task, key and lane live; None: any."""
+        if key is None and not lane:
+            return None
+        # All jobs of a lane live on one store, which can count them. Their keys must live there, too. Not by the task:
+        # so all tasks of a tenant are on one store, and a flow may have several of them.
+        place = f"\0{lane}" if lane else f"{task}\0{key and key.removeprefix(LEADING)}"
         return self.shard(blake2b(place.encode(), digest_size=16).digest())
 
     def reroute(self, job: Job) -> bytes | None:
-        return self.new_id(job.task) if self._takers() and is_free(job) else None
+        return self.new_id(job.task) if self._takers() and self._is_free(job) else None
+
+    def _is_free(self, job: Job) -> bool:
+        """Whether a new job may go to any store."""
+        return self.home(job.task, job.key, job.lane) is None
 
     def belongs(self, job: Job) -> bool:
-        return is_free(job) or self._hashing.place_of_job(job.id) == self.shard_of(job)
+        return self._hashing.place_of_job(job.id) == self.shard_of(job)
 
     def shard_of(self, job: Job) -> int:
-        """The number of the store where a job belongs: the store of its key or lane, else the one that its id says. A
-        flow lives whole on one store, also its nodes with lanes."""
-        if is_node(job.id) or is_free(job):
-            return self._hashing.place_of_job(job.id)
-        return self.home(job.task, job.key, job.lane)
+        """The number of the store where a job belongs: the store of its lane, if that is of a key, or of its key; else
+        the one that its id says. A flow lives whole on one store, also its nodes with lanes."""
+        home = None if is_node(job.id) else self.home(job.task, job.key, job.lane)
+        return self._hashing.place_of_job(job.id) if home is None else home
 
     def _ask(self, numbers: Iterable[int], call: Callable[[int, Store], T]) -> ShardAnswers[T]:
         return ask_shards(self.shards, numbers, call)
@@ -176,7 +182,7 @@ class ShardedStore(Store):
     def _check_silent(self, jobs: Sequence[Job], places: Mapping[int, Sequence[int]]) -> None:
         """Marks shards away that do not answer, if others can take some of these jobs."""
         for number, positions in places.items():
-            if self._takers() not in ([], [number]) and any(is_free(jobs[at]) for at in positions):
+            if self._takers() not in ([], [number]) and any(self._is_free(jobs[at]) for at in positions):
                 self.shards[number].check_answers()
 
     def _insert(self, jobs: Sequence[Job], call: Callable[[int, Store, Sequence[Job]], list[Any]]) -> list[Any]:
@@ -262,7 +268,8 @@ class ShardedStore(Store):
         """As promised; nothing overdue of a shard that has just come back."""
         jobs: list[Job] = []
         answers: ShardAnswers[list[Job]] = ShardAnswers()
-        for number, shard in enumerate(self.shards):
+        for number in present(self.shards):
+            shard = self.shards[number]
             room = limit - len(jobs)
             # While the shard was away workers could not prolong their leases there. They get a moment to do so.
             if room > 0 and not (of is None and shard.has_joined_lately):
@@ -343,7 +350,7 @@ class ShardedStore(Store):
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         """As promised; each shard may keep an equal part of the bytes."""
-        among = len(self.shards)
+        among = len(present(self.shards))
         parts = {queue: most // among for queue, most in (by_queue or {}).items()}
         answers: ShardAnswers[int] = ShardAnswers()
         for number in range(among):
@@ -368,13 +375,25 @@ class ShardedStore(Store):
         return assemble(answers, places, [False] * len(marks))
 
     def limit(self, name: str, limit: Limit | None) -> None:
-        """As promised for tasks: their jobs all live on one shard if they were enqueued while limited. The limit of a
-        queue is shared out: each shard keeps to its part, which is at least one."""
-        numbers = range(len(self.shards))
-        parts = [limit and merge.limit_share(name, limit, number, len(numbers)) for number in numbers]
-        self._ask(numbers, lambda n, store: store.limit(name, parts[n])).result(None)
+        """As promised; each shard has a share of the limit of a task or queue, which `move_shares` moves. All have the
+        same limit for each key of a task: the jobs of a key are on one shard."""
+        if limit is not None and len(self.shards) > 1 and not name.startswith(EACH):
+            from tarry.store.shards.limit_setting import set_shares  # noqa: PLC0415 - few processes set limits
+
+            set_shares(self.shards, name, limit, self.time()).result(None)
+            return
+        self._ask_all(lambda store: store.limit(name, limit)).result(None)
         if name.startswith(EACH):
             self._spread_key_limits(name.removeprefix(EACH))
+
+    def move_shares(self, owner: str, now: int, lease: int) -> bool:
+        return len(self.shards) > 1 and self._share_mover.run(owner, now, lease)
+
+    @cached_property
+    def _share_mover(self) -> "ShareMover":
+        from tarry.store.shards.share_mover import ShareMover  # noqa: PLC0415 - only keepers move shares
+
+        return ShareMover(self.shards, self.hold)
 
     def change_shares(self, changes: Sequence[ShareChange], now: int) -> list[bool]:
         """As promised, on all shards; a change counts as made if each of them has made it."""
@@ -432,7 +451,7 @@ class ShardedStore(Store):
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         """As promised; a limit that is not set alike on all shards counts as none."""
         answers = self._ask_all(lambda store: store.limits())
-        return answers.result(merge.limits(answers, len(self.shards)))
+        return answers.result(merge.limits(answers, len(present(self.shards))))
 
     def levels(self, names: Sequence[str]) -> list[Level]:
         """As promised: the sums of all shards, and the last of their times."""
@@ -440,8 +459,22 @@ class ShardedStore(Store):
         return answers.result(merge.levels([*answers.values()]))
 
     def take_place(self, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
-        """As promised, on the shard of the attempt: its share of a queue's limit counts there."""
-        (number,) = self._located.group([attempt_of(name)[0]])
+        """As promised, on the shard of the attempt; where only limits of all keys count it, and have no room there, on
+        another one."""
+        id = attempt_of(name)[0]
+        (number,) = self._located.group([id])
+        answer = self._take_place_on(number, name, key, until, cost, now)
+        others = [n for n, shard in enumerate(self.shards) if n != number and not shard.away] if not key[2] else []
+        for other in others:
+            if answer.is_taken:
+                break
+            answer = merge.places(answer, self._take_place_on(other, name, key, until, cost, now))
+            if answer.is_taken:
+                # Its end has to be told there.
+                self._located.note_place(id, other)
+        return answer
+
+    def _take_place_on(self, number: int, name: str, key: JobKey, until: int, cost: int, now: int) -> PlaceAnswer:
         return self.shards[number].ask(lambda store: store.take_place(name, key, until, cost, now))
 
     def recount(self, now: int) -> int:
@@ -487,8 +520,13 @@ class ShardedStore(Store):
         raise error
 
     def diagnostics(self) -> list[Diagnostic]:
-        """The facts of each shard, or what is wrong with it."""
-        return [line for shard in self.shards if not shard.is_removed for line in shard.diagnostics()]
+        """The facts of each shard, or what is wrong with it, and how they share limits."""
+        from tarry.store.shards.limit_setting import describe_shares  # noqa: PLC0415 - see `limit`
+
+        facts = [line for shard in self.shards if not shard.is_removed for line in shard.diagnostics()]
+        with suppress(StoreError):
+            facts += describe_shares(self.shards, self.time()) if len(self.shards) > 1 else ()
+        return facts
 
     def connect(self, patient: bool = False) -> None:
         """Opens all stores. A store that cannot be reached is tried again in the background; if none can be reached,

@@ -29,6 +29,9 @@ class ShardedWaiting(WaitingCounts):
     def lane(self, queue: str, task: str, lane: str, most: int) -> WaitingLane:
         return self._ask(lambda waiting: waiting.lane(queue, task, lane, most), lambda parts: merge_lanes(parts, most))
 
+    def has_task(self, queue: str, task: str) -> bool:
+        return self._ask(lambda waiting: waiting.has_task(queue, task), any)
+
     def before(self, job: Job, most: int) -> CappedCount:
         return self._ask(lambda waiting: waiting.before(job, most), lambda parts: _sum_counts(parts, most))
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
-from tarry.store.rules.base import PlaceAnswer, ShareChange
+from tarry.store.rules.base import PlaceAnswer
 from tarry.store.rules.kept_places import PREFIX, KeptPlace, job_keys
 from tarry.store.rules.lanes import (
     EndedAttempt,
@@ -32,8 +32,8 @@ from tarry.store.rules.lanes import (
 )
 from tarry.store.shared.rate_corrections import correct_levels, count_corrections
 from tarry.store.sql.columns import name_text
-from tarry.store.sql.key_limits import SqlKeyLimits
 from tarry.store.sql.lane_reader import Lane, levels_of
+from tarry.store.sql.limit_shares import SqlLimitShares
 from tarry.store.sql.prefix import prefix_end
 from tarry.store.sql.transaction import SqlTransaction
 
@@ -63,7 +63,7 @@ class LimitSql(Struct, frozen=True, kw_only=True):
     """task: opens its closed lanes."""
 
 
-class SqlLimits(SqlKeyLimits):
+class SqlLimits(SqlLimitShares):
     """The limits of one database, in a transaction of the caller."""
 
     sql: ClassVar[LimitSql]
@@ -72,13 +72,13 @@ class SqlLimits(SqlKeyLimits):
     def _tables(self) -> str:
         return self.sql.tables
 
+    @property
+    def _limit_table(self) -> str:
+        return self.sql.limits
+
     @abstractmethod
     def set_running(self, counts: Mapping[str, int]) -> None:
         """Sets how many run under these levels; the time of a rate stays."""
-
-    @abstractmethod
-    def set_next(self, levels: Mapping[str, Level]) -> None:
-        """Sets the times of the rates of these levels."""
 
     # What is set
 
@@ -108,28 +108,6 @@ class SqlLimits(SqlKeyLimits):
         if found and name.startswith(EACH):
             self._reopen_task(name.removeprefix(EACH))
         return found
-
-    def change_shares(self, changes: Sequence[ShareChange], now: int) -> list[bool]:
-        """As `Store.change_shares`."""
-        rows = self.named_rows(f"name, value FROM {self.sql.limits}", [change.name for change in changes])
-        stored = {name_text(name): bytes(value) for name, value in rows}
-        update = f"UPDATE {self.sql.limits} SET value = ?2 WHERE name = ?1 AND value = ?3"
-        made = []
-        for change in changes:
-            was = stored.get(change.name)
-            is_as_it_was = was is not None and decode_limit(was) == change.was
-            row = (change.name, msgspec.json.encode(change.limit), was)
-            made.append(is_as_it_was and self.change(update, row) > 0)
-        self._count_used([change for change, is_made in zip(changes, made, strict=True) if is_made], now)
-        return made
-
-    def _count_used(self, changes: Sequence[ShareChange], now: int) -> None:
-        used = {change.name: change for change in changes if change.used}
-        if used:
-            levels = zip(used.values(), self.levels([*used]), strict=True)
-            self.set_next(
-                {change.name: level.with_correction(change.limit, change.used, now) for change, level in levels}
-            )
 
     def _reopen_task(self, task: str) -> None:
         """Opens the closed lanes of a task."""

@@ -66,6 +66,11 @@ class SqlWaiting(WaitingCounts):
         found = self._rows(" UNION ALL ".join(parts), (queue, task, lane, most))
         return merge_lanes((WaitingLane(capped(count, most), oldest) for count, oldest in found), most)
 
+    def has_task(self, queue: str, task: str) -> bool:
+        tables = [f"{_laned(self._sql, -one)} AND task = ?2" for one in BANDS]
+        ((count,),) = self._rows(_sums([[_limited(table, 3) for table in tables]]), (queue, task, 1))
+        return bool(count)
+
     def _before(self, job: Job, most: int) -> ReadyBefore:
         sign = -band(job.priority)
         signs = [one for one in _RANGES if one <= sign]

@@ -132,3 +132,15 @@ function lib.add_lanes_before(found, queue, band, most, last)
     return found[7] >= most
   end)
 end
+
+-- waiting_task: whether jobs of a limited task are ready in a queue.
+-- Keys: reads lanes.
+-- Arguments: queue, task, letters of bands.
+-- Answer: 1, or 0 if there are none.
+-- Cost: one read a band.
+function lib.waiting_task()
+  for number = 3, #ARGV do
+    if lib.call('EXISTS', lib.lanes_key(ARGV[1], ARGV[number], ARGV[2])) == 1 then return 1 end
+  end
+  return 0
+end

@@ -1,0 +1,76 @@
+"""Sets a limit on several stores, each of which gets a share of it, and says which has which."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from tarry.errors import StoreBusy
+from tarry.model.duration import SECOND
+from tarry.model.limit import Level, Limit
+from tarry.store.rules.base import Diagnostic, ShareChange, Store
+from tarry.store.shards import shares
+from tarry.store.shards.answers import ShardAnswers, ask_shards, present
+from tarry.store.shards.shard import Shard
+
+_TRIES = 100
+
+
+def set_shares(shards: Sequence[Shard], name: str, limit: Limit, now: int) -> ShardAnswers[None]:
+    """Sets the limit; no moment sees more than it allows. What is missing at first, the mover of shares gives."""
+    numbers = present(shards)
+    found = ask_shards(shards, numbers, lambda _, store: store.limits().get(name))
+    first = shares.first_shares(limit, len(shards))
+    is_first = not any(found.values())
+    # Others may have all of it by now.
+    new = first if is_first else [shares.share_of(limit, None if limit.most is None else 0, 0)] * len(shards)
+    answers: ShardAnswers[None] = ShardAnswers()
+    answers.errors |= found.errors
+
+    def set_one(number: int, store: Store) -> None:
+        if found[number] is None:
+            store.limit(name, new[number])
+        else:
+            _change(store, name, limit, first[number], now)
+
+    answers.add(ask_shards(shards, found, set_one))
+    return answers
+
+
+def _change(store: Store, name: str, limit: Limit, first: Limit, now: int) -> None:
+    """Makes the share in a store one of this limit. first: the one of a limit that was not set before."""
+    for _ in range(_TRIES):
+        was = store.limits().get(name)
+        if was is None:
+            # Somebody has just lifted it.
+            store.limit(name, first)
+            return
+        share = shares.with_whole(was[0], limit, first)
+        if share == was[0] or store.change_shares([ShareChange(name, was[0], share)], now)[0]:
+            return
+    raise StoreBusy(f"limit {name}: others changed it {_TRIES} times in a row; set it again")
+
+
+def describe_shares(shards: Sequence[Shard], now: int) -> list[Diagnostic]:
+    """A line of `tarry check` for each limit that the stores share: who may start how much of it, and until when."""
+    found = ask_shards(shards, present(shards), lambda _, store: store.limits())
+    names = sorted({name for part in found.values() for name, (limit, _) in part.items() if limit.share})
+    return [
+        _describe(name, {shards[number].url: part[name] for number, part in found.items() if name in part}, now)
+        for name in names
+    ]
+
+
+def _describe(name: str, parts: Mapping[str, tuple[Limit, Level]], now: int) -> Diagnostic:
+    whole = next(iter(parts.values()))[0].whole
+    texts = [f"{url} {_text(limit, now)}, {level.running} running" for url, (limit, level) in parts.items()]
+    has_ended = any(limit.is_over(now) for limit, _ in parts.values())
+    advice = "no keeper prolongs what has ended: is a master running?" if has_ended else ""
+    return Diagnostic(f"limit {name}", f"{whole}, shared: {'; '.join(texts)}", advice)
+
+
+def _text(limit: Limit, now: int) -> str:
+    if limit.is_over(now):
+        return "ended"
+    until = limit.share.until if limit.share else 0
+    numbers = str(replace(limit, share=None))
+    return f"{numbers} for {(until - now) / SECOND:.0f} s" if until else numbers

@@ -1,0 +1,283 @@
+"""Shares of a limit are moved to where jobs wait, and never is the limit exceeded: whoever dies, stands still or is
+away."""
+
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from tarry.errors import StoreAway, StoreUnavailable
+from tarry.model import lifecycle
+from tarry.model.duration import SECOND
+from tarry.model.job import Job
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.limit import Limit
+from tarry.model.outcome import Returned
+from tarry.store.memory.store import MemoryStore
+from tarry.store.rules.base import BANDS, Store, Want
+from tarry.store.rules.ids import uuid7
+from tarry.store.shards.limit_setting import set_shares
+from tarry.store.shards.shard import Shard
+from tarry.store.shards.share_mover import CLOCKS_DIFFER, HELD_FOR, LASTS, ShareMover
+
+T = TypeVar("T")
+NOW = 1_800_000_000 * SECOND
+LEASE = 15 * SECOND
+WANTS = [Want("default", band, 1000) for band in BANDS]
+NAMES = ["task:mail", "queue:default"]
+
+
+class Killed(BaseException):
+    """The process that moves shares has died."""
+
+
+class SwitchedShard(Shard):
+    """One that may be away, and before and after each call of which anything may happen."""
+
+    def __init__(self, name: str) -> None:
+        store = MemoryStore(name=name)
+        super().__init__(store.url, lambda: store)
+        self.part, self.is_down = store, False
+        self.around: Callable[[], None] = lambda: None
+
+    def ask(self, call: Callable[[Store], T]) -> T:
+        self.around()
+        if self.is_down:
+            raise StoreAway(self.url)
+        answer = call(self.part)
+        self.around()
+        if self.is_down:
+            raise StoreUnavailable(self.url)
+        return answer
+
+
+class System:
+    """Some stores, and what runs. limit: of `NAMES`."""
+
+    def __init__(self, among: int, name: str, limit: Limit) -> None:
+        self.shards = [SwitchedShard(str(number)) for number in range(among)]
+        self.name, self.limit, self.now = name, limit, NOW
+        self.running: dict[int, list[Job]] = {number: [] for number in range(among)}
+        self.lasts: dict[int, int] = {}
+        """Until when attempts of a store that is down may run."""
+        self.mover = self.new_mover()
+        set_shares(self.shards, name, limit, NOW).result(None)
+
+    def new_mover(self) -> ShareMover:
+        return ShareMover(self.shards, lambda *_: True)
+
+    def put(self, number: int, count: int) -> None:
+        jobs = [Job(uuid7(), "mail", b"", due=NOW, state_since=NOW, lane="") for _ in range(count)]
+        self.shards[number].part.insert(jobs)
+
+    def claim(self, number: int, count: int = 1000) -> int:
+        if self.shards[number].is_down:
+            return 0
+        started = self.shards[number].part.claim(WANTS, count, "ann", LEASE, self.now)
+        self.running[number] += started
+        self.check()
+        return len(started)
+
+    def end(self, number: int, count: int) -> None:
+        ended, self.running[number] = self.running[number][:count], self.running[number][count:]
+        changes = [lifecycle.after(job, Returned(), DEFAULT, self.now) for job in ended]
+        assert all(self.shards[number].part.apply(changes, self.now))
+
+    def move(self, seconds: float = 1) -> None:
+        self.now += round(seconds * SECOND)
+        self.mover.run("ann", self.now, LEASE)
+
+    def switch(self, number: int, *, down: bool) -> None:
+        shard = self.shards[number]
+        if down and not shard.is_down:
+            self.lasts[number] = self.now + LEASE
+        elif not down and shard.is_down and self.lasts[number] <= self.now:
+            # What ran has lost its lease: it is put back before anything else happens.
+            jobs, self.running[number] = self.running[number], []
+            shard.part.apply([lifecycle.after(job, Returned(), DEFAULT, self.now) for job in jobs], self.now)
+        shard.is_down = down
+
+    def check(self) -> None:
+        """No more run than the limit says."""
+        alive = [
+            len(jobs)
+            for number, jobs in self.running.items()
+            if not self.shards[number].is_down or self.now < self.lasts[number]
+        ]
+        assert sum(alive) <= (self.limit.most or 0), alive
+
+    def share(self, number: int) -> int:
+        return self.shards[number].part.limits()[self.name][0].most or 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("among", [2, 4, 8])
+def test_one_store_gets_nearly_all_of_it(name: str, among: int) -> None:
+    """Within a second, while the others have nothing to do; and equal parts once they do."""
+    system = System(among, name, Limit(100))
+    system.put(0, 1000)
+    assert system.claim(0) == 100 // among + (100 % among > 0)
+    system.move()
+    system.claim(0)
+    assert len(system.running[0]) >= 80
+    for number in range(among):
+        system.put(number, 1000)
+        system.claim(number)
+    for _ in range(4):
+        system.move()
+        system.end(0, len(system.running[0]))
+        for number in range(among):
+            system.claim(number)
+    assert sum(map(len, system.running.values())) >= 90
+    assert min(map(len, system.running.values())) >= 100 // among - 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_single_place_goes_where_a_job_waits(name: str) -> None:
+    system = System(4, name, Limit(1))
+    for number in range(4):
+        system.put(number, 3)
+    done = 0
+    for _ in range(300):
+        system.move()
+        for number in range(4):
+            done += system.claim(number)
+            system.end(number, 1)
+    assert done == 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_nobody_waits_for_is_left_alone(name: str) -> None:
+    """Shares are prolonged, and nothing else is written."""
+    system = System(3, name, Limit(10))
+    system.put(0, 2)
+    system.claim(0)
+    before = [system.share(number) for number in range(3)]
+    for _ in range(60):
+        system.move()
+    assert [system.share(number) for number in range(3)] == before
+    system.put(1, 9)
+    assert system.claim(1) == before[1], "it has not ended"
+
+
+def test_nothing_starts_once_nobody_moves_shares_any_more() -> None:
+    system = System(2, "task:mail", Limit(10))
+    system.put(0, 100)
+    system.move()
+    system.now += LASTS
+    assert system.claim(0) == 0
+    system.move()
+    assert system.claim(0) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_share_of_a_store_that_is_away_goes_to_the_others(name: str) -> None:
+    """Once nothing that ran there runs any more; and when it is back it begins with nothing."""
+    system = System(2, name, Limit(10))
+    for number in range(2):
+        system.put(number, 100)
+        system.claim(number)
+    system.move()
+    system.switch(1, down=True)
+    waited = 0
+    while system.share(0) < 9:
+        system.move()
+        system.claim(0)
+        waited += 1
+    assert waited * SECOND <= LASTS + CLOCKS_DIFFER + LEASE + 2 * SECOND
+    system.claim(0)
+    system.switch(1, down=False)
+    assert system.claim(1) == 0
+    for _ in range(5):
+        system.move()
+        assert system.claim(0) + system.claim(1) <= 10
+        system.end(0, 10)
+        system.end(1, 10)
+    system.move()
+    assert system.claim(0) >= 4
+    assert system.claim(1) >= 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_store_that_was_away_all_the_time_keeps_what_it_may_have(name: str) -> None:
+    """Also from one who never saw it: a keeper that has just started."""
+    system = System(3, name, Limit(9))
+    for number in range(3):
+        system.put(number, 100)
+        system.claim(number)
+    system.move()
+    system.switch(2, down=True)
+    system.mover = system.new_mover()
+    system.end(0, 3)
+    for _ in range(5):
+        system.move()
+        system.claim(0)
+        system.claim(1)
+    assert system.share(0) + system.share(1) == 6
+
+
+class Trouble:
+    """Two processes move shares, one of which stands still now and then while the other goes on; each may die between
+    any two calls, and stores go and come back."""
+
+    def __init__(self, seed: int, among: int) -> None:
+        self.draw = random.Random(seed)
+        self.among = among
+        self.system = System(among, self.draw.choice(NAMES), Limit(self.draw.choice([1, 3, 10, 50])))
+        self.holder, self.held_until = "", 0
+        self.movers = [self.new_mover(), self.new_mover()]
+        self.running: list[int] = []
+        for shard in self.system.shards:
+            shard.around = self.happen
+
+    def new_mover(self) -> ShareMover:
+        return ShareMover(self.system.shards, self.hold)
+
+    def hold(self, name: str, owner: str, until: int, now: int) -> bool:
+        if self.holder not in ("", owner) and self.held_until > now:
+            return False
+        self.holder, self.held_until = owner, until
+        return True
+
+    def happen(self) -> None:
+        """What may come between two calls."""
+        what, number = self.draw.random(), self.draw.randrange(self.among)
+        if what < 0.02:
+            raise Killed
+        if what < 0.05 and len(self.running) == 1:
+            # The one that runs stands still until another one may take over.
+            self.system.now += HELD_FOR + self.draw.choice([0, SECOND, 40 * SECOND])
+            self.run(1 - self.running[0])
+        elif what < 0.15:
+            self.system.claim(number, self.draw.choice([1, 100]))
+        elif what < 0.152:
+            self.system.switch(number, down=not self.system.shards[number].is_down)
+
+    def run(self, number: int) -> None:
+        self.running.append(number)
+        try:
+            self.movers[number].run(str(number), self.system.now, LEASE)
+        except Killed:
+            self.movers[number] = self.new_mover()
+        self.running.pop()
+
+    def step(self) -> None:
+        self.system.now += self.draw.choice([SECOND // 10, SECOND, SECOND, HELD_FOR])
+        number = self.draw.randrange(self.among)
+        if not self.system.shards[number].is_down:
+            self.system.put(number, self.draw.choice([0, 1, 20]))
+            self.system.end(number, self.draw.choice([0, 1, 3, 100]))
+        self.run(self.draw.randrange(2))
+        self.system.claim(self.draw.randrange(self.among))
+        if self.draw.random() < 0.05:
+            self.system.switch(number, down=not self.system.shards[number].is_down)
+        self.system.check()
+
+
+@pytest.mark.parametrize("among", [2, 4])
+@pytest.mark.parametrize("seed", range(60))
+def test_never_above_the_limit(among: int, seed: int) -> None:
+    trouble = Trouble(seed, among)
+    for _ in range(120):
+        trouble.step()
