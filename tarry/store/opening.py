@@ -97,7 +97,7 @@ _MODULES: dict[Callable[[str, bool], Store], tuple[str, ...]] = {
 def import_stores(urls: Sequence[str]) -> None:
     """Imports what `open_store` of these URLs would, and opens nothing. Where that fails, `open_store` tells."""
     if len(urls) > 1:
-        importlib.import_module("tarry.store.shards.sharded")
+        importlib.import_module("tarry.store.shards.topology_follower")
     for url in urls:
         opened = next((opened for prefix, opened in KINDS.items() if url.startswith(prefix)), None)
         for module in _MODULES.get(opened, ()) if opened else ():
