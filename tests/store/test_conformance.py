@@ -103,6 +103,11 @@ class Ours(Conformance):
     differs_in: tuple[type, ...] = ()
     """Of a variant: these tests alone, where no other call is made in another way."""
 
+    @pytest.fixture(autouse=True)
+    def every_claim_asks_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A busy worker asks some of several stores only now and then: `test_asked_shards`."""
+        monkeypatch.setattr("tarry.store.shards.exchange.BUSY_AFTER", 10**9)
+
     def count_labels(self, store: Store) -> int:
         return count_labels(store)
 
@@ -135,11 +140,6 @@ class TestSqlite(Ours):
 
 class OfTwoShards(Ours):
     shards = 2
-
-    @pytest.fixture(autouse=True)
-    def every_claim_asks_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A busy worker asks some of several stores only now and then: `test_asked_shards`."""
-        monkeypatch.setattr("tarry.store.shards.exchange.BUSY_AFTER", 10**9)
 
     def together(self, store: Store, count: int) -> list[bytes]:
         assert isinstance(store, ShardedStore)
