@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import redis
+from msgspec import Struct
 
 from bench import machine
 from bench.app import BODY, noop
@@ -19,6 +20,7 @@ from bench.limited_app import LIMITED
 from bench.measure import Figure, measure
 from bench.measures.draining import end_rate, wait_for
 from bench.place import APP, Bench
+from bench.slow_line import slowed
 from tarry import Task
 
 _SHARDS = tuple(int(count) for count in os.environ.get("BENCH_SHARDS", "1,2,4,8").split(","))
@@ -60,6 +62,58 @@ def _scaled(bench: Bench, name: str, count: int) -> Iterator[Figure]:
             yield from used.figures(f"{label}: drain", f"{first}: drain", done)
 
 
+@measure("scale-model", limit=300)
+def scale_model(bench: Bench) -> Iterator[Figure]:
+    """What docs/explain/scale.md computes from one store and from eight, and what is measured then."""
+    if bench.kind != "redis":
+        return
+    one, eight = _drain(bench, 1), _drain(bench, 8)
+    # How much of two cores a drain uses.
+    busy = (one.rate * one.cpu + eight.rate * eight.cpu) / 2 / _CORES
+    found = {
+        "6 shards, 2 workers": (busy * _CORES / (one.cpu + (eight.cpu - one.cpu) * 5 / 7), _drain(bench, 6).rate),
+        "1 shard, 3 workers, 1 ms more": (
+            min(busy * _CORES / one.cpu, 3 / (one.worker_cpu + _MORE * one.calls)),
+            _drain(bench, 1, 3, _MORE).rate,
+        ),
+    }
+    for name, (foretold, measured) in found.items():
+        yield Figure(f"{name}: by the model", foretold, "/s")
+        yield Figure(f"{name}: measured", measured, "/s")
+        yield Figure(f"{name}: the model is above by", (foretold / measured - 1) * 100, "%")
+
+
+_CORES = 2
+_MORE = 0.001
+"""Seconds that each round trip takes more."""
+
+
+class _Drain(Struct, frozen=True):
+    """A drain: jobs a second; for each job, seconds of CPU, those of workers among them, and calls."""
+
+    rate: float
+    cpu: float
+    worker_cpu: float
+    calls: float
+
+
+def _drain(bench: Bench, count: int, workers: int = 2, more: float = 0.0) -> _Drain:
+    numbers = range(bench.scaled(_JOBS))
+    with (
+        _stores(bench, count) as (urls, servers),
+        slowed(urls, more) as slow,
+        bench.place(shards=slow) as place,
+    ):
+        place.hold_back()
+        for start in range(0, len(numbers), 1000):
+            noop.enqueue_many([(number, BODY) for number in numbers[start : start + 1000]])
+        with place.workers(workers) as crew, _measured(urls, servers, crew.everybody) as used:
+            place.let_go()
+            wait_for(numbers, len(numbers), 120)
+        work, stores, calls = used.each(len(numbers))
+        return _Drain(end_rate(numbers), work + stores, work, calls)
+
+
 class _Used:
     """What was used between two moments. pids: of the processes that do the work."""
 
@@ -70,12 +124,17 @@ class _Used:
     def end(self) -> None:
         self._after = self._now()
 
+    def each(self, jobs: int) -> tuple[float, float, float]:
+        """Seconds of CPU of those that work, and of servers, and calls, for each job."""
+        work, stores, calls = (new - old for old, new in zip(self._before, self._after, strict=True))
+        return work / jobs, stores / jobs, calls / jobs
+
     def figures(self, name: str, first: str, jobs: int) -> Iterator[Figure]:
         """CPU and calls a job, as shares of those with one store."""
-        work, stores, calls = (new - old for old, new in zip(self._before, self._after, strict=True))
-        found = {"CPU a job": (work + stores) / jobs * 1e6}
+        work, stores, calls = self.each(jobs)
+        found = {"CPU a job": (work + stores) * 1e6}
         if self._servers:
-            found |= {"CPU a job, of servers": stores / jobs * 1e6, "calls a job": calls / jobs}
+            found |= {"CPU a job, of servers": stores * 1e6, "calls a job": calls}
         for what, value in found.items():
             against = "" if name == first else f"{first}: {what}"
             yield Figure(f"{name}: {what}", value, "µs" if what.startswith("CPU") else "", against)
