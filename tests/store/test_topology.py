@@ -2,11 +2,15 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tarry.errors import ConfigError, StoreBusy
+from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store.opening import open_store
@@ -63,6 +67,7 @@ def test_what_makes_no_sense_is_refused(change: object, message: str) -> None:
 def test_one_that_was_removed_can_be_added_again() -> None:
     new = with_added(Topology(3, 0, listed("a", "b removed")), listed("b")[0], NOW)
     assert new.shards == listed("a", "b")
+    assert new.at_time(new.at - 1) == listed("a", "b joining")
 
 
 # Processes
@@ -189,7 +194,15 @@ def test_of_two_who_change_it_one_is_told(processes: Processes) -> None:
 
 def test_garbage_in_the_list_changes_nothing(processes: Processes) -> None:
     store = processes.start("a", "b")
-    for garbage in (b"{", b"[]", b'{"version": -1, "at": 0, "shards": []}', b'{"version": 9, "at": 0, "shards": [1]}'):
+    drained = b'{"version": 9, "at": 0, "shards": [{"url": "memory://", "name": "a", "state": "draining"}]}'
+    twice = b'{"version": 9, "at": 0, "shards": [{"url": "memory://", "name": "a"}, {"url": "memory://", "name": "a"}]}'
+    for garbage in (
+        b"{",
+        b"[]",
+        b'{"version": -1, "at": 0, "shards": []}',
+        drained,
+        twice,
+    ):
         part = store.shards[0].store
         assert part.kv_cas(topology.CELL, garbage, part.kv_get(topology.CELL))
         follower = TopologyFollower(store)
@@ -233,3 +246,72 @@ def test_what_a_lost_store_held_is_told(processes: Processes) -> None:
     there = sum(store.shard(job.id) == 1 for job in put)
     store.shards[1].mark_away(StoreBusy("it is gone"))
     assert topology_follower.describe_loss(store, store.shards[1].name).endswith(f"it held {there} unfinished jobs")
+
+
+def test_one_that_was_removed_is_used_again(processes: Processes) -> None:
+    store, worker = processes.start("a", "b"), processes.start("a", "b")
+    for state in ("draining", "removed", "up"):
+        processes.change(store, "a", state)
+        processes.await_states(**({"b": "up"} if state == "removed" else {"a": state, "b": "up"}))
+    put = jobs(store, 60)
+    store.insert(put)
+    assert {Path(store.shards[store.shard(job.id)].url).stem for job in put} == {"a", "b"}
+    assert len(worker.claim(WANTS, 100, "ann", 15 * SECOND, worker.time())) == 60
+
+
+def test_after_the_first_one_is_removed_nothing_asks_it(processes: Processes) -> None:
+    store = processes.start("a", "b")
+    put = jobs(store, 20)
+    store.insert(put)
+    assert len(store.find(Query())) == 20  # so it remembers where each is
+    processes.change(store, "a", "draining")
+    processes.await_states(a="draining", b="up")
+    other = processes.start("a", "b")
+    Mover(other, "ann").run()
+    processes.change(store, "a", "removed")
+    processes.await_states(b="up")
+    assert all(store.get([job.id for job in put]))
+    cancelled = [lifecycle.cancel(job, lifecycle.Rules(keep_done=1), store.time()) for job in put]
+    assert all(store.apply(cancelled, store.time()))
+    assert store.prune(store.time() + SECOND, 1_000_000) == 20
+
+
+def test_a_store_with_an_old_list_misleads_nobody_who_begins(processes: Processes) -> None:
+    store = processes.start("a", "b")
+    processes.change(store, "c", "up")
+    processes.await_states(a="up", b="up", c="up")
+    old = topology.read(store.shards[0].store)
+    processes.change(store, "a", "draining")
+    processes.await_states(a="draining", b="up", c="up")
+    # As if it had been away all the time, and was forgotten.
+    processes.change(store, "a", "removed")
+    processes.await_states(b="up", c="up")
+    with closing(open_store(processes.url("a"))) as lost:
+        assert lost.kv_cas(topology.CELL, msgspec.json.encode(old), lost.kv_get(topology.CELL))
+    assert processes.states(processes.start("a", "b")) == {"b": "up", "c": "up"}
+
+
+def test_one_that_only_this_process_cannot_open_keeps_no_other_change_from_it(processes: Processes) -> None:
+    store = processes.start("a", "b")
+    bad = ListedShard("nosuch://c", "c")
+    changed = with_added(Topology(0, 0, topology_follower.seeds(store)), bad, store.time())
+    topology_follower.publish(
+        store, replace(changed, shards=[replace(changed.shards[0], state="draining"), *changed.shards[1:]])
+    )
+    until(lambda: [shard.draining for shard in store.shards] == [True, False, False])
+    assert "begin with one of" in store.shards[2].away
+
+
+def test_of_two_lists_that_were_made_at_once_all_take_the_same(processes: Processes) -> None:
+    first, second = processes.start("a", "b"), processes.start("a", "b")
+    for store in processes.stores:
+        store.shards[0].ask(lambda one: one.time())
+    seeds = Topology(0, 0, topology_follower.seeds(first))
+    for number, name in enumerate("cd"):
+        one = with_added(seeds, topology.list_entry(processes.url(name)), 0)
+        assert topology.write(first.shards[number].store, one)
+    until(lambda: len({str(processes.states(store)) for store in processes.stores}) == 1 and len(first.shards) > 2)
+    until(lambda: topology.read(first.shards[0].store) == topology.read(second.shards[1].store))
+    known = topology.read(first.shards[0].store)
+    assert known is not None
+    assert topology.write(first.shards[1].store, known), "it was brought there already"

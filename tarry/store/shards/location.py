@@ -94,3 +94,8 @@ class LocatedJobs:
     def forget(self, id: bytes) -> int | None:
         """Forgets where it was seen, and answers that; None: nowhere."""
         return self._seen.pop(id, None)
+
+    def forget_place(self, number: int) -> None:
+        """Forgets all that was seen on that shard, which is gone."""
+        for id in [id for id, place in list(self._seen.items()) if place == number]:
+            self._seen.pop(id, None)

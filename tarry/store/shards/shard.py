@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from msgspec.structs import replace
 
-from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
+from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable, TarryError
 from tarry.store.rules.base import Diagnostic, Store
 from tarry.store.rules.sleeper import JoinedWakeup, Wakeup
 from tarry.store.shared.backoff import LEASE_GRACE, OutageLog, back_off, jitter
@@ -38,6 +38,7 @@ ANSWERS_WITHIN = 1.0
 """Seconds in which a store has to answer when others could take its new jobs."""
 HEARD_LATELY = 0.1
 """Seconds after an answer for which a store counts as there without a question."""
+_REMOVED = "it was removed from the list of stores"
 
 
 class Shard:
@@ -82,12 +83,12 @@ class Shard:
     @property
     def away(self) -> str:
         """Why nothing is sent to it now; empty if it is not away."""
-        return self._away_reason
+        return _REMOVED if self.is_removed else self._away_reason
 
     @property
     def accepts_jobs(self) -> bool:
         """Whether a new job may be put there."""
-        return not self._away_reason and not self.draining and time.monotonic() >= self._refuses_until
+        return not self.away and not self.draining and time.monotonic() >= self._refuses_until
 
     @property
     def has_joined_lately(self) -> bool:
@@ -96,10 +97,10 @@ class Shard:
 
     def describe(self) -> str:
         """Its state, in words."""
-        if self._away_reason:
-            return f"away for {time.monotonic() - self._away_since:.0f} s"
         if self.is_removed:
             return "removed"
+        if self._away_reason:
+            return f"away for {time.monotonic() - self._away_since:.0f} s"
         if self.joining:
             return "joining"
         return "draining" if self.draining else "up"
@@ -116,8 +117,8 @@ class Shard:
 
     def ask(self, call: Callable[[Store], T]) -> T:
         """The answer of the store; its errors. StoreAway, at once, while it is away; then nothing was sent."""
-        if self._away_reason:
-            raise StoreAway(f"{self.url} is away: {self._away_reason}")
+        if self.away:
+            raise StoreAway(f"{self.url} is away: {self.away}")
         try:
             store = self.store
         except StoreUnavailable as error:
@@ -134,7 +135,7 @@ class Shard:
 
     def check_answers(self) -> None:
         """Marks it away if it does not answer within ANSWERS_WITHIN. An answer of a moment ago is enough."""
-        if self._away_reason or self._store is None or time.monotonic() - self._heard_at < HEARD_LATELY:
+        if self.away or self._store is None or time.monotonic() - self._heard_at < HEARD_LATELY:
             return
         # A question, and not the jobs themselves with that limit: a server that stands still has them in its socket,
         # and stores them when it goes on. By then they would be on another one, too.
@@ -148,7 +149,7 @@ class Shard:
         except StoreUnavailable as error:
             self.mark_away(error)
 
-    def mark_away(self, error: StoreError) -> None:
+    def mark_away(self, error: TarryError) -> None:
         """It failed: from now on it is away, until a try in the background succeeds."""
         with self._lock:
             # One thread tries already: several callers may see the same failure.
@@ -163,8 +164,8 @@ class Shard:
 
     def remove(self) -> None:
         """It was taken out of the list of stores: nothing is sent to it any more."""
+        # Not by what says why it is away: a thread that tries to reach it may just be about to change that.
         self.is_removed = self.draining = True
-        self._away_reason = "it was removed from the list of stores"
         self.close()
 
     def pause_inserts(self) -> None:

@@ -21,7 +21,15 @@ from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tarry.errors import ConfigError, QueueFull, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from tarry.errors import (
+    ConfigError,
+    QueueFull,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    TarryError,
+)
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.duration import SECOND
@@ -350,10 +358,11 @@ class ShardedStore(Store):
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         """As promised; each shard may keep an equal part of the bytes."""
-        among = len(present(self.shards))
+        numbers = present(self.shards)
+        among = len(numbers)
         parts = {queue: most // among for queue, most in (by_queue or {}).items()}
         answers: ShardAnswers[int] = ShardAnswers()
-        for number in range(among):
+        for number in numbers:
             room = limit - sum(answers.values())
             answers.add(self._ask([number], lambda _, store: store.prune(now, most_bytes // among, room, parts)))  # noqa: B023
         return answers.result(sum(answers.values()))
@@ -553,20 +562,32 @@ class ShardedStore(Store):
 
     def use(self, listed: "Sequence[ListedShard]") -> None:
         """From now on these are the stores; nothing is sent any more to one that is not among them, or was removed."""
-        known, states = {shard.name: shard for shard in self.shards}, {one.name: one.state for one in listed}
+        # One that was removed is closed for good: if it is added again, that is another one with its name.
+        there = {shard.name: shard for shard in self.shards if not shard.is_removed}
         for one in listed:
-            if self._make_shard is not None and one.name not in known and one.state != "removed":
-                shard = self._make_shard(one)
-                shard.connect()
-                self.shards.append(shard)
-                self._additions += 1
-        for shard in self.shards:
-            state = states.get(shard.name, "removed")
+            if self._make_shard is not None and one.name not in there and one.state != "removed":
+                there[one.name] = self._add(self._make_shard(one))
+        states = {one.name: one.state for one in listed}
+        for name, shard in there.items():
+            state = states.get(name, "removed")
             shard.draining, shard.joining = state != "up", state == "joining"
         self._hashing.use({number: shard.name for number, shard in enumerate(self.shards) if not shard.draining})
-        for shard in self.shards:
-            if states.get(shard.name, "removed") == "removed":
+        for number, shard in enumerate(self.shards):
+            if states.get(shard.name, "removed") == "removed" and not shard.is_removed:
+                # What was seen there has been moved, or is lost. Twice: a call that goes on may see some more.
+                self._located.forget_place(number)
                 shard.remove()
+                self._located.forget_place(number)
+
+    def _add(self, shard: Shard) -> Shard:
+        try:
+            shard.connect()
+        except TarryError as error:
+            # Time does not heal it, but whoever changes the list may. The other changes must hold here all the same.
+            shard.mark_away(error)
+        self.shards.append(shard)
+        self._additions += 1
+        return shard
 
     def close(self) -> None:
         self._stop_following()

@@ -7,7 +7,7 @@ have read it: so all change where new jobs live at the same time, as far as thei
 
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -63,8 +63,19 @@ class Topology(Struct, frozen=True):
         """The stores that hold at that time. One that was added is there from the first, and gets no new jobs yet."""
         if now >= self.at:
             return self.shards
-        old = {listed.name: listed for listed in self.was}
-        return [old.get(listed.name, replace(listed, state="joining")) for listed in self.shards]
+        # One that was removed before is added as if it were new.
+        old = {one.name: one for one in self.was if one.state != "removed"}
+        return [old.get(listed.name, _to_joining(listed)) for listed in self.shards]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it can be used: each name stands there once, and some store takes new jobs, now and later."""
+        has_room = (any(one.state == "up" for one in shards) for shards in (self.shards, self.at_time(self.at - 1)))
+        return all(has_room) and len({one.name for one in self.shards}) == len(self.shards)
+
+
+def _to_joining(listed: ListedShard) -> ListedShard:
+    return listed if listed.state == "removed" else replace(listed, state="joining")
 
 
 def read(store: Store) -> Topology | None:
@@ -72,22 +83,38 @@ def read(store: Store) -> Topology | None:
     cell = store.kv_get(CELL)
     if cell is not None:
         with contextlib.suppress(*UNREADABLE):
-            return decode_json(cell, Topology)
+            found = decode_json(cell, Topology)
+            return found if found.is_sound else None
     return None
 
 
 def write(store: Store, topology: Topology) -> bool:
-    """Gives this store the list, unless it has one that is as new. False: it has. StoreError."""
+    """Gives this store the list, unless it has another one that is as new. False: it has. StoreError."""
+    return _replace(store, topology, lambda known: known.version >= topology.version)
+
+
+def repair(store: Store, topology: Topology) -> bool:
+    """Gives this store the list that all others are to have, unless it has a newer one. False: it has. StoreError."""
+    return _replace(store, topology, lambda known: _rank(known) > _rank(topology))
+
+
+def _replace(store: Store, topology: Topology, is_newer: Callable[[Topology], bool]) -> bool:
     cell = store.kv_get(CELL)
     known = read(store)
-    if known is not None and known.version >= topology.version:
-        return False
-    return store.kv_cas(CELL, msgspec.json.encode(topology), cell)
+    # Another process may have brought it there already.
+    if known == topology:
+        return True
+    return not (known is not None and is_newer(known)) and store.kv_cas(CELL, msgspec.json.encode(topology), cell)
 
 
 def newest(found: Iterable[Topology | None]) -> Topology | None:
     """The one with the highest version."""
-    return max((one for one in found if one is not None), key=lambda one: one.version, default=None)
+    return max((one for one in found if one is not None), key=_rank, default=None)
+
+
+def _rank(topology: Topology) -> tuple[int, bytes]:
+    # Two who saw different stores away may both have made the next version: all must take the same one of these.
+    return topology.version, msgspec.json.encode(topology)
 
 
 def with_added(topology: Topology, listed: ListedShard, now: int) -> Topology:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import random
 import threading
 import time
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from tarry.model.duration import SECOND
 from tarry.model.quantity import quantity
 from tarry.store.rules.base import Store
 from tarry.store.rules.owner import new_name
+from tarry.store.shards.answers import ask_shards
 from tarry.store.shards.shard import Shard, parse_shard_url
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shards.topology import (
@@ -28,6 +30,7 @@ from tarry.store.shards.topology import (
     list_entry,
     newest,
     read,
+    repair,
     write,
 )
 from tarry.store.shared.backoff import TurnGuard, jitter
@@ -43,7 +46,7 @@ class TopologyFollower:
         self._known: Topology | None = None
         self._used: list[ListedShard] | None = None
         with contextlib.suppress(StoreError):
-            self.look()
+            self._begin()
         threading.Thread(target=self._run, name="tarry-shards", daemon=True).start()
 
     @property
@@ -55,16 +58,36 @@ class TopologyFollower:
         """Ends the thread."""
         self._has_stopped.set()
 
+    def _begin(self) -> None:
+        # All are asked: one that was forgotten, or away for long, may have an old list. And the stores of a list may
+        # have a newer one.
+        known: Topology | None = None
+        while self._read(shards_in_order(self._store)) != known:
+            known = self._known
+            self._use()
+
     def look(self) -> float:
-        """Reads the list of one store, and does what it says; in how many seconds to look again. StoreError."""
-        # All begin with the same store, to which a change is written first. It was away, perhaps, when that was made.
-        if (shard := next(iter(shards_in_order(self._store)), None)) is not None:
-            there = shard.ask(read)
-            self._known = newest((self._known, there))
-            if self._known is not None and self._known != there:
-                shard.ask(lambda store: write(store, self._known))  # type: ignore[arg-type]
-        if self._known is None:
-            return jitter(READ_EVERY)
+        """Reads the list, and does what it says; in how many seconds to look again. StoreError."""
+        # All ask the same store, to which a change is written first. It was away, perhaps, when that was made, or is
+        # away for whoever makes one: so another one each time, too.
+        there = shards_in_order(self._store)
+        self._read([*there[:1], *random.sample(there[1:], min(1, len(there[1:])))])
+        return jitter(READ_EVERY) if self._known is None else self._use()
+
+    def _read(self, shards: Sequence[Shard]) -> Topology | None:
+        """Reads the lists of these stores, and gives the newest to those that lack it. StoreError if none answers."""
+        answers = ask_shards(shards, range(len(shards)), lambda _, store: read(store))
+        if not answers:
+            answers.result(None)
+        known = self._known = newest((self._known, *answers.values()))
+        if known is not None:
+            old = [number for number, there in answers.items() if there != known]
+            ask_shards(shards, old, lambda _, store: repair(store, known))
+        return known
+
+    def _use(self) -> float:
+        """Does what the list says; in how many seconds to look again. StoreError."""
+        assert self._known is not None
         now = self._store.time()
         listed = self._known.at_time(now)
         if listed != self._used:
@@ -106,10 +129,17 @@ def seeds(store: ShardedStore) -> list[ListedShard]:
 
 
 def publish(store: ShardedStore, topology: Topology, also: Sequence[Shard] = ()) -> None:
-    """Gives all stores that are there the list. StoreError: some may have it, and the others get it from whoever reads
-    it."""
-    for shard in (*shards_in_order(store), *also):
-        if not shard.ask(lambda one: write(one, topology)):
+    """Gives all stores that are there the list. StoreError: the change may be made all the same, if the first of them
+    got it; the others get it from whoever reads it."""
+    for number, shard in enumerate((*shards_in_order(store), *also)):
+        try:
+            is_given = shard.ask(lambda one: write(one, topology))
+        except StoreError:
+            # With the first one the change is made.
+            if not number:
+                raise
+            continue
+        if not is_given:
             raise StoreBusy("another process changed the list just now; look at `tarry shards`, and try again")
 
 
