@@ -18,11 +18,13 @@ from tarry.model.job import State
 from tarry.model.quantity import quantity
 from tarry.process.loading import CommandContext
 from tarry.store.rules import owner
+from tarry.store.shards.joining import check_new, prepare
 from tarry.store.shards.mover import Mover, MoveReport
 from tarry.store.shards.shard import Shard, parse_shard_url, public_url
 from tarry.store.shards.sharded import ShardedStore
-from tarry.store.shards.topology import HOLDS_AFTER, Topology, list_entry, read, with_added, with_state
+from tarry.store.shards.topology import HOLDS_AFTER, Topology, list_entry, listed_name, with_added, with_state
 from tarry.store.shards.topology_follower import current, describe_loss, publish, seeds
+from tarry.store.shared.masking import mask_password
 from tarry.terminal import print_line
 
 MOVE_PAUSE = 1.0
@@ -105,54 +107,73 @@ class ShardChange(Struct, frozen=True):
 @command_method("shards add")
 def add_shard(call: CommandCall, path: ShardPath) -> ShardChange:
     """Adds a store, by its URL, to those that are used as one."""
+    call.subject = mask_password(path.name)
     store, listing = _read_list(call)
     plain, name, draining = parse_shard_url(path.name)
     if draining:
         raise UsageError("a store that is added takes jobs: leave out #draining")
     new = list_entry(plain, name)
+    changed = with_added(listing, new, store.time())
+    shard = store.make_shard(new)
     try:
-        shard = store.make_shard(new)
-        shard.ask(lambda one: one.time())
-        if shard.ask(read) is not None:
-            raise TarryError(f"{shard.url} is in a list of stores already: its own, or this one's from before")
-        return _publish(store, with_added(listing, new, store.time()), new.name, [shard])
+        check_new(store, shard, listing)
+        prepare(store, shard)
+        return _publish(store, changed, new.name, [shard])
     except StoreError as error:
         raise TarryError(f"{public_url(plain)}: {error}") from None
+    finally:
+        shard.close()
 
 
 @command_method("shards drain")
 def drain_shard(call: CommandCall, path: ShardPath) -> ShardChange:
     """From now on it gets no new jobs; `move --wait` brings those that it has to the others."""
-    store, listing = _read_list(call)
-    return _publish(store, with_state(listing, path.name, "draining", store.time()), path.name)
+    store, listing, name = _find_listed(call, path)
+    return _publish(store, with_state(listing, name, "draining", store.time()), name)
 
 
 @command_method("shards remove")
 def remove_shard(call: CommandCall, path: ShardPath) -> ShardChange:
     """Takes out one that is drained and empty."""
-    store, listing = _read_list(call)
-    changed = with_state(listing, path.name, "removed", store.time())
-    shard = next((one for one in store.shards if one.name == path.name), None)
+    store, listing, name = _find_listed(call, path)
+    changed = with_state(listing, name, "removed", store.time())
+    number, shard = _find_shard(store, name)
     if shard is not None:
         if not shard.draining:
-            raise TarryError(f"{path.name} takes new jobs: tarry shards drain {path.name}, then move --wait")
+            raise TarryError(f"{name} takes new jobs: tarry shards drain {name}, then move --wait")
         left = sum(tally.count for tally in shard.ask(lambda one: one.counts()) if not tally.state.finished)
         if left:
-            raise TarryError(f"{path.name} has {quantity(left)}: tarry shards move --wait brings them to the others")
-    return _publish(store, changed, path.name)
+            raise TarryError(f"{name} has {quantity(left)}: tarry shards move --wait brings them to the others")
+        # Where there were no jobs, nobody needed to move anything: HTTP tasks and tokens may be there all the same.
+        Mover(store, owner.new_name()).move_values(number)
+    return _publish(store, changed, name)
 
 
 @command_method("shards forget")
 def forget_shard(call: CommandCall, path: ShardPath, body: ForgetOptions) -> ShardChange:
     """Takes out one that is gone for good, with all that it held."""
+    store, listing, name = _find_listed(call, path)
     if not body.lost:
-        raise UsageError(f"what {path.name} holds will not be run: say so with --lost")
-    store, listing = _read_list(call)
-    shard = next((one for one in store.shards if one.name == path.name), None)
+        raise UsageError(f"what {name} holds will not be run: say so with --lost")
+    _, shard = _find_shard(store, name)
     if shard is not None and not shard.away:
-        raise TarryError(f"{path.name} answers: tarry shards drain {path.name} loses nothing")
-    changed = with_state(listing, path.name, "removed", store.time())
-    return replace(_publish(store, changed, path.name), held=describe_loss(store, path.name))
+        raise TarryError(f"{name} answers: tarry shards drain {name} loses nothing")
+    changed = with_state(listing, name, "removed", store.time())
+    return replace(_publish(store, changed, name), held=describe_loss(store, name))
+
+
+def _find_shard(store: ShardedStore, name: str) -> tuple[int, Shard | None]:
+    """The store of that name, and its number."""
+    found = ((number, one) for number, one in enumerate(store.shards) if one.name == name and not one.is_removed)
+    return next(found, (0, None))
+
+
+def _find_listed(call: CommandCall, path: ShardPath) -> tuple[ShardedStore, Topology, str]:
+    """The store, the list, and the name there of the one that is named, or whose URL is given."""
+    call.subject = mask_password(path.name)
+    store, listing = _read_list(call)
+    call.subject = listed_name(listing, path.name)
+    return store, listing, call.subject
 
 
 def _read_list(call: CommandCall) -> tuple[ShardedStore, Topology]:

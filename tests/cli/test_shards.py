@@ -1,5 +1,6 @@
 """`tarry shards`, and what other commands say of several stores."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,30 @@ def test_enqueue_keeps_it_there_while_the_store_is_away(project: Project) -> Non
     until(lambda: '"done"' in project.tarry("--json", "jobs", "show", id).out)
     assert outbox.content().jobs == 0
     outbox.close()
+
+
+def test_a_password_in_the_url_of_a_store_is_kept_nowhere_but_in_the_list(spread: Project) -> None:
+    answers = [
+        spread.refused("shards", action, url)
+        for action in ("add", "drain", "remove")
+        for url in ("redis://:s3cret@127.0.0.1:1", "nosuch://:s3cret@b")
+    ]
+    assert "cannot connect" in answers[0]
+    assert "no store of the list is named redis://@127.0.0.1:1" in answers[2]
+    assert not [line for line in (*answers, spread.said("audit")) if "s3cret" in line]
+    assert "letters, digits and signs" in spread.refused("shards", "add", "sqlite:///c/tarry.db#name=a%0Ab")
+
+
+def test_a_store_that_holds_an_http_task_but_no_job_is_removed_and_the_task_stays(project: Project) -> None:
+    stores(project, "a", "b")
+    with (project.directory / "tarry.toml").open("a") as settings:
+        settings.write('[push]\nallow = ["127.0.0.1"]\n')
+    for number in range(8):
+        project.tarry("tasks", "add", f"hook{number}", "url=http://127.0.0.1:1/")
+    project.said("shards", "drain", "sqlite:///b/tarry.db")
+    until(lambda: counts(project)["b"][0] == "draining")
+    until(lambda: project.tarry("shards", "remove", "sqlite:///b/tarry.db").status == 0)
+    until(lambda: "b" not in counts(project))
+    shutil.rmtree(project.directory / "b")
+    shown = project.said("tasks")
+    assert all(f"hook{number}" in shown for number in range(8))

@@ -9,13 +9,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tarry.errors import ConfigError, StoreBusy
+from tarry.errors import ConfigError, StoreBusy, TarryError
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
+from tarry.model.limit import KeyLimit, Limit
 from tarry.store.opening import open_store
 from tarry.store.rules.base import BANDS, Query, Want
+from tarry.store.rules.key_limits import read_key_limit
 from tarry.store.shards import topology, topology_follower
+from tarry.store.shards.joining import check_new, prepare
 from tarry.store.shards.mover import Mover
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shards.topology import ListedShard, Topology, with_added, with_state
@@ -55,6 +58,7 @@ def test_one_change_after_the_other() -> None:
     ("change", "message"),
     [
         (lambda old: with_added(old, listed("a")[0], NOW), "a is in the list already: up"),
+        (lambda old: with_added(old, ListedShard("memory://a", "c"), NOW), "memory://a is in the list already, as a"),
         (lambda old: with_state(old, "c", "draining", NOW), "no store of the list is named c: a, b"),
         (lambda old: with_state(old, "a", "removed", NOW), "last store that takes new jobs"),
     ],
@@ -68,6 +72,20 @@ def test_one_that_was_removed_can_be_added_again() -> None:
     new = with_added(Topology(3, 0, listed("a", "b removed")), listed("b")[0], NOW)
     assert new.shards == listed("a", "b")
     assert new.at_time(new.at - 1) == listed("a", "b joining")
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("east", "east"),
+        ("redis://:secret@b", "redis://b"),
+        ("redis://ann:secret@c?timeout=3#name=other", "east"),
+        ("redis://ann:secret@d", "redis://ann@d"),
+    ],
+)
+def test_one_is_named_by_its_name_or_url(given: str, name: str) -> None:
+    shards = [ListedShard("redis://:other@b", "redis://b"), ListedShard("redis://c", "east")]
+    assert topology.listed_name(Topology(1, 0, shards), given) == name
 
 
 # Processes
@@ -94,7 +112,10 @@ class Processes:
         one = topology.list_entry(self.url(name))
         if state == "up":
             changed = with_added(listing, one, now)
-            topology_follower.publish(store, changed, [store.make_shard(one)])
+            with closing(store.make_shard(one)) as shard:
+                check_new(store, shard, listing)
+                prepare(store, shard)
+                topology_follower.publish(store, changed, [shard])
         else:
             changed = with_state(listing, one.name, state, now)  # type: ignore[arg-type]
             topology_follower.publish(store, changed)
@@ -315,3 +336,46 @@ def test_of_two_lists_that_were_made_at_once_all_take_the_same(processes: Proces
     known = topology.read(first.shards[0].store)
     assert known is not None
     assert topology.write(first.shards[1].store, known), "it was brought there already"
+
+
+def test_one_that_is_added_gets_what_holds_on_all(processes: Processes) -> None:
+    store = processes.start("a", "b")
+    for queue in ("still", "soon"):
+        store.pause(queue, True)
+    store.limit("task:mail", Limit(5))
+    store.limit("each:mail", Limit(2))
+    store.limit_key("mail", "whale", KeyLimit(1))
+    processes.change(store, "c", "up")
+    processes.await_states(a="up", b="up", c="up")
+    added = store.shards[2].store
+    assert added.queues() == {"still": True, "soon": True}
+    assert store.limits()["task:mail"][0] == Limit(5)
+    assert sum(shard.store.limits()["task:mail"][0].most or 0 for shard in store.shards) == 5
+    assert added.limits()["each:mail"] == store.shards[0].store.limits()["each:mail"]
+    assert read_key_limit(added, "mail", "whale") == KeyLimit(1)
+    for state in ("draining", "removed"):
+        processes.change(store, "c", state)
+        processes.await_states(a="up", b="up", **({"c": state} if state == "draining" else {}))
+    # What is changed while it is out is changed in it, too, once it is back.
+    store.pause("soon", False)
+    store.limit("task:mail", None)
+    store.limit_key("mail", "whale", None)
+    processes.change(store, "c", "up")
+    processes.await_states(a="up", b="up", c="up")
+    assert store.queues() == {"still": True}
+    assert "task:mail" not in store.limits()
+    assert read_key_limit(store.shards[-1].store, "mail", "whale") is None
+
+
+def test_a_store_is_not_added_under_a_second_name_or_address(processes: Processes, tmp_path: Path) -> None:
+    store = processes.start("a", "b")
+    (tmp_path / "c.db").symlink_to(tmp_path / "b.db")
+    with pytest.raises(TarryError, match=r"c\.db is in the list already, as .*b\.db"):
+        processes.change(store, "c", "up")
+    (tmp_path / "c.db").unlink()
+    processes.change(store, "c", "up")
+    (tmp_path / "d.db").symlink_to(tmp_path / "c.db")
+    processes.await_states(a="up", b="up", c="up")
+    with pytest.raises(TarryError, match="its own, or this one's under another name"):
+        processes.change(store, "d", "up")
+    assert processes.states(store) == {"a": "up", "b": "up", "c": "up"}

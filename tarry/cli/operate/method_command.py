@@ -196,7 +196,7 @@ def run_method(name: str, subject: Subject, args: argparse.Namespace, setup: Com
 def warn_of_missing(store: "Store") -> None:
     """Tells on stderr of each shard that is away."""
     for shard in getattr(store, "shards", ()):
-        if shard.away:
+        if shard.away and not shard.is_removed:
             print_line(f"tarry: {shard.url} is away: {shard.away}; what follows is without it", file=sys.stderr)
 
 

@@ -73,7 +73,7 @@ class Mover:
                 self._finish_parked(number, page)
                 self._move(number, page, moved)
                 report(moved)
-            self._move_cells(number)
+            self.move_values(number)
         # A hold that is over at once: the next move need not wait for this one's to run out.
         now = self._store.time()
         self._store.hold(HOLD, self._owner, now, now)
@@ -151,7 +151,7 @@ class Mover:
         now = self._store.time()
         return self._store.shards[number].ask(lambda store: store.apply(changes, now)) if changes else []
 
-    def _move_cells(self, number: int) -> None:
+    def move_values(self, number: int) -> None:
         """Moves named values to the shards of their names."""
         # Written there before it goes here: if this breaks off between, the value is on both, not on none. `None` and
         # `value` as what was: a value that is newer than this copy stays.

@@ -237,6 +237,8 @@ def parse_shard_url(url: str) -> tuple[str, str, bool]:
     name, draining = given.pop("name", ""), given.pop("draining", "no")
     if given or draining not in ("", "no", "yes"):
         raise ConfigError(f"store {public_url(plain)}: after the # there may be name=NAME and draining, joined by &")
+    if not name.isprintable():
+        raise ConfigError(f"store {public_url(plain)}: a name has letters, digits and signs only: {name!r}")
     return plain, name, draining != "no"
 
 

@@ -105,7 +105,7 @@ class ShardedStore(Store):
     @property
     def stores(self) -> tuple[Store, ...]:
         """The stores themselves."""
-        return tuple(shard.store for shard in self.shards)
+        return tuple(shard.store for shard in self.shards if not shard.is_removed)
 
     @property
     def topology_version(self) -> int:

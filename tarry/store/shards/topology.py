@@ -20,7 +20,7 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import StoredCount, StoredTime
 from tarry.store.rules.base import Store
-from tarry.store.shards.shard import absolute_url, url_identity
+from tarry.store.shards.shard import absolute_url, parse_shard_url, public_url, url_identity
 
 log = logging.getLogger("tarry.store")
 
@@ -122,10 +122,25 @@ def with_added(topology: Topology, listed: ListedShard, now: int) -> Topology:
     same = [one for one in topology.shards if one.name == listed.name]
     if same and same[0].state != "removed":
         raise ConfigError(f"{listed.name} is in the list already: {same[0].state}")
+    place = url_identity(listed.url)
+    for one in topology.shards:
+        if one.state != "removed" and url_identity(one.url) == place:
+            raise ConfigError(f"{place} is in the list already, as {one.name}")
     others = [one for one in topology.shards if one.name != listed.name]
     if len(others) >= MOST_SHARDS:
         raise ConfigError(f"there are {MOST_SHARDS} stores in the list: no more can be used as one")
     return _next_list(topology, [*others, listed], now)
+
+
+def listed_name(topology: Topology, given: str) -> str:
+    """The name of the store of this name or URL; where there is none, what was given, without a password.
+    ConfigError."""
+    if any(one.name == given for one in topology.shards):
+        return given
+    url, name, _ = parse_shard_url(given)
+    place = url_identity(absolute_url(url))
+    found = (one.name for one in topology.shards if one.name == name or url_identity(one.url) == place)
+    return next(found, public_url(url))
 
 
 def with_state(topology: Topology, name: str, state: ShardState, now: int) -> Topology:
