@@ -21,7 +21,7 @@ from tarry.alert.condition import Condition
 from tarry.alert.deaths import Deaths
 from tarry.alert.dispatcher import Dispatcher, Send
 from tarry.alert.storage import CellStorage
-from tarry.alert.stores import StoreChecks, shards_of, unavailable_condition
+from tarry.alert.stores import StoreChecks, all_shards, unavailable_condition
 from tarry.alert.work import WorkChecks
 from tarry.client.clock import Clock
 from tarry.errors import StoreError
@@ -227,7 +227,7 @@ class _WatchSession:
 
     def __init__(self, store: Store, own: bool, clock: Clock, settings: AlertSettings, app: MonitoredApp) -> None:
         self.store, self.own, self.clock = store, own, clock
-        self.stores = StoreChecks(shards_of(store), settings.alerts, app.memory)
+        self.stores = StoreChecks(all_shards(store), settings.alerts, app.memory)
         self.shared_alarms = Alarms(CellStorage(store))
         deaths = Deaths(store, app.kept, settings.alerts.every)
         self.work = WorkChecks(store, settings.alerts, app.endpoints, deaths)

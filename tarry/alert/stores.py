@@ -100,16 +100,19 @@ _KINDS: Sequence[tuple[type[StoreError], str]] = (
 
 def shards_of(store: Store) -> Sequence[Shard]:
     """The shards of this store; a single store is one shard."""
-    if not isinstance(store, ShardedStore):
-        return (Shard.from_store(store),)
-    return [shard for shard in store.shards if not shard.is_removed]
+    return [shard for shard in all_shards(store) if not shard.is_removed]
+
+
+def all_shards(store: Store) -> Sequence[Shard]:
+    """The same with those that were removed; those that are added later come in there, too."""
+    return store.shards if isinstance(store, ShardedStore) else (Shard.from_store(store),)
 
 
 class StoreChecks:
     """Checks of one process. `check` asks the stores; all else returns what it found."""
 
     def __init__(self, shards: Sequence[Shard], alerts: Alerts, memory: StoreMemory | None = None) -> None:
-        self._shards, self._alerts, self._memory = shards, alerts, memory
+        self._all, self._alerts, self._memory = shards, alerts, memory
         self._facts: dict[str, list[Diagnostic]] = {}
         self._facts_due: dict[str, float] = {}
         self._max_replicas: dict[str, float] = {}
@@ -118,16 +121,21 @@ class StoreChecks:
         """What is wrong as seen from this host."""
         self._findings: dict[str, str] = {}
         """Which stores are not as this host remembers them."""
-        self._probes: dict[str, Probe] = {}
+        self._probes: dict[Shard, Probe] = {}
         self._has_silent = False
         """A store has not answered yet."""
+
+    @property
+    def _shards(self) -> list[Shard]:
+        """Those that are stores now: the list changes while all runs."""
+        return [shard for shard in self._all if not shard.is_removed]
 
     def close(self, own: bool) -> None:
         """Ends the checks. own: also closes the stores."""
         # Closed stores do not go on to try connections.
         for probe in self._probes.values():
             probe.close()
-        for shard in self._shards if own else ():
+        for shard in self._all if own else ():
             shard.close()
 
     @property
@@ -149,9 +157,10 @@ class StoreChecks:
         self.local_conditions = [condition for shard in self._shards for condition in self._check_shard(shard)]
 
     def _probe(self, shard: Shard) -> Probe:
-        if shard.url not in self._probes:
-            self._probes[shard.url] = Probe(lambda: _ping(shard))
-        return self._probes[shard.url]
+        # Not by its URL: one that was removed and is added again is another one.
+        if shard not in self._probes:
+            self._probes[shard] = Probe(lambda: _ping(shard))
+        return self._probes[shard]
 
     def shared_conditions(self) -> list[Condition]:
         """What is wrong with the stores, whichever host checks."""

@@ -9,10 +9,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from tarry.alert.stores import StoreChecks, all_shards
+from tarry.config.config import Alerts
 from tarry.errors import ConfigError, StoreBusy, TarryError
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
-from tarry.model.job import Job
+from tarry.model.job import HELD, Job
 from tarry.model.limit import KeyLimit, Limit
 from tarry.store.opening import open_store
 from tarry.store.rules.base import BANDS, Query, Want
@@ -379,3 +381,34 @@ def test_a_store_is_not_added_under_a_second_name_or_address(processes: Processe
     with pytest.raises(TarryError, match="its own, or this one's under another name"):
         processes.change(store, "d", "up")
     assert processes.states(store) == {"a": "up", "b": "up", "c": "up"}
+
+
+def test_the_stores_that_are_watched_change_with_the_list(processes: Processes) -> None:
+    store = processes.start("a", "b")
+    checks = StoreChecks(all_shards(store), Alerts())
+    for state in ("draining", "removed", "up"):
+        processes.change(store, "a", state)
+        processes.await_states(**({"b": "up"} if state == "removed" else {"a": state, "b": "up"}))
+        checks.check()
+        assert (checks.local_conditions, checks.is_complete) == ([], True)
+    store.shards[-1].mark_away(StoreBusy("it stands still"))
+    checks.check()
+    assert [condition.what for condition in checks.local_conditions] == [f"{store.shards[-1].url} is away"]
+    checks.close(own=False)
+
+
+def test_a_job_whose_id_was_drawn_before_a_change_goes_where_its_key_lives_now(processes: Processes) -> None:
+    store = processes.start("a", "b")
+
+    def keyed() -> list[Job]:
+        new = jobs(store, 30, key_held_until=HELD)
+        keys = [f"key {number}" for number in range(30)]
+        return [replace(job, id=store.new_id("mail", key), key=key) for key, job in zip(keys, new, strict=True)]
+
+    old = keyed()
+    processes.change(store, "c", "up")
+    processes.await_states(a="up", b="up", c="up")
+    assert store.insert(old) == [job.id for job in old]
+    assert all(store.get([job.id for job in old]))
+    # Each holds its key.
+    assert store.insert(keyed()) == [job.id for job in old]

@@ -82,7 +82,7 @@ class ShardedStore(Store):
         """make_shard: one that was added while this process ran; None: the list never changes."""
         # A list, which grows: the parts below hold the same one.
         self.shards = [store if isinstance(store, Shard) else Shard.from_store(store) for store in stores]
-        self._make_shard, self._additions = make_shard, 0
+        self._make_shard, self._additions, self._has_changed = make_shard, 0, False
         self._stop_following: Callable[[], None] = lambda: None
         urls = [shard.url for shard in self.shards]
         # Only names decide where a job lives: two stores with one name cannot be told apart.
@@ -179,12 +179,13 @@ class ShardedStore(Store):
     def _places(self, jobs: Sequence[Job]) -> dict[int, list[int]]:
         """The positions of new jobs by the shard of each; ValueError."""
         # All are checked before any is stored. On another shard the key would be free, and two jobs could hold it.
-        for job in jobs:
-            if not self.belongs(job):
-                raise ValueError(f"job {text(job.id)} with key {job.key!r} is on the wrong shard: mint its id")
         places: dict[int, list[int]] = {}
         for position, job in enumerate(jobs):
-            places.setdefault(self._hashing.place_of_job(job.id), []).append(position)
+            place = self.shard_of(job)
+            # After the stores have changed its id may say where its key lived before. It is found all the same.
+            if not self._has_changed and place != self._hashing.place_of_job(job.id):
+                raise ValueError(f"job {text(job.id)} with key {job.key!r} is on the wrong shard: mint its id")
+            places.setdefault(place, []).append(position)
         return places
 
     def _check_silent(self, jobs: Sequence[Job], places: Mapping[int, Sequence[int]]) -> None:
@@ -217,7 +218,7 @@ class ShardedStore(Store):
 
     def supersede(self, change: Change, job: Job, now: int) -> bool:
         """As promised: who holds a key is on the shard of the jobs that want it."""
-        shard = self.shards[self._hashing.place_of_job(job.id)]
+        shard = self.shards[self.shard_of(job)]
         return shard.ask(lambda store: store.supersede(change, job, now))
 
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
@@ -571,7 +572,10 @@ class ShardedStore(Store):
         for name, shard in there.items():
             state = states.get(name, "removed")
             shard.draining, shard.joining = state != "up", state == "joining"
-        self._hashing.use({number: shard.name for number, shard in enumerate(self.shards) if not shard.draining})
+        takers = {number: shard.name for number, shard in enumerate(self.shards) if not shard.draining}
+        # Before the places: a job may just be on its way.
+        self._has_changed = self._has_changed or self._hashing.numbers != tuple(takers)
+        self._hashing.use(takers)
         for number, shard in enumerate(self.shards):
             if states.get(shard.name, "removed") == "removed" and not shard.is_removed:
                 # What was seen there has been moved, or is lost. Twice: a call that goes on may see some more.
