@@ -120,9 +120,10 @@ def _takes_place(job: Job, name: str, lane: str | None) -> bool:
 
 def _limit_uses(reader: StoreReader, job: Job, now: int) -> Iterator[LimitUse]:
     found = reader.ask(reader.store.limits)
+    shares = reader.ask(lambda: reader.store.shares_of(job.id))
     for name in (QUEUE + job.queue, TASK + job.task):
         if name in found:
-            yield _with_holders(reader, name, *found[name], now)
+            yield replace(_with_holders(reader, name, *found[name], now), share=shares.get(name))
     if EACH + job.task in found:
         yield _use_of_key(reader, job, found, now)
 

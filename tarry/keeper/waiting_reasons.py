@@ -34,6 +34,9 @@ SENTENCES: Mapping[str, str] = {
     "stopped": "Limit %(limit)s is 0: no job starts.",
     "limit": "Limit %(limit)s is reached: %(running)s of %(most)s run.",
     "key": "Limit %(limit)s is reached for its key: %(running)s of %(most)s run.",
+    "share": "The part of limit %(limit)s that its shard has now is used: %(running)s of %(most)s run there.",
+    "no_share": "Its shard has no part of limit %(limit)s now. It gets one once others can spare it.",
+    "share_ended": "The part of limit %(limit)s that its shard had has ended. A master that runs gives it a new one.",
     "rate": "Limit %(limit)s allows the next start in %(time)s.",
     "external": "Other programs take jobs of queue %(queue)s. Pools that serve all queues leave it to them.",
     "gone": "It is of a broadcast, for %(name)s, which does not run any more: it will be cancelled.",
@@ -89,6 +92,8 @@ class LimitUse(Struct, frozen=True):
     holders: Sequence[LimitHolder] = ()
     is_paused: bool = False
     """The key of the job is."""
+    share: tuple[Limit, Level] | None = None
+    """Of several stores: the part of the limit that the one has where the job is, and how far that is used."""
 
 
 class EndpointState(Struct, frozen=True):
@@ -244,8 +249,22 @@ def _limit(use: LimitUse, now: int) -> Iterator[WaitingReason]:
     if most and running >= most:
         kind = "key" if use.name.startswith(EACH) else "limit"
         yield _reason(kind, holders=use.holders, limit=use.name, running=f"{running:,}", most=f"{most:,}")
+    elif most != 0 and use.share is not None:
+        yield from _share(use.name, *use.share, now)
     elif (again := use.level.again(use.limit, now)) is not None:
         yield _reason("rate", again, limit=use.name, time=_span(again - now))
+
+
+def _share(name: str, share: Limit, level: Level, now: int) -> Iterator[WaitingReason]:
+    """Of a limit that is not reached as a whole: what holds jobs back where this one is."""
+    if share.is_over(now):
+        yield _reason("share_ended", limit=name)
+    elif share.most == 0:
+        yield _reason("no_share", limit=name)
+    elif share.most is not None and level.running >= share.most:
+        yield _reason("share", limit=name, running=f"{level.running:,}", most=f"{share.most:,}")
+    elif (again := level.again(share, now)) is not None:
+        yield _reason("rate", again, limit=name, time=_span(again - now))
 
 
 def _reason(kind: str, until: int = 0, holders: Sequence[LimitHolder] = (), **values: str) -> WaitingReason:

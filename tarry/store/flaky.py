@@ -54,7 +54,7 @@ else:
 
 @_fail_verbs(
     Store,
-    also=("insert_within", "claim", "apply", "id_behind", "kv_get", "move_shares"),
+    also=("insert_within", "claim", "apply", "id_behind", "kv_get", "move_shares", "shares_of"),
     silent=("wakeup", "wake_for_recall", "new_id", "close"),
 )
 class FlakyStore(_Store):  # type: ignore[misc]

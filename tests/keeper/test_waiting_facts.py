@@ -12,13 +12,13 @@ from tarry.model import lifecycle
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
-from tarry.model.limit import KeyLimit, Limit
+from tarry.model.limit import KeyLimit, Limit, LimitShare
 from tarry.model.outcome import Returned, Unknown
 from tarry.model.overrides import with_followed
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.hosts import Host
 from tarry.store.rules import ids, kept_places
-from tarry.store.rules.base import Store, Want
+from tarry.store.rules.base import Query, ShareChange, Store, Want
 from tarry.store.rules.waiting import CappedCount
 from tarry.store.sqlite.store import SqliteStore
 from tarry.worker.external_queues import MARKED_FOR, mark_external
@@ -174,6 +174,27 @@ def test_hosts_are_known(store: Store) -> None:
     (job,) = put(store)
     HostEntry(store, lambda: Host("h|1.1:1:1", "web-1")).register_host()
     assert [host.name for host in facts(store, job).hosts] == ["web-1"]
+
+
+def test_a_share_of_a_limit_is_that_of_the_shard_where_the_job_is() -> None:
+    store, _ = memories("ab")
+    store.limit("task:send", Limit(1))
+    with_share, without = store.stores
+    jobs = put(store, 20)
+
+    def held_back(kind: str) -> set[bytes]:
+        return {job.id for job in jobs if kind in [one.kind for one in waiting_reasons(facts(store, job))]}
+
+    assert held_back("no_share") == {job.id for job in without.find(Query(limit=20))}
+    was = store.limits()["task:send"][0]
+    ended = replace(was, share=LimitShare(1, until=store.time()))
+    assert with_share.change_shares([ShareChange("task:send", with_share.limits()["task:send"][0], ended)], 0) == [True]
+    assert held_back("share_ended") == {job.id for job in with_share.find(Query(limit=20))}
+    store.move_shares("ann", store.time(), MINUTE)
+    claim(store)
+    assert len(held_back("limit")) == 19, "as a whole: also where its share is 0"
+    assert held_back("no_share") == set()
+    store.close()
 
 
 def test_a_store_that_is_away_is_told_of() -> None:

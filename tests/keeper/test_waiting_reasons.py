@@ -9,7 +9,7 @@ from tarry.keeper.waiting_reasons import MOST_COUNTED, SENTENCES, EndpointState,
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.flow.node_ids import flow_id, node_id
 from tarry.model.job import Job, State
-from tarry.model.limit import Level, Limit
+from tarry.model.limit import Level, Limit, LimitShare
 from tarry.store.queries.hosts import LOST, Host, PoolFigures, WorkerFigures, serving_pools
 from tarry.store.rules.ids import uuid7
 from tarry.store.rules.waiting import CappedCount
@@ -32,6 +32,18 @@ def facts(job: Job = JOB, **more: Any) -> WaitingFacts:
 
 def full(name: str, most: int = 1, running: int = 1) -> LimitUse:
     return LimitUse(name, Limit(most), Level(running))
+
+
+def shared(most: int, running: int, whole: tuple[int, int] = (9, 4), until: int = NOW + 1) -> LimitUse:
+    """One of which the shard of the job has a share."""
+    share = Limit(most, share=LimitShare(whole[0], until=until))
+    return replace(full("queue:mail", *whole), share=(share, Level(running)))
+
+
+RATE_OF_A_SHARD = LimitUse(
+    "queue:mail", Limit(None, 4, MINUTE), Level(0, NOW),
+    share=(Limit(None, 1, MINUTE, share=LimitShare(None, 4, NOW + 1)), Level(0, NOW + MINUTE)),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -63,6 +75,14 @@ def full(name: str, most: int = 1, running: int = 1) -> LimitUse:
         (facts(limits=[full("each:shop.send")]), ["key"]),
         (facts(limits=[LimitUse("queue:mail", Limit(None, 1, MINUTE), Level(0, NOW + MINUTE))]), ["rate"]),
         (facts(limits=[LimitUse("queue:mail", Limit(None, 1, MINUTE), Level(0, NOW))]), ["free"]),
+        (facts(limits=[shared(3, 3)]), ["share"]),
+        (facts(limits=[shared(3, 2)]), ["free"]),
+        (facts(limits=[shared(0, 0)]), ["no_share"]),
+        (facts(limits=[shared(0, 1)]), ["no_share"]),
+        (facts(limits=[shared(3, 0, until=NOW)]), ["share_ended"]),
+        (facts(limits=[shared(3, 3, whole=(9, 9))]), ["limit"]),
+        (facts(limits=[shared(0, 0, whole=(0, 0))]), ["stopped"]),
+        (facts(limits=[RATE_OF_A_SHARD]), ["rate"]),
         (facts(hosts=[]), ["no_host"]),
         (facts(hosts=[replace(SERVING, state=LOST)]), ["no_host"]),
         (facts(hosts=[], away="store b is away"), ["free", "away"]),

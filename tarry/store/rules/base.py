@@ -372,6 +372,11 @@ class Store(ABC):
         Nothing is counted anew, and nobody is woken unless more may start than before."""
         # A part of a limit is prolonged every few seconds: that must cost next to nothing.
 
+    def shares_of(self, id: bytes) -> dict[str, tuple[Limit, Level]]:
+        """Of several stores: the shares of limits, by their names, that the one has where this job is, and how far each
+        is used there. Of one store: nothing."""
+        return {}
+
     def move_shares(self, owner: str, now: int, lease: int) -> bool:
         """Of several stores: moves the shares of limits to where jobs wait, unless another owner does; whether more may
         start somewhere than before. To be called every second. lease: how long a worker keeps its jobs without a sign

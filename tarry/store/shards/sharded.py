@@ -396,6 +396,11 @@ class ShardedStore(Store):
         if name.startswith(EACH):
             self._spread_key_limits(name.removeprefix(EACH))
 
+    def shares_of(self, id: bytes) -> dict[str, tuple[Limit, Level]]:
+        (number,) = self._located.group([id])
+        limits = self.shards[number].ask(lambda store: store.limits())
+        return {name: pair for name, pair in limits.items() if pair[0].share is not None}
+
     def move_shares(self, owner: str, now: int, lease: int) -> bool:
         return len(self.shards) > 1 and self._share_mover.run(owner, now, lease)
 
