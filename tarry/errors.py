@@ -257,6 +257,27 @@ class QueueFull(StoreError):
         return f"queue {self.queue} is full: {self.most:,} of its jobs wait; {again}"
 
 
+class TenantFull(QueueFull):
+    """As many jobs of one key of a task wait as its `max_waiting` allows. The job is not stored."""
+
+    def __init__(
+        self, queue: str, most: int, retry_after: float = 1.0, said: str = "", *, task: str = "", tenant: str = ""
+    ) -> None:
+        super().__init__(queue, most, retry_after, said)
+        self.task, self.tenant = task, tenant
+
+    def __str__(self) -> str:
+        if self.said:
+            return self.said
+        key = f"each:{self.task}={self.tenant}"
+        if not self.most:
+            return f"{key} takes no new jobs: its max_waiting is 0; tarry limits set or reset {key} changes that"
+        return (
+            f"{key} is full: {self.most:,} of its jobs are ready in queue {self.queue}, and its max_waiting is"
+            f" {self.most:,}; try again in {self.retry_after:.0f} s, or give it more: tarry limits set {key}"
+        )
+
+
 class StoreReadOnly(StoreError):
     """The store can be read, but not written."""
 

@@ -16,7 +16,7 @@ from tarry.client.group_commit import GroupCommit
 from tarry.client.handle import Handle
 from tarry.client.live_workers import BroadcastTarget, Per
 from tarry.errors import QueueFull, ResultTimeout
-from tarry.model.bound import Bound
+from tarry.model.bound import Bound, KeyBounds
 from tarry.model.change import Change
 from tarry.model.duration import Duration
 from tarry.model.flow import wiring
@@ -70,9 +70,14 @@ class RecordingStore(MemoryStore):
         return stored
 
     def insert_bounded(
-        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+        self,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound],
+        now: int,
+        freed: Collection[str] = (),
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes | QueueFull]:
-        stored = super().insert_bounded(jobs, bounds, now, freed)
+        stored = super().insert_bounded(jobs, bounds, now, freed, key_bounds)
         for job, id in zip(jobs, stored, strict=True):
             if id == job.id:
                 self.enqueued.setdefault(job.id, job)
@@ -85,7 +90,12 @@ class RecordingStore(MemoryStore):
         return done
 
     def insert_within(
-        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+        self,
+        connection: Any,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound] = NOTHING,
+        now: int = 0,
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes]:
         """Inserts at once, as if the caller had committed; if the library reports commits, the job waits for that."""
         session = getattr(sys.modules.get("sqlalchemy.orm"), "Session", None)

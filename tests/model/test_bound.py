@@ -23,16 +23,16 @@ def test_a_hundredth_is_dropped_at_once() -> None:
 
 def test_a_count_is_true_for_a_second_at_least() -> None:
     room = Room(10, 4, 5 * SECOND, 100)
-    assert room.is_true(Bound(10), 6 * SECOND)
-    assert not room.is_true(Bound(10), 6 * SECOND + 1)
-    assert not room.is_true(Bound(11), 5 * SECOND), "of another bound"
-    assert not room.is_true(Bound(10), 5 * SECOND - 1), "the clock was set back"
+    assert room.is_true(10, 6 * SECOND)
+    assert not room.is_true(10, 6 * SECOND + 1)
+    assert not room.is_true(11, 5 * SECOND), "of another bound"
+    assert not room.is_true(10, 5 * SECOND - 1), "the clock was set back"
 
 
 def test_dear_counts_are_rare() -> None:
     room = Room(10, 0, 0, 50_000)
     assert room.countable_at() == SECOND, "a twentieth of the time"
-    assert room.is_true(Bound(10), 5 * SECOND), "a hundredth of the time"
+    assert room.is_true(10, 5 * SECOND), "a hundredth of the time"
     slow = Room(10, 0, 0, 60 * SECOND)
     assert slow.countable_at() == 10 * SECOND
-    assert not slow.is_true(Bound(10), 10 * SECOND + 1)
+    assert not slow.is_true(10, 10 * SECOND + 1)

@@ -1,5 +1,6 @@
 """Forgetting finished jobs step by step: the same as at once, and no step is longer for what is kept beside it."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
@@ -9,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from tarry.model import lifecycle
-from tarry.model.duration import HOUR
+from tarry.model.bound import KEY_ROOM
+from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
@@ -33,6 +35,8 @@ class Counted:
         self.jobs = sorted(jobs, key=lambda job: job.place)
         self.steps: list[int] = []
         self.levels = [lane_level("mail", f"{n:04}") for n in range(1500)]
+        self.rooms = [f"{KEY_ROOM}{n:05}" for n in range(25_000)]
+        self.rooms_looked_at: list[tuple[int, int]] = []
 
     def bound(self) -> int:
         return PLENTY
@@ -62,6 +66,13 @@ class Counted:
 
     def drop_lanes(self, place: LanePlace, count: int) -> tuple[LanePlace | None, int]:
         return None, 0
+
+    def drop_rooms(self, name: str, now: int, count: int) -> str | None:
+        start = bisect_right(self.rooms, name)
+        found = self.rooms[start : start + count]
+        self.rooms[start : start + count] = found[1::2]
+        self.rooms_looked_at.append((now, len(found)))
+        return found[-1] if len(found) == count else None
 
 
 def finished(count: int, random: Random, held: float = 0.0) -> list[Finished]:
@@ -113,6 +124,19 @@ def test_levels_that_are_used_stand_in_nobodys_way() -> None:
     for _ in range(40):
         way.prune(NOW, PLENTY, 10, {})
     assert len(jobs.levels) <= 2
+
+
+def test_rooms_are_looked_at_once_a_minute_in_calls_of_a_bounded_size() -> None:
+    jobs = Counted([])
+    way = Pruning(jobs)
+    for _ in range(5):
+        way.prune(NOW, PLENTY, 10, {})
+    assert sum(count for _, count in jobs.rooms_looked_at) == 25_000
+    way.prune(NOW + MINUTE - 1, PLENTY, 10, {})
+    assert {at for at, _ in jobs.rooms_looked_at} == {NOW}
+    for _ in range(20):
+        way.prune(NOW + MINUTE, PLENTY, 10, {})
+    assert len(jobs.rooms) == 6_250
 
 
 @pytest.mark.parametrize("seed", range(3))

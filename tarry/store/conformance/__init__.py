@@ -21,7 +21,7 @@ docstring below is a promise.
 """
 
 from tarry.store.conformance.attempting import Attempting
-from tarry.store.conformance.bounding import Bounding
+from tarry.store.conformance.bounding import Bounding, KeyBounding
 from tarry.store.conformance.bulk import Bulk
 from tarry.store.conformance.changing import Changing
 from tarry.store.conformance.claiming import Claiming
@@ -81,6 +81,7 @@ class Conformance(
     Bulk,
     BulkLimiting,
     Bounding,
+    KeyBounding,
     Counting,
     Foreseeing,
     FlowStoring,

@@ -5,6 +5,7 @@ Every write goes through `put` and `remove`, so that the indexes agree with the 
 
 from bisect import bisect_left, insort
 from collections import defaultdict
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from tarry.model.bound import WAITING_STATES
 from tarry.model.job import MOST_EPOCH, Job, JobLabel, State, indexed_labels
 from tarry.model.lifecycle import held_when_claimed, holds_key, is_late
-from tarry.store.rules.base import band
+from tarry.store.rules.base import BANDS, band
 from tarry.store.rules.lanes import Position
 
 Rank = tuple[int, int, bytes]
@@ -173,3 +174,13 @@ class MemoryRooms:
     def count(self, queue: str, most: int) -> int:
         """How many jobs of a queue wait; at most `most`."""
         return min(most, len(self._index.waiting(queue)))
+
+    def count_key(self, queue: str, task: str, lane: str, most: int) -> int:
+        """How many jobs of a lane are ready in a queue; at most `most`."""
+        # Looked up so, nothing is added where none waits.
+        lines = [tasks.get(task) for one in BANDS if (tasks := self._index.laned.get((queue, one))) is not None]
+        return min(most, sum(len(lanes.get(lane) or ()) for lanes in lines if lanes is not None))
+
+    def find_stored(self, ids: Sequence[bytes]) -> Collection[bytes]:
+        """Those of these ids under which a job is there."""
+        return self._index.jobs.keys() & ids

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from tarry.errors import QueueFull
-from tarry.model.bound import Bound
+from tarry.model.bound import KEY_ROOM, Bound, KeyBounds
 from tarry.model.change import Change
 from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import holds_key
@@ -23,8 +23,8 @@ from tarry.store.memory.history import MemoryHistory
 from tarry.store.memory.index import JobIndex, MemoryRooms, NamedValues, Rank, claim_job, position, rank
 from tarry.store.memory.limits import MemoryLimits
 from tarry.store.memory.waiting import MemoryWaiting
-from tarry.store.rules.admission import admit
 from tarry.store.rules.base import (
+    NOTHING,
     PROMOTED_AT_ONCE,
     Backlog,
     Diagnostic,
@@ -54,6 +54,8 @@ from tarry.store.rules.lanes import (
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.rules.weights.weighted_task import WeightedTask
 from tarry.store.rules.weights.weighted_turns import decode_turn, encode_lane
+from tarry.store.shared.admission import Admission
+from tarry.store.shared.bounded_room import is_old_room
 from tarry.store.shared.wakeup.hub import WakeupHub
 
 
@@ -89,12 +91,16 @@ class MemoryStore(Store):
             return self._insert_all(jobs)
 
     def insert_bounded(
-        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+        self,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound],
+        now: int,
+        freed: Collection[str] = (),
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes | QueueFull]:
         with self._lock:
-            refused = admit(MemoryRooms(self._cells, self._index), jobs, bounds, now, freed)
-            ids = iter(self._insert_all([job for at, job in enumerate(jobs) if at not in refused]))
-            return [refused.get(at) or next(ids) for at in range(len(jobs))]
+            rooms = MemoryRooms(self._cells, self._index)
+            return Admission(rooms, jobs, bounds, now, freed, key_bounds).insert(self._insert_all)
 
     def supersede(self, change: Change, job: Job, now: int) -> bool:
         with self._lock:
@@ -339,6 +345,9 @@ class MemoryStore(Store):
                     gone.append(job)
             for job in gone[:limit]:
                 self._index.remove(job)
+            rooms = self._cells.with_prefix(KEY_ROOM).items()
+            for name in [name for name, value in rooms if is_old_room(value, now)]:
+                self._cells.put(name, None)
             return len(gone[:limit])
 
     def pause(self, queue: str, paused: bool) -> None:

@@ -119,7 +119,12 @@ class MysqlRooms(MysqlTransaction, SqlRooms):
         save="UPDATE tarry_cell SET value = ?2 WHERE name = ?1",
         # The first plain read of the transaction, so it sees what others committed before the lock.
         count=sql.COUNT_WAITING,
+        count_key=sql.COUNT_KEY,
     )
+
+    def find_stored(self, ids: Sequence[bytes]) -> Collection[bytes]:
+        rows = self._link.rows(f"SELECT id FROM tarry_job FORCE INDEX (PRIMARY) WHERE id IN ({id_list(ids)})")
+        return [id for (id,) in rows]
 
 
 def jobs_without_lane(link: MysqlConnection, task: str, after: bytes) -> list[bytes]:

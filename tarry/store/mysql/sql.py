@@ -14,7 +14,7 @@ from tarry.store.shared.state_codes import CODE, state_of
 from tarry.store.sql import columns as sql_columns
 from tarry.store.sql.columns import SET_BY_A_CLAIM, column_list, value_of
 from tarry.store.sql.sql_store import SqlStatements
-from tarry.store.sql.waiting import WaitingDialect
+from tarry.store.sql.waiting import WaitingDialect, count_of_lane
 
 _DONE = CODE[State.DONE]
 COLUMN_OF = sql_columns.COLUMN_OF | {"key": "`key`"}
@@ -290,6 +290,7 @@ WAITING = WaitingDialect(
     ),
     queue="CONVERT(queue USING utf8mb4)",
 )
+COUNT_KEY = count_of_lane(WAITING, "?")
 
 
 def unlabel(ids: Sequence[bytes]) -> Iterator[str]:

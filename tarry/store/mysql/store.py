@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from tarry import errors
 from tarry.errors import QueueFull
-from tarry.model.bound import Bound
+from tarry.model.bound import Bound, KeyBounds
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import EACH, QUEUE, KeyLimit, Level, Limit
@@ -39,7 +39,6 @@ from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, RAISE, SettingsCac
 from tarry.store.mysql.sql import WAITING
 from tarry.store.mysql.transactional import through, where
 from tarry.store.mysql.wakeup import MysqlHub, prune_wake_rows, wake_row
-from tarry.store.rules.admission import admit, admit_all
 from tarry.store.rules.base import (
     NOTHING,
     Diagnostic,
@@ -53,6 +52,7 @@ from tarry.store.rules.base import (
 )
 from tarry.store.rules.lanes import JobKey, assign_lanes
 from tarry.store.rules.sleeper import Wakeup
+from tarry.store.shared.admission import Admission, admit_all
 from tarry.store.shared.uncertain import a_part_is_done
 from tarry.store.sql.columns import Row, name_text
 from tarry.store.sql.flow_tables import touching_flows
@@ -136,16 +136,22 @@ class MysqlStore(ScanningSqlStore):
         return stored_ids
 
     def insert_bounded(
-        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+        self,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound],
+        now: int,
+        freed: Collection[str] = (),
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes | QueueFull]:
         def work(link: MysqlConnection) -> list[bytes | QueueFull]:
             settings = self._known.get(link, FRESH)
             link.run("BEGIN")
-            refused = admit(MysqlRooms(link), jobs, bounds, now, freed)
-            admitted = assign_lanes([job for at, job in enumerate(jobs) if at not in refused], settings.limits)
-            stored_ids = iter(inserting.one_by_one(link.rows, admitted, settings.number) if admitted else ())
+            admission = Admission(MysqlRooms(link), jobs, bounds, now, freed, key_bounds)
+            answers = admission.insert(
+                lambda mine: inserting.one_by_one(link.rows, assign_lanes(mine, settings.limits), settings.number)
+            )
             link.run(*self._news(settings.boards, (WakeReason.WORK,)), COMMIT)
-            return [refused.get(at) or next(stored_ids) for at in range(len(jobs))]
+            return answers
 
         # Not repeatable: the jobs that were stored at first would be counted as if others had brought them.
         answers = self._call(work)
@@ -168,15 +174,20 @@ class MysqlStore(ScanningSqlStore):
         return sorted(map(self._job, rows), key=drop_order)
 
     def insert_within(
-        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+        self,
+        connection: Any,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound] = NOTHING,
+        now: int = 0,
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes]:
         run = self.caller(connection)
         if not jobs:
             return []
         # Not in the caller's transaction, which would keep all other producers waiting until it ends. If it rolls back,
         # the next count gives the room back.
-        if bounds:
-            self._write(lambda link: admit_all(MysqlRooms(link), jobs, bounds, now))
+        if bounds or key_bounds:
+            self._write(lambda link: admit_all(MysqlRooms(link), jobs, bounds, now, key_bounds))
         ((number,),) = run(NUMBER)
         mine = assign_lanes(jobs, limits_of(run(LIMITS)))
         stored_ids = inserting.one_by_one(run, mine, int(number))

@@ -318,4 +318,9 @@ def _repeat_until_alone(pool: PostgresPool, name: str, change: Callable[[Postgre
 class PostgresRooms(PostgresTransaction, SqlRooms):
     """The rooms of queues with a bound."""
 
-    rooms = RoomSql(make=sql.CELL_THERE, lock=sql.LOCK_CELL, save=sql.SAVE_CELL, count=sql.COUNT_WAITING)
+    rooms = RoomSql(
+        make=sql.CELL_THERE, lock=sql.LOCK_CELL, save=sql.SAVE_CELL, count=sql.COUNT_WAITING, count_key=sql.COUNT_KEY
+    )
+
+    def find_stored(self, ids: Sequence[bytes]) -> Collection[bytes]:
+        return [bytes(id) for (id,) in self.rows(sql.STORED_IDS, (pack.uuids(ids),))]

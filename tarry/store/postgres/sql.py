@@ -9,7 +9,7 @@ from tarry.store.postgres.job_columns import NEW_TYPES, PLAIN, USUAL, of_row
 from tarry.store.shared.columns import BLOBS, CLAIMED, ColumnKind
 from tarry.store.sql.columns import column_list
 from tarry.store.sql.sql_store import SqlStatements, distinct_scan
-from tarry.store.sql.waiting import WaitingDialect
+from tarry.store.sql.waiting import WaitingDialect, count_of_lane
 
 _ID = "encode({}, 'hex')::uuid"
 _COLUMNS = column_list(expressions={"id": "uuid_send(id)", "priority": "-claim_order", "owner": "coalesce(owner, '')"})
@@ -248,3 +248,5 @@ WAITING = WaitingDialect(
     scheduled_with_queue=_SCHEDULED_JOBS,
     id="encode(?4, 'hex')::uuid",
 )
+COUNT_KEY = count_of_lane(WAITING, "$")
+STORED_IDS = "SELECT uuid_send(id) FROM {s}.job WHERE id = ANY ($1::uuid[])"

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from tarry.errors import QueueFull, StoreError
-from tarry.model.bound import Bound
+from tarry.model.bound import Bound, KeyBounds
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import KeyLimit, Level, Limit
@@ -39,7 +39,6 @@ from tarry.store.postgres.scan_start import ScanStarts, set_aside_if_slow
 from tarry.store.postgres.sql import WAITING
 from tarry.store.postgres.transactional import insert_within
 from tarry.store.postgres.wakeup import PostgresHub
-from tarry.store.rules.admission import admit, admit_all
 from tarry.store.rules.base import (
     NOTHING,
     PROMOTED_AT_ONCE,
@@ -55,6 +54,8 @@ from tarry.store.rules.history.journal import record_of_changes, record_of_new
 from tarry.store.rules.kept_places import given_up
 from tarry.store.rules.lanes import JobKey, earliest
 from tarry.store.rules.sleeper import Wakeup
+from tarry.store.shared.admission import Admission, admit_all
+from tarry.store.shared.bounded_room import RoomTable
 from tarry.store.shared.columns import CLAIMED
 from tarry.store.shared.state_codes import CODE
 from tarry.store.shared.uncertain import NOT_DONE, a_part_is_done
@@ -153,35 +154,42 @@ class PostgresStore(SqlStore):
         return self._rows(sql.INSERT, values)
 
     def insert_bounded(
-        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+        self,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound],
+        now: int,
+        freed: Collection[str] = (),
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes | QueueFull]:
         answers: list[bytes | QueueFull] = []
         for start in range(0, len(jobs), BATCH):
             with a_part_is_done(start > 0):
-                answers += self._insert_bounded(jobs[start : start + BATCH], bounds, now, freed)
+                batch = jobs[start : start + BATCH]
+                admit = partial(Admission, jobs=batch, bounds=bounds, now=now, freed=freed, key_bounds=key_bounds)
+                answers += self._insert_admitted(batch, admit)
         return answers
 
-    def _insert_bounded(
-        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str]
-    ) -> list[bytes | QueueFull]:
-        keyed, began = any(job.key is not None for job in jobs), time.monotonic()
+    def _insert_admitted(self, jobs: Sequence[Job], admit: Callable[[RoomTable], Admission]) -> list[bytes | QueueFull]:
+        began = time.monotonic()
 
-        def work(connection: PostgresConnection) -> tuple[dict[int, QueueFull], dict[int, bytes]]:
+        def work(connection: PostgresConnection) -> list[bytes | QueueFull]:
             with connection.transaction_with(*self._claim_settings(lazy=False)):
-                refused = admit(PostgresRooms(connection, self._schema), jobs, bounds, now, freed)
-                places = [at for at in range(len(jobs)) if at not in refused]
-                if not places:
-                    return refused, {}
-                admitted = [jobs[at] for at in places]
-                with translate_errors(self._url):
-                    values = (*pack.new_jobs(admitted), keyed, False, None, "", record_of_new(admitted))
-                others = connection.rows(self._for_schema(sql.INSERT), values)
-                return refused, {places[place - 1]: bytes(id) for place, id in others}
+                admission = admit(PostgresRooms(connection, self._schema))
+                return admission.insert(lambda admitted: self._insert_with(connection, admitted))
 
-        refused, held = self._call(work)
-        set_aside_if_slow(self._pool, began, [job.id for at, job in enumerate(jobs) if at not in refused])
+        answers = self._call(work)
+        set_aside_if_slow(self._pool, began, [id for id in answers if isinstance(id, bytes)])
         self._hub.notify(WakeReason.WORK)
-        return [refused.get(at) or held.get(at) or job.id for at, job in enumerate(jobs)]
+        return answers
+
+    def _insert_with(self, connection: PostgresConnection, jobs: Sequence[Job]) -> list[bytes]:
+        keyed = any(job.key is not None for job in jobs)
+        with translate_errors(self._url):
+            values = (*pack.new_jobs(jobs), keyed, False, None, "", record_of_new(jobs))
+        stored_ids = [job.id for job in jobs]
+        for place, id in connection.rows(self._for_schema(sql.INSERT), values):
+            stored_ids[place - 1] = bytes(id)
+        return stored_ids
 
     def supersede(self, change: Change, job: Job, now: int) -> bool:
         began = time.monotonic()
@@ -212,22 +220,27 @@ class PostgresStore(SqlStore):
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
         return [self._job(row) for row in self._rows_of_all(sql.OLDEST_WAITING, (queue, max(0, limit)))]
 
-    def _take_room(self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int) -> None:
+    def _take_room(self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, key_bounds: KeyBounds) -> None:
         """Takes room for all jobs in a transaction of its own; QueueFull."""
 
         def work(connection: PostgresConnection) -> None:
             with connection.transaction_with():
-                admit_all(PostgresRooms(connection, self._schema), jobs, bounds, now)
+                admit_all(PostgresRooms(connection, self._schema), jobs, bounds, now, key_bounds)
 
-        if bounds:
+        if bounds or key_bounds:
             self._call(work)
 
     def insert_within(
-        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+        self,
+        connection: Any,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound] = NOTHING,
+        now: int = 0,
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes]:
         # Not in the caller's transaction, which would keep all other producers waiting until it ends. If it rolls back,
         # the next count gives the room back.
-        self._take_room(jobs, bounds, now)
+        self._take_room(jobs, bounds, now, key_bounds)
         return insert_within(connection, jobs, self._pool)
 
     # Claiming and changing

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tarry.model.bound import Bound
+from tarry.model.bound import Bound, KeyBounds
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
@@ -41,14 +41,16 @@ def insert_arguments(jobs: Sequence[Job]) -> list[Word]:
     return [int(plain), len(jobs), *stored, *(_sums(jobs) if plain else ()), record_of_new(jobs)]
 
 
-def bounded_arguments(jobs: Sequence[Job], bounds: Mapping[str, Bound]) -> list[Word]:
-    """The jobs, and of each bounded queue how many of its jobs may wait."""
+def bounded_arguments(jobs: Sequence[Job], bounds: Mapping[str, Bound], key_bounds: KeyBounds) -> list[Word]:
+    """The jobs, and of each bounded queue and key how many of its jobs may wait."""
     stored: list[Word] = []
     for job in jobs:
         stored += (job.id, pack_job(job))
     used = sorted({job.queue for job in jobs} & bounds.keys())
     most = [word for name in used if bounds[name].most for word in (name, bounds[name].most)]
-    return [0, len(jobs), *stored, *most, record_of_new(jobs)]
+    keys = sorted({(job.queue, job.task, job.lane) for job in jobs if job.lane is not None} if key_bounds else ())
+    of_keys = [word for key in keys if (bound := key_bounds.get(key[1:])) is not None for word in (*key, bound)]
+    return [0, len(jobs), *stored, len(most) // 2, *most, *of_keys, record_of_new(jobs)]
 
 
 def supersede_arguments(change: Change, job: Job, now: int) -> list[Word]:

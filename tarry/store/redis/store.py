@@ -10,8 +10,8 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
-from tarry.errors import QueueFull, StoreError
-from tarry.model.bound import Bound
+from tarry.errors import QueueFull, StoreError, TenantFull
+from tarry.model.bound import Bound, KeyBounds
 from tarry.model.change import Change
 from tarry.model.job import Job, JobLabel
 from tarry.model.limit import UNLIMITED, KeyLimit, Level, Limit, LimitShare
@@ -34,6 +34,7 @@ from tarry.store.redis.schema import RedisSchema
 from tarry.store.redis.waiting import RedisWaiting
 from tarry.store.rules import key_limits
 from tarry.store.rules.base import (
+    NOTHING,
     Backlog,
     Diagnostic,
     Exchange,
@@ -104,19 +105,26 @@ class RedisStore(Store):
         return stored_ids
 
     def insert_bounded(
-        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+        self,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound],
+        now: int,
+        freed: Collection[str] = (),
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes | QueueFull]:
         # Counts are always true here, so nothing has to be counted.
         answers: list[bytes | QueueFull] = [job.id for job in jobs]
         start = 0
         for piece in split_jobs(jobs, AT_ONCE, _MAX_BYTES):
             with a_part_is_done(start > 0):
-                held, refused = self._run(scripts.INSERT_BOUNDED, *bounded_arguments(piece, bounds))
+                held, full, full_keys = self._run(scripts.INSERT_BOUNDED, *bounded_arguments(piece, bounds, key_bounds))
             for position, id in zip(held[::2], held[1::2], strict=True):
                 answers[start + position] = id
-            for position in refused:
+            for position in full:
                 queue = piece[position].queue
                 answers[start + position] = QueueFull(queue, bounds[queue].most)
+            for position in full_keys:
+                answers[start + position] = _key_full(piece[position], key_bounds)
             start += len(piece)
         return answers
 
@@ -424,3 +432,8 @@ def _parse_limit(text: bytes) -> Limit:
         return Limit(_parse_most(most), int(count), int(period), has_keys, weight, has_weights, share)
     except ValueError:
         return Limit()
+
+
+def _key_full(job: Job, key_bounds: KeyBounds) -> TenantFull:
+    lane = job.lane or ""
+    return TenantFull(job.queue, key_bounds[job.task, lane], task=job.task, tenant=lane)

@@ -26,7 +26,7 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.errors import OtherDatabase, QueueFull, StoreError
-from tarry.model.bound import Bound
+from tarry.model.bound import Bound, KeyBounds
 from tarry.model.change import Change
 from tarry.model.job import Job, JobLabel, State, has_labels
 from tarry.model.limit import UNLIMITED, KeyLimit, Level, Limit
@@ -41,7 +41,7 @@ from tarry.store.rules.waiting import WaitingCounts
 PROMOTED_AT_ONCE = 1000
 """How many scheduled jobs become ready in one claim at most."""
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 HIGH, NORMAL, LOW = 1, 0, -1
 BANDS = (HIGH, NORMAL, LOW)
 
@@ -220,13 +220,20 @@ class Store(ABC):
 
     @abstractmethod
     def insert_bounded(
-        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+        self,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound],
+        now: int,
+        freed: Collection[str] = (),
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes | QueueFull]:
         """`insert`; of jobs of a queue with a bound only the first ones for which there is room, and QueueFull in the
         place of each other. At no moment do more of the jobs that were inserted so wait than the bound allows. That
         jobs have left is seen later, at the next count.
 
         freed: the queues of which the caller has just deleted jobs to make room: those jobs are counted at once.
+        key_bounds: the same for the jobs of one key, in each queue apart; TenantFull. A count sees those of its jobs
+        that are ready, and not the scheduled ones.
         """
 
     @abstractmethod
@@ -244,7 +251,12 @@ class Store(ABC):
         scheduled ones by `due`. May look at all that wait in the queue, and at all that are scheduled."""
 
     def insert_within(
-        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+        self,
+        connection: Any,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound] = NOTHING,
+        now: int = 0,
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes]:
         """`insert` through the caller's own connection: the jobs are stored if, and only if, the caller commits.
         QueueFull if one of the bounds leaves no room for all of them; then none is.

@@ -30,7 +30,7 @@ from tarry.errors import (
     StoreUnavailable,
     TarryError,
 )
-from tarry.model.bound import Bound
+from tarry.model.bound import Bound, KeyBounds
 from tarry.model.change import Change
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import is_node
@@ -205,16 +205,31 @@ class ShardedStore(Store):
         return assemble(answers, places, [job.id for job in jobs])
 
     def insert_bounded(
-        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+        self,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound],
+        now: int,
+        freed: Collection[str] = (),
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes | QueueFull]:
-        """As promised; a bound is shared out: each shard keeps to its part, which is at least one."""
+        """As promised; a bound is shared out: each shard keeps to its part, which is at least one. So is that
+        of the key "", whose jobs belong on no certain shard; those of another key are on one."""
         among = len(self._hashing.numbers)
         # No job belongs on a shard that is draining, so it gets no part.
         parts = {
             number: {queue: bound.share(place, among) for queue, bound in bounds.items()}
             for place, number in enumerate(self._hashing.numbers)
         }
-        return self._insert(jobs, lambda number, store, part: store.insert_bounded(part, parts[number], now, freed))
+
+        key_parts = {
+            number: {key: most if key[1] else Bound(most).share(place, among).most for key, most in key_bounds.items()}
+            for place, number in enumerate(self._hashing.numbers)
+        }
+
+        def insert(number: int, store: Store, part: Sequence[Job]) -> list[bytes | QueueFull]:
+            return store.insert_bounded(part, parts[number], now, freed, key_parts[number])
+
+        return self._insert(jobs, insert)
 
     def supersede(self, change: Change, job: Job, now: int) -> bool:
         """As promised: who holds a key is on the shard of the jobs that want it."""
@@ -229,11 +244,16 @@ class ShardedStore(Store):
         return answers.result(sorted(every.values(), key=drop_order)[: max(0, limit)])
 
     def insert_within(
-        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+        self,
+        connection: Any,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound] = NOTHING,
+        now: int = 0,
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes]:
         if len(self.shards) > 1:
-            return super().insert_within(connection, jobs, bounds, now)
-        return self.shards[0].ask(lambda store: store.insert_within(connection, jobs, bounds, now))
+            return super().insert_within(connection, jobs, bounds, now, key_bounds)
+        return self.shards[0].ask(lambda store: store.insert_within(connection, jobs, bounds, now, key_bounds))
 
     @property
     def can_confirm(self) -> bool:

@@ -8,7 +8,7 @@ rate allows a start, and when its limit changes. So thousands of full lanes cost
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -289,18 +289,25 @@ class RoomSql(Struct, frozen=True, kw_only=True):
     """name, value: sets it."""
     count: str
     """queue, most: how many jobs of a queue wait."""
+    count_key: str
+    """queue, task, lane, most: how many jobs of a lane are ready in a queue."""
 
 
 class SqlRooms(SqlTransaction):
-    """The rooms of queues with a bound (`admission.RoomTable`)."""
+    """The rooms of queues with a bound (`bounded_room.RoomTable`)."""
 
     rooms: ClassVar[RoomSql]
 
     def lock(self, name: str) -> bytes | None:
         """The value of a cell, locked; empty or None if there was none."""
-        if self.rooms.make:
-            self.each(self.rooms.make, [(name,)])
-        rows = self.rows(self.rooms.lock, (name,))
+        rows: Sequence[tuple[Any, ...]] = ()
+        while not rows:
+            if self.rooms.make:
+                self.each(self.rooms.make, [(name,)])
+            rows = self.rows(self.rooms.lock, (name,))
+            if not self.rooms.make:
+                break
+            # Else an old one was removed in between: it is made again.
         return bytes(rows[0][0]) if rows else None
 
     def save(self, name: str, value: bytes) -> None:
@@ -311,3 +318,11 @@ class SqlRooms(SqlTransaction):
         """How many jobs of a queue wait; at most `most`."""
         # After the lock: it sees what others committed before that.
         return int(self.rows(self.rooms.count, (queue, most))[0][0])
+
+    def count_key(self, queue: str, task: str, lane: str, most: int) -> int:
+        """How many jobs of a lane are ready in a queue; at most `most`."""
+        return int(self.rows(self.rooms.count_key, (queue, task, lane, most))[0][0])
+
+    @abstractmethod
+    def find_stored(self, ids: Sequence[bytes]) -> Collection[bytes]:
+        """Those of these ids under which a job is there."""

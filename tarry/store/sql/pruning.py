@@ -12,6 +12,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from tarry.model.bound import KEY_ROOM
+from tarry.model.duration import MINUTE
 from tarry.model.limit import EACH
 
 PrunedPlace = tuple[int, bytes]
@@ -25,7 +27,7 @@ LanePlace = tuple[str, int, str, str]
 """Queue, band, task and lane, as the store's table of open lanes has them."""
 BEFORE_ALL_LANES: LanePlace = ("", -2, "", "")
 PIECES_OF_LANES = 10
-"""So many times LOOKED_AT_ONCE open lanes are looked at in a call, as long as some of them are empty."""
+"""So many times LOOKED_AT_ONCE open lanes are looked at in a call, as long as some of them are empty; and rooms."""
 
 
 class Finished(Struct, frozen=True, gc=False):
@@ -65,6 +67,9 @@ class FinishedJobs(Protocol):
         """Checks the next `count` open lanes and drops those where no job waits. Returns the last place, None at the
         end, and how many were dropped."""
 
+    def drop_rooms(self, name: str, now: int, count: int) -> str | None:
+        """Checks the next `count` rooms of keys and drops old ones; returns the last name, None at the end."""
+
 
 class Pruning:
     """Prunes one store from one process. It keeps its place from call to call. For one thread at a time."""
@@ -76,6 +81,10 @@ class Pruning:
         """The level that was checked last."""
         self._lane = BEFORE_ALL_LANES
         """The open lane that was checked last."""
+        self._room = KEY_ROOM
+        """The room of a key that was checked last."""
+        self._rooms_at = 0
+        """When all rooms were checked last."""
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -95,6 +104,7 @@ class Pruning:
             self._start_anew()
         self._level = self._jobs.drop_levels(self._level, now, LOOKED_AT_ONCE) or EACH
         self._drop_lanes()
+        self._drop_rooms(now)
         gone = self._forget_due(now, limit)
         # The bound is cheap, and mostly no queue can be over its limit: then nothing needs to be summed up.
         if gone >= limit or self._jobs.bound() <= min([most_bytes, *by_queue.values()]):
@@ -111,6 +121,16 @@ class Pruning:
             last, dropped = self._jobs.drop_lanes(self._lane, LOOKED_AT_ONCE)
             self._lane = last or BEFORE_ALL_LANES
             if last is None or not dropped:
+                return
+
+    def _drop_rooms(self, now: int) -> None:
+        # Once a minute, since most stores have none, and an idle one is to be asked little.
+        if 0 <= now - self._rooms_at < MINUTE:
+            return
+        for _ in range(PIECES_OF_LANES):
+            self._room = self._jobs.drop_rooms(self._room, now, LOOKED_AT_ONCE) or KEY_ROOM
+            if self._room == KEY_ROOM:
+                self._rooms_at = now
                 return
 
     def _forget_due(self, now: int, limit: int) -> int:

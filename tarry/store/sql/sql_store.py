@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from tarry.model.bound import KEY_ROOM
 from tarry.model.job import Job, JobLabel
 from tarry.store.rules.base import Backlog, Query, Store, Tally
 from tarry.store.rules.name_pattern import translate
@@ -304,6 +305,19 @@ class SqlFinishedJobs:
             self._remove_lanes(empty)
         queue, band, task, lane, _ = rows[-1] if rows else (*place, False)
         return (queue, band, task, lane) if len(rows) == count else None, len(empty)
+
+    def drop_rooms(self, name: str, now: int, count: int) -> str | None:
+        cells = f"SELECT {self._sql.name.format('name')}, value FROM {self._sql.tables}cell"
+        rows = self._rows(
+            f"{cells} WHERE name > ?1 AND name < ?2 ORDER BY name LIMIT ?3", (name, prefix_end(KEY_ROOM), count)
+        )
+        if not rows:
+            return None
+        from tarry.store.shared.bounded_room import is_old_room  # noqa: PLC0415 - only whoever has rooms needs it
+
+        if old := [(room, value) for room, value in rows if is_old_room(bytes(value), now)]:
+            self._change_each(f"DELETE FROM {self._sql.tables}cell WHERE name = ?1 AND value = ?2", old)
+        return rows[-1][0] if len(rows) == count else None
 
     def _remove_lanes(self, lanes: Sequence[LanePlace]) -> None:
         self._change_each(self._sql.drop_lane, lanes)

@@ -100,6 +100,13 @@ class SqlWaiting(WaitingCounts):
         ]
 
 
+def count_of_lane(dialect: WaitingDialect, mark: str) -> str:
+    """The statement that counts the ready jobs of a lane. Its values: queue, task, lane, how many at most. mark: what
+    stands before the number of a value."""
+    ready = (f"SELECT 1 FROM {_laned(dialect, -one)} AND task = {mark}2 AND lane = {mark}3" for one in BANDS)
+    return f"SELECT count(*) FROM ({' UNION ALL '.join(ready)} LIMIT {mark}4) p"
+
+
 def _laned(dialect: WaitingDialect, sign: int) -> str:
     return dialect.laned.format(sign=sign)
 

@@ -179,4 +179,13 @@ class LazyLimits(Mapping[str, Limit]):
 class SqliteRooms(SqliteTransaction, SqlRooms):
     """The rooms of queues with a bound, in a transaction that has the write lock."""
 
-    rooms = RoomSql(lock="SELECT value FROM tarry_cell WHERE name = ?1", save=sql.SET_CELL, count=sql.COUNT_WAITING)
+    rooms = RoomSql(
+        lock="SELECT value FROM tarry_cell WHERE name = ?1",
+        save=sql.SET_CELL,
+        count=sql.COUNT_WAITING,
+        count_key=sql.COUNT_KEY,
+    )
+
+    def find_stored(self, ids: Sequence[bytes]) -> Collection[bytes]:
+        # One by one: a caller's connection takes no arrays.
+        return [id for id in ids if self.rows(sql.IS_STORED, (id,))]

@@ -10,7 +10,7 @@ from tarry.store.rules.name_pattern import translate
 from tarry.store.shared.columns import BLOBS, CLAIMED, STORED
 from tarry.store.sql.columns import COLUMN_OF, column_list
 from tarry.store.sql.sql_store import SqlStatements, distinct_scan
-from tarry.store.sql.waiting import WaitingDialect
+from tarry.store.sql.waiting import WaitingDialect, count_of_lane
 
 _COLUMNS = column_list(expressions={"priority": "-claim_order", "owner": "ifnull(owner, '')"})
 _PLACES = ", ".join("?" * len(STORED))
@@ -187,3 +187,5 @@ WAITING = WaitingDialect(
     scheduled=(_SCHEDULED_JOBS,),
     scheduled_with_queue=(_SCHEDULED_JOBS,),
 )
+COUNT_KEY = count_of_lane(WAITING, "?")
+IS_STORED = "SELECT 1 FROM tarry_job WHERE id = ?"

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from tarry.errors import QueueFull, StoreFull
-from tarry.model.bound import Bound
+from tarry.model.bound import Bound, KeyBounds
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import KeyLimit, Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
-from tarry.store.rules.admission import admit, admit_all
 from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, PlaceAnswer, ShareChange, Want, gives_more
 from tarry.store.rules.history.journal import record_of_valid
 from tarry.store.rules.lanes import JobKey, assign_lanes, earliest
 from tarry.store.rules.sleeper import Wakeup
+from tarry.store.shared.admission import Admission, admit_all
+from tarry.store.shared.bounded_room import RoomTable
 from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
 from tarry.store.sql.columns import Row, claim_reader
 from tarry.store.sql.pruning import Finished, Pruning
@@ -145,10 +146,15 @@ class SqliteStore(ScanningSqlStore):
             return insert_jobs(self._db, self._lanes.assign_lanes(jobs), hoping)
 
     def insert_within(
-        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+        self,
+        connection: Any,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound] = NOTHING,
+        now: int = 0,
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes]:
         caller_db = self.caller_statements(connection)
-        admit_all(SqliteRooms(caller_db), jobs, bounds, now)
+        admit_all(SqliteRooms(caller_db), jobs, bounds, now, key_bounds)
         stored_ids = insert_any(caller_db, assign_lanes(jobs, SqliteLimits(caller_db).read()))
         self.expect({job.id for job in jobs}.intersection(stored_ids))
         return stored_ids
@@ -167,19 +173,21 @@ class SqliteStore(ScanningSqlStore):
         self._commits.expect(ids)
 
     def insert_bounded(
-        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+        self,
+        jobs: Sequence[Job],
+        bounds: Mapping[str, Bound],
+        now: int,
+        freed: Collection[str] = (),
+        key_bounds: KeyBounds = NOTHING,
     ) -> list[bytes | QueueFull]:
         self._check_insert()
-        return self._insert(partial(assume_all_new, partial(self._insert_admitted, jobs, bounds, now, freed)))
+        admit = partial(Admission, jobs=jobs, bounds=bounds, now=now, freed=freed, key_bounds=key_bounds)
+        return self._insert(partial(assume_all_new, partial(self._insert_admitted, admit)))
 
-    def _insert_admitted(
-        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str], hoping: bool
-    ) -> list[bytes | QueueFull]:
+    def _insert_admitted(self, admit: Callable[[RoomTable], Admission], hoping: bool) -> list[bytes | QueueFull]:
         with transaction(self._db):
-            refused = admit(SqliteRooms(self._db), jobs, bounds, now, freed)
-            admitted = [job for at, job in enumerate(jobs) if at not in refused]
-            ids = iter(insert_jobs(self._db, self._lanes.assign_lanes(admitted), hoping))
-        return [refused.get(at) or next(ids) for at in range(len(jobs))]
+            admission = admit(SqliteRooms(self._db))
+            return admission.insert(lambda jobs: insert_jobs(self._db, self._lanes.assign_lanes(jobs), hoping))
 
     def supersede(self, change: Change, job: Job, now: int) -> bool:
         self._check_insert()

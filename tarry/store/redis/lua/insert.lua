@@ -163,38 +163,67 @@ function lib.add_to_lane(of, lane, id, record)
   lib.add_to_line(key, claim_order .. lib.due_of(record) .. id .. (is_late and '\1' or '\0'))
 end
 
--- insert_bounded: keeps new jobs, in queues with a bound only as many as there is room for.
+-- insert_bounded: keeps new jobs, of queues and keys with a bound only as many as there is room for.
 -- Keys: as insert.
--- Arguments: as insert for unusual jobs; before the last, of each bounded queue its name and how many of its jobs may
--- wait.
--- Answer: positions and ids of those whose key another job holds, in turn; positions of those that are refused.
--- Cost: as insert for unusual jobs, and one read of all counts.
+-- Arguments: as insert for unusual jobs; before the last, how many queues are bounded, of each its name and how many of
+-- its jobs may wait; and of each bounded key of a task in a queue these three, queue first, and how many may be ready.
+-- Answer: positions and ids of those whose key another job holds, in turn; positions of those that are refused since
+-- their queue is full, and of those whose key is.
+-- Cost: as insert for unusual jobs, one read of all counts if queues are bounded, and three commands a bounded key.
 function lib.insert_bounded()
-  local rooms, held, refused, limits = lib.read_rooms(3 + 2 * ARGV[2]), {}, {}, lib.read_limits()
-  local digits = {}
+  local at = 3 + 2 * ARGV[2]
+  local rooms, key_rooms = lib.read_rooms(at + 1, at + 2 * ARGV[at]), lib.read_key_rooms(at + 1 + 2 * ARGV[at])
+  local held, full, full_keys, digits, limits = {}, {}, {}, {}, lib.read_limits()
   for number = 1, tonumber(ARGV[2]) do
     local id, record = ARGV[2 * number + 1], ARGV[2 * number + 2]
-    local queue = lib.tail_of(record).queue
+    local tail = lib.tail_of(record)
+    local queue, key = tail.queue, tail.lane and lib.lane_line(tail.queue, '', tail.task, tail.lane)
     digits[number] = '0'
-    if rooms[queue] and rooms[queue] <= 0 and lib.call('HEXISTS', lib.JOBS, id) == 0 then
-      refused[#refused + 1] = number - 1
+    local refusing = lib.has_none(key_rooms, key) and full_keys or lib.has_none(rooms, queue) and full
+    if refusing and lib.call('HEXISTS', lib.JOBS, id) == 0 then
+      refusing[#refusing + 1] = number - 1
     else
       local lives, is_new = lib.insert_one(id, record, limits)
       lib.note_holder(held, number, id, lives)
       if is_new then
         digits[number] = '1'
-        if rooms[queue] then rooms[queue] = rooms[queue] - 1 end
+        lib.take_room(rooms, queue)
+        lib.take_room(key_rooms, key)
       end
     end
   end
   lib.end_insert(digits)
-  return {held, refused}
+  return {held, full, full_keys}
 end
 
--- How many more jobs each bounded queue may have. at: where the bounds begin in the arguments.
-function lib.read_rooms(at)
+function lib.has_none(rooms, name) return name and rooms[name] and rooms[name] <= 0 end
+
+function lib.take_room(rooms, name)
+  if name and rooms[name] then rooms[name] = rooms[name] - 1 end
+end
+
+-- How many more jobs each bounded key may have in a queue, by its line without a band. at: where they begin in the
+-- arguments.
+function lib.read_key_rooms(at)
+  local rooms = {}
+  for place = at, #ARGV - 1, 4 do
+    local queue, task, lane, left = ARGV[place], ARGV[place + 1], ARGV[place + 2], ARGV[place + 3] + 0
+    local key = lib.lane_line(queue, '', task, lane)
+    for band, width in pairs(lib.WIDTHS) do
+      if left > 0 then
+        left = left - lib.count_between(lib.lane_line(queue, band, task, lane), width + 1, nil, nil, left)
+      end
+    end
+    rooms[key] = left
+  end
+  return rooms
+end
+
+-- How many more jobs each bounded queue may have. at, last: where the bounds are in the arguments.
+function lib.read_rooms(at, last)
+  if last < at then return {} end
   local rooms, counts = {}, lib.call('HGETALL', lib.COUNTS)
-  for place = at, #ARGV - 1, 2 do rooms[ARGV[place]] = ARGV[place + 1] + 0 end
+  for place = at, last, 2 do rooms[ARGV[place]] = ARGV[place + 1] + 0 end
   for place = 1, #counts, 2 do
     local state, queue = lib.byte(counts[place]) - 48, lib.split_names(lib.sub(counts[place], 2))
     if state <= lib.READY and rooms[queue] then rooms[queue] = rooms[queue] - counts[place + 1] end
