@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         StoreReadOnly,
         StoreUnavailable,
         TarryError,
+        TenantFull,
         UnknownLimit,
         UnknownTask,
     )
@@ -109,6 +110,7 @@ __all__ = [
     "StoreUnavailable",
     "TarryError",
     "Task",
+    "TenantFull",
     "Then",
     "TimeLimit",
     "UnknownLimit",

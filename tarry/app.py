@@ -309,6 +309,10 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
         plain = {name: task for name, task in list(self.tasks.items()) if task.runner is None}
         limits.declare(store, {**limits.limits_of_tasks(plain), **self.config.limits}, plain)
         declare_bounds(store, self.config.bounds)
+        # Imported by workers and keepers only.
+        from tarry.client.limits.key_numbers import declare_key_bounds  # noqa: PLC0415 - see above
+
+        declare_key_bounds(store, plain)
 
     def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
         """Does the chores of that store: brings back the jobs of dead workers, prunes, and enqueues scheduled jobs."""

@@ -1,4 +1,4 @@
-"""Queues with a bound: what a producer does where there is no room for a new job.
+"""Queues and keys with a bound: what a producer does where there is no room for a new job.
 
 The bounds of all queues are in one cell of the store, so that they hold for every producer, also for one that has other
 settings. A producer reads the cell anew every few seconds.
@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from tarry.client.enqueue_listener import EnqueueListener
-from tarry.errors import PartlyUnavailable, QueueFull, StoreError
+from tarry.errors import PartlyUnavailable, QueueFull, StoreError, TenantFull
 from tarry.model import lifecycle
-from tarry.model.bound import BOUNDS, BOUNDS_BY_HAND, DROPPED, Bound
+from tarry.model.bound import BOUNDS, BOUNDS_BY_HAND, DROPPED, KEY_BOUNDS, Bound, KeyBounds, TaskBounds
 from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE, stored_number
 from tarry.model.job import Job
@@ -35,6 +35,8 @@ WARN_EVERY = 10.0
 _MOST_ROUNDS = 100
 _StoredIds = list[bytes | QueueFull]
 _decode = json_decoder(dict[str, Bound]).decode
+_decode_task = json_decoder(TaskBounds).decode
+_NO_BOUNDS = TaskBounds()
 
 
 def declare_bounds(store: Store, bounds: Mapping[str, Bound]) -> None:
@@ -76,6 +78,14 @@ def read_bounds(cell: bytes | None) -> dict[str, Bound]:
         return {}
 
 
+def read_task_bounds(cell: bytes | None) -> TaskBounds:
+    """The bounds of a task's keys in the value of its cell; none if it cannot be read."""
+    try:
+        return _decode_task(cell) if cell else _NO_BOUNDS
+    except UNREADABLE:
+        return _NO_BOUNDS
+
+
 class BoundsInUse(Struct, frozen=True):
     """The bounds of queues, and how many jobs were ever dropped from each because it was full; both by queue."""
 
@@ -96,7 +106,8 @@ def bounds_in_use(store: Store) -> BoundsInUse:
 class BoundedQueues:
     """Inserts jobs, and keeps queues within their bounds. Safe from threads.
 
-    now: the store's clock in microseconds. declared: bounds that hold until the store has others.
+    now: the store's clock in microseconds. declared: bounds that hold until the store has others. declared_for_key: how
+    many jobs of each key of a task may wait, as the task says.
     """
 
     def __init__(
@@ -105,8 +116,11 @@ class BoundedQueues:
         now: Callable[[], int],
         listener: EnqueueListener | None = None,
         declared: Mapping[str, Bound] | None = None,
+        declared_for_key: Callable[[str], int | None] = lambda task: None,
     ) -> None:
         self._store, self._now, self._listener = store, now, listener
+        self._declared_for_key = declared_for_key
+        self._of_tasks: Mapping[str, TaskBounds] = {}
         self._declared = dict(declared or {})
         self._bounds, self._read_at = self._declared, 0.0
         self._dropped = Counter[str]()
@@ -123,8 +137,27 @@ class BoundedQueues:
             self._read_at = now
             # While the store is away, the insert itself says so.
             with contextlib.suppress(StoreError):
-                self._bounds = {**self._declared, **read_bounds(reachable_part(lambda: self._store.kv_get(BOUNDS)))}
+                cells = reachable_part(lambda: self._store.kv_list(BOUNDS))
+                self._bounds = {**self._declared, **read_bounds(cells.get(BOUNDS))}
+                self._of_tasks = {
+                    name.removeprefix(KEY_BOUNDS): read_task_bounds(cell)
+                    for name, cell in cells.items()
+                    if name.startswith(KEY_BOUNDS)
+                }
         return self._bounds
+
+    def key_bounds(self, jobs: Sequence[Job]) -> KeyBounds:
+        """The bounds of the keys of these jobs, after `bounds()`."""
+        found: dict[tuple[str, str], int] = {}
+        for job in jobs:
+            if job.lane is None:
+                continue
+            most = self._of_tasks.get(job.task, _NO_BOUNDS).of_key(job.lane)
+            if most is None:
+                most = self._declared_for_key(job.task)
+            if most is not None:
+                found[job.task, job.lane] = most
+        return found
 
     def read_again(self) -> None:
         """Reads the bounds before the next insert, since this process has just changed them."""
@@ -132,8 +165,8 @@ class BoundedQueues:
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         """`Store.insert`; PartlyUnavailable, with QueueFull for each job that is refused."""
-        bounds = self.bounds()
-        if not bounds or bounds.keys().isdisjoint(job.queue for job in jobs):
+        bounds, key_bounds = self.bounds(), self.key_bounds(jobs)
+        if not key_bounds and (not bounds or bounds.keys().isdisjoint(job.queue for job in jobs)):
             return self._store.insert(jobs)
         answers, missing = self._insert_once(jobs, bounds, ())
         if any(isinstance(answer, QueueFull) for answer in answers):
@@ -150,14 +183,16 @@ class BoundedQueues:
         nothing."""
         queues = {job.queue for job in jobs}
         bounds = {queue: bound for queue, bound in self.bounds().items() if queue in queues}
-        return self._store.insert_within(connection, jobs, bounds, self._now() if bounds else 0)
+        key_bounds = self.key_bounds(jobs)
+        now = self._now() if bounds or key_bounds else 0
+        return self._store.insert_within(connection, jobs, bounds, now, key_bounds)
 
     def _insert_once(
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], freed: Sequence[str]
     ) -> tuple[_StoredIds, dict[int, StoreError]]:
         """The answers, and the errors of shards that are away, by position."""
         try:
-            return self._store.insert_bounded(jobs, bounds, self._now(), freed), {}
+            return self._store.insert_bounded(jobs, bounds, self._now(), freed, self.key_bounds(jobs)), {}
         except PartlyUnavailable as error:
             return list(error.answer), dict(error.missing)
 
@@ -220,4 +255,7 @@ class BoundedQueues:
 
 
 def _may_replace(answer: bytes | QueueFull, bounds: Mapping[str, Bound]) -> bool:
-    return isinstance(answer, QueueFull) and bounds[answer.queue].when_full == "drop_oldest"
+    # A key that is full refuses: the oldest jobs of the queue may be those of others.
+    if not isinstance(answer, QueueFull) or isinstance(answer, TenantFull):
+        return False
+    return bounds[answer.queue].when_full == "drop_oldest"

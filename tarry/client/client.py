@@ -73,7 +73,7 @@ class Client:
         self.rules = rules
         self.factory = JobFactory(store, tasks, self.clock, max_body=max_body, has_outbox=bool(outbox), limits=limits)
         self._make_handle = partial(Handle, self)
-        self.queues = BoundedQueues(store, self.clock.now, listener, bounds)
+        self.queues = BoundedQueues(store, self.clock.now, listener, bounds, self._declared_for_key)
         self._duplicates = DuplicateResolver(store, self.queues.insert, self.clock.now, listener, self._make_way)
         self.forwarder = None if outbox is None else self.make_forwarder(outbox)
         self._inserter = Inserter(
@@ -92,6 +92,10 @@ class Client:
         # An earlier process may have left jobs in the outbox.
         if self.forwarder is not None and self.forwarder.outbox.content().jobs:
             self.forwarder.start()
+
+    def _declared_for_key(self, task: str) -> int | None:
+        known = self.tasks.get(task)
+        return None if known is None else known.max_waiting
 
     def inherit(self, heir: "Callable[[], Client]") -> None:
         """Called in a forked child: hands over to the client that `heir` returns.

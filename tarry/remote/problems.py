@@ -47,6 +47,7 @@ _BY_NAME: dict[str, Callable[[str], Exception]] = {
     "draining": errors.Draining,
     "store-unavailable": errors.StoreUnavailable,
     "queue-full": lambda said: errors.QueueFull("", 0, said=said),
+    "tenant-full": lambda said: errors.TenantFull("", 0, said=said),
     "store-full": errors.StoreFull,
     "store-read-only": errors.StoreReadOnly,
     "store-error": errors.StoreError,

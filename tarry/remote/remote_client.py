@@ -207,8 +207,8 @@ class RemoteTask:
     def enqueue(self, /, *args: Any, **kwargs: Any) -> RemoteJob:
         """Enqueues one call; returns once the server has stored it. Arguments by position or by name, not both.
 
-        ArgumentError, UnknownTask, Busy, Draining, QueueFull, StoreError. If the answer is lost, StoreUnavailable:
-        `error.send_again()` sends the very same, which is one job.
+        ArgumentError, UnknownTask, Busy, Draining, QueueFull (TenantFull of a key), StoreError. If the answer is lost,
+        StoreUnavailable: `error.send_again()` sends the very same, which is one job.
         """
         return self._enqueue([self._body(args, kwargs)], single=True)[0]
 

@@ -18,7 +18,7 @@ from tarry.tasks.arguments.codec import Codec
 from tarry.tasks.arguments.options import Options, refuse_unfit, with_overrides
 from tarry.tasks.hooks import EndHooks, Hook, HookKind
 from tarry.tasks.task_hooks import NO_TASK_HOOKS, RunWrapper
-from tarry.tasks.task_limits import OnDead, make_lane_function, make_limits, with_chosen_arguments
+from tarry.tasks.task_limits import OnDead, check_max_waiting, make_lane_function, make_limits, with_chosen_arguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,8 +73,13 @@ class TaskDefinition(Generic[P, R]):
     codec_class: type[Codec] = Codec
     is_async: bool
     """Whether the function is a coroutine function."""
+    queue: str
+    priority: int
+    expires: Duration | None
     retry: Retry | None
     """The rule for its jobs; None: the app's."""
+    max_waiting: int | None
+    """How many jobs of each key may wait; None: any number."""
     cost: CostFunction | None
     """What the job of a call costs; None: one."""
 
@@ -94,6 +99,7 @@ class TaskDefinition(Generic[P, R]):
         limit_all: int | None = None,
         rate_all: str | None = None,
         weight: int | None = None,
+        max_waiting: int | None = None,
         cost: Callable[..., int] | int | None = None,
         order_by: Callable[..., Any] | None = None,
         on_dead: OnDead | None = None,
@@ -104,14 +110,13 @@ class TaskDefinition(Generic[P, R]):
         _check_settings(fn, name, Options(priority=priority, queue=queue, expires=expires))
         self.fn = fn
         self.name = name or full_name(fn)
-        self.queue = queue
-        self.priority = priority
+        self.queue, self.priority = queue, priority
         self.timeout = None if timeout is None else microseconds(timeout, "timeout") / SECOND
-        self.retry = retry_rule(retry)
-        self.expires = expires
+        self.retry, self.expires = retry_rule(retry), expires
         self.codec = self.codec_class(self.name, fn)
         by, limit = self._line_of(limit, limit_by, order_by, on_dead)
         self.limits = make_limits(self.name, limit, rate, weight, by=by, limit_all=limit_all, rate_all=rate_all)
+        self.max_waiting = check_max_waiting(self.name, max_waiting, by=by)
         self.lane = make_lane_function(self.name, fn, by, is_limited=bool(self.limits), is_ordered=self.keeps_order)
         self.cost = _cost_function(self.name, fn, cost)
         self.label = self.name.encode()

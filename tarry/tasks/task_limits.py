@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any, Literal
 
+from tarry.model.bound import checked_max_waiting
 from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.tasks.arguments.options import refuse_unfit
 from tarry.tasks.arguments.signature import bind, read_signature
@@ -35,6 +36,16 @@ def make_limits(
     if by is not None:
         found[TASK + task] = parse_limit(limit_all, rate_all)
     return {name: limit for name, limit in found.items() if limit not in (None, Limit())}
+
+
+def check_max_waiting(task: str, most: int | None, *, by: object) -> int | None:
+    """How many jobs of each key of a task may wait; ValueError."""
+    if most is not None and by is None:
+        raise ValueError(
+            f"{task}: max_waiting= stands beside limit_by= or order_by=: it is that of each key; for a whole"
+            " queue it is max_waiting of [queues.NAME] in tarry.toml"
+        )
+    return checked_max_waiting(most, f"{task}: ")
 
 
 def make_lane_function(

@@ -23,6 +23,7 @@ from tarry import (
     ResultTimeout,
     Retry,
     StoreUnavailable,
+    TenantFull,
     current_job,
 )
 from tarry.client.bounds import declare_bounds
@@ -223,6 +224,17 @@ def test_what_the_server_refuses(app: App, url: str, client: Client) -> None:
     assert caught.value.send_again().is_new
     with Client(url + "/elsewhere") as lost, pytest.raises(ConfigError, match="there is nothing here"):
         lost.enqueue("add", 1)
+
+
+def test_a_full_tenant_is_refused_by_its_own_error(app: App, client: Client) -> None:
+    @app.task(name="bill", limit_by=lambda account: account, max_waiting=1)
+    def bill(account: str) -> None: ...
+
+    client.enqueue("bill", "ann")
+    with pytest.raises(TenantFull, match="each:bill=ann is full: 1 of its jobs") as caught:
+        client.enqueue("bill", "ann")
+    assert (caught.value.stored, caught.value.retry_after >= 1) == (False, True)
+    assert client.enqueue("bill", "bob").is_new
 
 
 def test_no_server() -> None:

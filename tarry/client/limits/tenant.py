@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tarry.client.limits.key_numbers import change_key_limit, reset_key, set_numbers
 from tarry.client.limits.tenant_facts import TenantFacts, tenant_facts
 from tarry.model.limit import KeyLimit, parse_limit
-from tarry.store.rules import key_limits
-from tarry.store.rules.base import Store
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.task_limits import check_number_of_key
 
@@ -24,15 +23,33 @@ class Tenant:
     def __init__(self, client: "Callable[[], Client]", task: str, lane: str, keeps_order: bool) -> None:
         self._client, self._task, self._lane, self._keeps_order = client, task, lane, keeps_order
 
-    def set(self, *, limit: int | None = None, rate: str | None = None, weight: int | None = None) -> None:
-        """Sets how many of its jobs run at once, how many start in a period ("100/s"), and its weight: how many starts
-        it has while other keys have as many as their own weights say (1 to 1,000). They hold in place of earlier
-        numbers of its own; what is left out is as for each key. ValueError."""
+    def set(
+        self,
+        *,
+        limit: int | None = None,
+        rate: str | None = None,
+        weight: int | None = None,
+        max_waiting: int | None = None,
+    ) -> None:
+        """Sets how many of its jobs run at once, how many start in a period ("100/s"), its weight: how many starts it
+        has while other keys have as many as their own weights say (1 to 1,000); and how many of its jobs may wait: an
+        enqueue of one more raises TenantFull, and 0 takes none. They hold in place of earlier numbers of its own; what
+        is left out is as for each key. ValueError."""
         numbers = parse_limit(limit, rate, weight)
-        if numbers is None:
-            raise ValueError("set to what? Give limit=, rate=, weight=, or some of them; reset() removes them")
+        if numbers is None and max_waiting is None:
+            raise ValueError("set to what? Give limit=, rate=, weight=, max_waiting=, or some; reset() removes them")
         check_number_of_key(self._task, limit, keeps_order=self._keeps_order)
-        self._change(lambda was: was.with_numbers(numbers, has_rate=rate is not None, weight=weight))
+        client = self._client()
+        set_numbers(
+            client.store,
+            self._task,
+            self._lane,
+            numbers,
+            has_rate=rate is not None,
+            weight=weight,
+            max_waiting=max_waiting,
+        )
+        client.queues.read_again()
 
     def pause(self) -> None:
         """Holds its jobs back until `resume`; those that run go on."""
@@ -44,15 +61,24 @@ class Tenant:
 
     def reset(self) -> None:
         """Removes all that it has of its own: the limit for each key holds."""
-        self._client().store.limit_key(self._task, self._lane, None)
+        client = self._client()
+        reset_key(client.store, self._task, self._lane)
+        client.queues.read_again()
 
     def facts(self) -> TenantFacts:
         """What holds for it, what runs, and what waits."""
         return tenant_facts(self._client().store, self._task, self._lane)
 
-    async def aset(self, *, limit: int | None = None, rate: str | None = None, weight: int | None = None) -> None:
+    async def aset(
+        self,
+        *,
+        limit: int | None = None,
+        rate: str | None = None,
+        weight: int | None = None,
+        max_waiting: int | None = None,
+    ) -> None:
         """`set`, awaited."""
-        await asyncio.to_thread(self.set, limit=limit, rate=rate, weight=weight)
+        await asyncio.to_thread(self.set, limit=limit, rate=rate, weight=weight, max_waiting=max_waiting)
 
     async def apause(self) -> None:
         """`pause`, awaited."""
@@ -72,12 +98,3 @@ class Tenant:
 
     def _change(self, change: Callable[[KeyLimit], KeyLimit]) -> None:
         change_key_limit(self._client().store, self._task, self._lane, change)
-
-
-def change_key_limit(store: Store, task: str, lane: str, change: Callable[[KeyLimit], KeyLimit]) -> None:
-    """Changes what a key has of its own; what says nothing any more is removed. Of two at the same time, the later one
-    counts. StoreError; ValueError: too many keys have weights."""
-    changed = change(key_limits.read_key_limit(store, task, lane) or KeyLimit())
-    if changed.weight is not None:
-        key_limits.check_weights(store, task, lane)
-    store.limit_key(task, lane, None if changed == KeyLimit() else changed)

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.client.limits.key_numbers import task_bounds
+from tarry.model.bound import TaskBounds
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.limit import EACH, KeyLimit, Level, Limit
@@ -26,6 +28,8 @@ class TenantFacts(Struct, frozen=True):
     """So many starts in a period, as `100 in 1 s`; None: no bound."""
     weight: int
     """How many starts it has while other keys have as many as their weights say."""
+    max_waiting: int | None
+    """How many of its jobs may wait: its own number, or that of each key; None: any number."""
     is_paused: bool
     """Nothing of it starts until it is resumed."""
     has_own: bool
@@ -43,22 +47,27 @@ class TenantFacts(Struct, frozen=True):
 def tenant_facts(store: Store, task: str, lane: str) -> TenantFacts:
     """As `Tenant.facts`; also for a key that has nothing of its own. StoreError."""
     own = key_limits.read_key_limit(store, task, lane)
-    return _facts(store, task, {lane: own})[lane]
+    return _facts(store, task, {lane: own}, task_bounds(store, task))[lane]
 
 
 def tenants_with_own(store: Store, task: str, after: str | None, most: int) -> dict[str, TenantFacts]:
     """Of the keys of a task that have anything of their own, the first `most` behind `after`, by lane. StoreError."""
     found = key_limits.read_key_limits(store, task)
-    lanes = [lane for lane in sorted(found) if after is None or lane > after]
-    return _facts(store, task, {lane: found[lane] for lane in lanes[:most]})
+    bounds = task_bounds(store, task)
+    lanes = [lane for lane in sorted(found.keys() | bounds.keys.keys()) if after is None or lane > after]
+    return _facts(store, task, {lane: found.get(lane) for lane in lanes[:most]}, bounds)
 
 
-def _facts(store: Store, task: str, keys: Mapping[str, KeyLimit | None]) -> dict[str, TenantFacts]:
+def _facts(store: Store, task: str, keys: Mapping[str, KeyLimit | None], bounds: TaskBounds) -> dict[str, TenantFacts]:
     each, _ = store.limits().get(EACH + task, (Limit(), Level()))
     levels = store.levels([lane_level(task, lane) for lane in keys])
     queues = sorted({tally.queue for tally in store.counts() if (tally.task, tally.state) == (task, State.READY)})
     return {
-        lane: _tenant(own, each, level, _count_waiting(store, queues, task, lane))
+        lane: replace(
+            _tenant(own, each, level, _count_waiting(store, queues, task, lane)),
+            max_waiting=bounds.of_key(lane),
+            has_own=own is not None or lane in bounds.keys,
+        )
         for (lane, own), level in zip(keys.items(), levels, strict=True)
     }
 
@@ -69,6 +78,7 @@ def _tenant(own: KeyLimit | None, each: Limit, level: Level, waiting: WaitingLan
         limit.most,
         limit.rate_text,
         each.weight if own is None or own.weight is None else own.weight,
+        None,
         own is not None and own.is_paused,
         own is not None,
         level.running,

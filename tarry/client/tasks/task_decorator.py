@@ -94,6 +94,7 @@ class TaskDecoratorMixin(ABC):
         limit_all: int | None = None,
         rate_all: str | None = None,
         weight: int | None = None,
+        max_waiting: int | None = None,
         cost: Callable[..., int] | int | None = None,
         order_by: Callable[..., Any] | None = None,
         on_dead: OnDead | None = None,
@@ -120,6 +121,7 @@ class TaskDecoratorMixin(ABC):
         limit_all: int | None = None,
         rate_all: str | None = None,
         weight: int | None = None,
+        max_waiting: int | None = None,
         cost: Callable[..., int] | int | None = None,
         order_by: Callable[..., Any] | None = None,
         on_dead: OnDead | None = None,
@@ -138,8 +140,9 @@ class TaskDecoratorMixin(ABC):
         limit: how many run at once, over all hosts. rate: how many start in a period: "100/s", "10/m", "5/2h".
         limit_by: a function of some arguments, by their names, that returns a key: then limit and rate apply to each
         key, and keys take turns. limit_all, rate_all: for all keys together. weight: how many turns a key has beside
-        one that has a weight of its own (`task.tenant`). cost: how many starts a rate counts for a job: a number, or a
-        function of some arguments. Limits delay jobs; nothing fails.
+        one that has a weight of its own (`task.tenant`). max_waiting: so many jobs of a key may wait, and an enqueue of
+        one more raises TenantFull. cost: how many starts a rate counts for a job: a number, or a function of some
+        arguments. Limits delay jobs; nothing else fails.
 
         order_by: as limit_by; the jobs of a key run one at a time, in the order of their enqueue, and one that is tried
         again holds back those behind it. on_dead: what a dead job does to those: "skip" (the default), they go on;

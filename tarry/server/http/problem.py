@@ -83,6 +83,7 @@ KINDS: dict[type[Exception], ProblemKind] = {
     errors.Draining: ProblemKind(503, "draining", "This server is ending"),
     errors.StoreUnavailable: ProblemKind(503, "store-unavailable", "The store cannot be reached now"),
     errors.QueueFull: ProblemKind(503, "queue-full", "As many jobs wait in the queue as its bound allows"),
+    errors.TenantFull: ProblemKind(503, "tenant-full", "As many jobs of the key wait as its bound allows"),
     errors.StoreFull: ProblemKind(507, "store-full", "The store has no room"),
     errors.StoreReadOnly: ProblemKind(503, "store-read-only", "The store cannot be written now"),
     errors.StoreError: ProblemKind(500, "store-error", "The store refuses this"),

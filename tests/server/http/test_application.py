@@ -9,7 +9,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from tarry import App
-from tarry.errors import Busy, NotAllowed, NotAuthenticated, QueueFull, StoreAway
+from tarry.errors import Busy, NotAllowed, NotAuthenticated, QueueFull, StoreAway, TenantFull
 from tarry.operate.access import Scope
 from tarry.operate.problem import RequestError
 from tarry.server.http.description.openapi import openapi_document
@@ -207,10 +207,10 @@ def test_without_tokens_no_name_may_lead_here() -> None:
 def test_each_error_has_its_status() -> None:
     got = []
     for kind in KINDS:
-        ERRORS.append(QueueFull("why", 1) if kind is QueueFull else kind("why"))
+        ERRORS.append(kind("why", 1) if issubclass(kind, QueueFull) else kind("why"))
         got.append((kind, answer("POST", "/v1/boxes/trouble")))
     assert [each.status_code for _, each in got] == [kind.status for kind in KINDS.values()]
-    assert {each.json()["detail"] for _, each in got} == {"why", str(QueueFull("why", 1))}
+    assert {each.json()["detail"] for _, each in got} == {"why", str(QueueFull("why", 1)), str(TenantFull("why", 1))}
     types = {each.json()["type"]: each.json()["title"] for _, each in got}
     assert len(types) == len(set(types.values())), "one type, one title"
 
