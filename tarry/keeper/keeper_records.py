@@ -95,6 +95,8 @@ class LimitRecord(Struct, frozen=True):
     """Since when the first of these waits."""
     weight: int | None = None
     """Of each key, or of one: how many starts it has while others have as many as theirs say. null: it has no keys."""
+    max_waiting: int | None = None
+    """Of one key: how many of its jobs may wait. null: any number."""
 
 
 class RequestRecord(Struct, frozen=True):

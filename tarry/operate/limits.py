@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from tarry.keeper.keeper_records import LimitRecord, limit_record
 from tarry.keeper.limits import check_name, effective_limits, reset, set_by_hand
-from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Weight, parse_limit
+from tarry.model.bound import MaxWaiting
+from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Limit, Weight, parse_limit
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
@@ -48,6 +49,8 @@ class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
     """So many starts in a period: `100/s`, `10/m`."""
     weight: Weight | None = None
     """Of `each:NAME`, and of one key: so many starts, 1 to 1,000, while other keys have as many as theirs say."""
+    max_waiting: MaxWaiting | None = None
+    """Of one key: so many of its jobs may wait, and one more is refused; 0 takes none."""
 
 
 class LimitsQuery(Struct, frozen=True):
@@ -96,10 +99,18 @@ def _check(call: MethodCall, path: LimitPath) -> None:
 
 
 def _check_new(call: MethodCall, path: LimitPath, body: NewLimit) -> None:
-    _check_fits(call, _target(call, path.limit), body.at_once)
+    target = _target(call, path.limit)
+    _check_fits(call, target, body.at_once)
     if body.weight is not None and not path.limit.startswith(EACH):
         raise RequestError(
             f"{path.limit} has no keys that take turns: {call.option('weight')} is for {EACH}NAME", "weight", 422
+        )
+    if body.max_waiting is not None and target.lane is None:
+        raise RequestError(
+            f"{path.limit} is no key: {call.option('max_waiting')} is for {EACH}NAME=KEY; for each key the task itself"
+            " says it, for a queue [queues.NAME] does",
+            "max_waiting",
+            422,
         )
 
 
@@ -165,16 +176,15 @@ def set_limit(call: MethodCall, path: LimitPath, body: NewLimit) -> LimitRecord:
     target = _target(call, path.limit)
     with checking("rate"):
         limit = parse_limit(body.at_once, body.rate, body.weight)
-    if limit is None:
-        ways = f"{call.option('at_once')}, {call.option('rate')} or {call.option('weight')}"
-        raise RequestError(f"set to what? Give {ways}", "body", 422)
+    if limit is None and body.max_waiting is None:
+        ways = ", ".join(map(call.option, ("at_once", "rate", "weight")))
+        raise RequestError(f"set to what? Give {ways} or {call.option('max_waiting')}", "body", 422)
     _check_new(call, path, body)
-    call.subject = f"{path.limit} = {limit}"
-    if target.lane is None:
+    call.subject = f"{path.limit} = {_in_words(limit, body.max_waiting)}"
+    if target.lane is not None:
+        _set_key(call, target, limit, body)
+    elif limit is not None:
         set_by_hand(call.client.store, path.limit, limit)
-    else:
-        has_rate = body.rate is not None
-        _change_key(call, target, lambda was: was.with_numbers(limit, has_rate=has_rate, weight=body.weight))
     return _record(call, target)
 
 
@@ -195,7 +205,10 @@ def reset_limit(call: MethodCall, path: LimitPath) -> None:
     """Brings back the limit of code and settings, if they have one; for one key, that for each key."""
     target = _target(call, path.limit)
     if target.lane is not None:
-        call.client.store.limit_key(target.task, target.lane, None)
+        from tarry.client.limits.key_numbers import reset_key  # noqa: PLC0415 - few look at single keys
+
+        reset_key(call.client.store, target.task, target.lane)
+        call.client.queues.read_again()
         return
     call.sync_tasks()
     reset(call.client.store, path.limit, call.app.limits)
@@ -209,8 +222,29 @@ def _set_paused(call: MethodCall, path: LimitPath, is_paused: bool) -> LimitReco
     return _record(call, target)
 
 
+def _in_words(limit: Limit | None, max_waiting: int | None) -> str:
+    waiting = "" if max_waiting is None else f"at most {max_waiting} waiting"
+    return ", ".join(filter(None, ("" if limit is None else str(limit), waiting)))
+
+
+def _set_key(call: MethodCall, target: _NamedLimit, limit: Limit | None, body: NewLimit) -> None:
+    from tarry.client.limits.key_numbers import set_numbers  # noqa: PLC0415 - as above
+
+    with checking("limit"):
+        set_numbers(
+            call.client.store,
+            target.task,
+            target.lane or "",
+            limit,
+            has_rate=body.rate is not None,
+            weight=body.weight,
+            max_waiting=body.max_waiting,
+        )
+    call.client.queues.read_again()
+
+
 def _change_key(call: MethodCall, target: _NamedLimit, change: Callable[[KeyLimit], KeyLimit]) -> None:
-    from tarry.client.limits.tenant import change_key_limit  # noqa: PLC0415 - as above
+    from tarry.client.limits.key_numbers import change_key_limit  # noqa: PLC0415 - as above
 
     with checking("weight"):
         change_key_limit(call.client.store, target.task, target.lane or "", change)
@@ -246,6 +280,7 @@ def _key_record(limit: str, lane: str, facts: "TenantFacts") -> LimitRecord:
         waiting=facts.waiting,
         oldest=facts.oldest,
         weight=facts.weight,
+        max_waiting=facts.max_waiting,
     )
 
 

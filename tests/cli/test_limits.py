@@ -16,7 +16,7 @@ def test_limits_of_code_and_configuration_are_in_force_once_a_worker_came(projec
     project.settings('[queues.mail]\nlimit = 10\nrate = "100/s"')
     assert project.facts("limits") == {"limits": []}
     project.said("start", "-d")
-    of_keys = {"has_keys": False, "paused": False, "waiting": None, "oldest": None, "weight": None}
+    of_keys = {"has_keys": False, "paused": False, "waiting": None, "oldest": None, "weight": None, "max_waiting": None}
     assert project.facts("limits")["limits"] == [
         {"limit": "queue:mail", "at_once": 10, "rate": "100 in 1 s", "running": 0, "set_by": "code", **of_keys},
         {"limit": "task:app.add", "at_once": 3, "rate": None, "running": 0, "set_by": "code", **of_keys},
@@ -83,15 +83,15 @@ def test_one_tenant_has_numbers_of_its_own_while_everything_runs(project: Projec
     held, _, other = (project.said("enqueue", "app.bill", f'["{who}", 1]') for who in ("ann/eu", "ann/eu", "bob"))
     until(lambda: project.facts("jobs", "show", other)[0]["state"] == "done")
     assert f"{ann} is paused: no job of this key starts." in project.said("jobs", "why", held)
-    assert project.said("limits", "set", bob, "--limit", "20", "--rate", "100/s", "--weight", "5").startswith(
-        f"{bob}: 20 at once, 100 in 1 s, weight 5, "
-    )
+    assert project.said(
+        "limits", "set", bob, "--limit", "20", "--rate", "100/s", "--weight", "5", "--max-waiting", "7"
+    ).startswith(f"{bob}: 20 at once, 100 in 1 s, weight 5, at most 7 waiting, ")
     assert project.said("limits").splitlines()[-1].endswith("code; some keys have their own")
     heads, *rows = project.said("limits", "--of", "each:app.bill").splitlines()
-    assert heads.split() == ["key", "at", "once", "rate", "weight", "running", "waiting", "paused"]
+    assert heads.split() == ["key", "at", "once", "rate", "weight", "running", "waiting", "may", "wait", "paused"]
     assert [row.split() for row in rows] == [
-        [ann, "-", "-", "1", "0", "2", "yes"],
-        [bob, "20", "100", "in", "1", "s", "5", "0", "0", "-"],
+        [ann, "-", "-", "1", "0", "2", "-", "yes"],
+        [bob, "20", "100", "in", "1", "s", "5", "0", "0", "7", "-"],
     ]
     assert len(project.facts("limits", "--of", "each:app.bill", "--most", "1")["limits"]) == 1
     project.said("limits", "resume", ann)
@@ -104,11 +104,17 @@ def test_one_tenant_has_numbers_of_its_own_while_everything_runs(project: Projec
     ("words", "told"),
     [
         (("set",), "set which limit? tarry limits set queue:NAME, task:NAME, each:NAME, or each:NAME=KEY"),
-        (("set", "queue:mail"), "set to what? Give --limit, --rate or --weight"),
+        (("set", "queue:mail"), "set to what? Give --limit, --rate, --weight or --max-waiting"),
         (
             ("set", "task:shop.bill", "--weight", "2"),
             "task:shop.bill has no keys that take turns: --weight is for each:NAME",
         ),
+        (
+            ("set", "each:shop.bill", "--max-waiting", "2"),
+            "each:shop.bill is no key: --max-waiting is for each:NAME=KEY",
+        ),
+        (("set", "queue:mail", "--max-waiting", "2"), "queue:mail is no key: --max-waiting is for each:NAME=KEY"),
+        (("set", "each:shop.bill=ann", "--max-waiting", "-1"), "--max-waiting: expected `int` >= 0"),
         (("set", "each:shop.bill=ann", "--weight", "0"), "--weight: expected `int` >= 1"),
         (("set", "each:shop.bill=ann", "--weight", "1001"), "--weight: expected `int` <= 1000"),
         (
@@ -153,4 +159,24 @@ def test_a_key_of_a_task_that_nobody_knows_is_told_of(project: Project) -> None:
 def test_where_no_key_has_numbers_the_table_is_that_of_keys(project: Project) -> None:
     project.write("app.py", TENANTS)
     heads = project.said("limits", "--of", "each:app.bill").split()
-    assert heads == ["key", "at", "once", "rate", "weight", "running", "waiting", "paused"]
+    assert heads == ["key", "at", "once", "rate", "weight", "running", "waiting", "may", "wait", "paused"]
+
+
+def test_how_many_jobs_of_a_key_may_wait_holds_for_every_producer(project: Project) -> None:
+    project.write("app.py", TENANTS)
+    ann = "each:app.bill=ann"
+    assert project.said("limits", "set", ann, "--max-waiting", "1") == f"{ann}: at most 1 waiting, 0 running, 0 waiting"
+    project.said("enqueue", "app.bill", '["ann", 1]')
+    refused = project.tarry("enqueue", "app.bill", '["ann", 2]')
+    assert f"{ann} is full: 1 of its jobs are ready in queue default, and its max_waiting is 1" in str(
+        refused.complaints
+    )
+    project.said("enqueue", "app.bill", '["bob", 1]')
+    (shown,) = project.facts("limits", "--of", "each:app.bill")["limits"]
+    assert (shown["limit"], shown["max_waiting"], shown["waiting"]) == (ann, 1, 1)
+    project.said("limits", "set", ann, "--max-waiting", "0")
+    assert "takes no new jobs: its max_waiting is 0" in str(
+        project.tarry("enqueue", "app.bill", '["ann", 2]').complaints
+    )
+    project.said("limits", "reset", ann)
+    project.said("enqueue", "app.bill", '["ann", 2]')

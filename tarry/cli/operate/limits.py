@@ -41,11 +41,12 @@ def _print_keys(found: LimitList) -> None:
             one.weight,
             one.running,
             one.waiting,
+            _or_dash(one.max_waiting),
             "yes" if one.paused else "-",
         )
         for one in found.limits
     ]
-    print_table(("key", "at once", "rate", "weight", "running", "waiting", "paused"), rows)
+    print_table(("key", "at once", "rate", "weight", "running", "waiting", "may wait", "paused"), rows)
 
 
 def _print(_: CommandCall, names: Sequence[str], found: Sequence[LimitRecord | None]) -> None:
@@ -70,7 +71,9 @@ def _describe(one: LimitRecord) -> str:
     at_once = "" if one.at_once is None else f"{one.at_once} at once"
     weight = f"weight {one.weight}" if (one.weight or 1) != 1 else ""
     used = "" if one.waiting is None else f"{one.running} running, {one.waiting} waiting"
-    return ", ".join(filter(None, ("paused" if one.paused else "", at_once, one.rate, weight, used))) or "no number"
+    bound = "" if one.max_waiting is None else f"at most {one.max_waiting} waiting"
+    numbers = "paused" if one.paused else "", at_once, one.rate, weight, bound, used
+    return ", ".join(filter(None, numbers)) or "no number"
 
 
 SUBJECT = Subject(

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tarry import App
+from tarry.client.limits.key_numbers import task_bounds
 from tarry.model.limit import KeyLimit, Limit
 from tarry.store.rules import key_limits
 from tests.server.console.visiting import Tokens, Visitor, visit
@@ -35,7 +36,7 @@ def test_a_key_is_paused_resumed_set_and_reset(limited: App) -> None:
         for act, form in (
             ("each:bill=ann/resume", {}),
             ("each:bill=bob/pause", {}),
-            ("each:bill=bob/set", {"at_once": "5", "weight": "250"}),
+            ("each:bill=bob/set", {"at_once": "5", "weight": "250", "max_waiting": "1234"}),
             ("each:bill=ann/delete", {}),
         ):
             answer = await browser.act(f"/limits/{act}", {**form, "next": PAGE}, PAGE)
@@ -55,6 +56,9 @@ def test_a_key_is_paused_resumed_set_and_reset(limited: App) -> None:
     }
     assert "<td>ann" not in last
     assert '<td class="n">250</td>' in last
+    assert '<td class="n">1,234</td>' in last
+    assert 'name="max_waiting" inputmode="numeric" size="7" value="1234"' in last
+    assert task_bounds(limited.client.store, "bill").keys == {"bob": 1234}
     assert 'name="weight" inputmode="numeric" size="5" value="250"' in last
 
 

@@ -287,7 +287,7 @@ class TestSchedulesAndLimits:
     def test_a_limit_is_set_by_hand_and_reset(self, shop: App) -> None:
         (limit,) = asked(shop, "GET", "/v1/limits")["limits"]
         assert limit == {"limit": "task:tidy", "at_once": 2, "rate": None, "running": 0, "set_by": "code"} | {
-            "has_keys": False, "paused": False, "waiting": None, "oldest": None, "weight": None,
+            "has_keys": False, "paused": False, "waiting": None, "oldest": None, "weight": None, "max_waiting": None,
         }  # fmt: skip
         set_ = asked(shop, "PUT", "/v1/limits/task:tidy", {"at_once": 5, "rate": "10/m"})
         assert (set_["at_once"], set_["rate"], set_["set_by"]) == (5, "10 in 60 s", "hand")
@@ -295,10 +295,19 @@ class TestSchedulesAndLimits:
         assert asked(shop, "GET", "/v1/limits/task:tidy") == limit
         assert asked(shop, "GET", "/v1/limits/queue:mail")[0] == 404
         assert asked(shop, "PUT", "/v1/limits/mail", {"at_once": 1})[0] == 422
-        assert asked(shop, "PUT", "/v1/limits/queue:mail", {})[1] == "set to what? Give at_once, rate or weight"
+        assert (
+            asked(shop, "PUT", "/v1/limits/queue:mail", {})[1]
+            == "set to what? Give at_once, rate, weight or max_waiting"
+        )
         assert asked(shop, "PUT", "/v1/limits/queue:mail", {"weight": 2})[1].startswith("queue:mail has no keys that")
         assert asked(shop, "PUT", "/v1/limits/queue:mail", {"rate": "fast"})[1].startswith("rate: ")
         assert asked(shop, "PUT", "/v1/limits/queue:mail", {"at_once": -1})[0] == 422
+        for name in ("queue:mail", "each:bill"):
+            assert asked(shop, "PUT", f"/v1/limits/{name}", {"max_waiting": 2, "at_once": 1})[1].startswith(
+                f"{name} is no key: max_waiting is for"
+            )
+        for most in (-1, 2**31 + 1, "2", 1.5):
+            assert asked(shop, "PUT", "/v1/limits/each:bill=ann", {"max_waiting": most})[0] == 422
 
     @pytest.mark.parametrize("key", ["ann", "", "a/b", "a=b", "käse", "%2F", "..", "/pause", "x" * 150])
     def test_one_key_of_a_task_has_its_own_numbers(self, tenants: App, key: str) -> None:
@@ -314,6 +323,9 @@ class TestSchedulesAndLimits:
         assert asked(tenants, "POST", f"{way}/resume") == {**paused, "paused": False}
         weighted = asked(tenants, "PUT", way, {"weight": 7})
         assert (weighted["weight"], weighted["at_once"], weighted["set_by"]) == (7, None, "hand")
+        bounded = asked(tenants, "PUT", way, {"max_waiting": 3})
+        assert (bounded["max_waiting"], bounded["weight"], bounded["set_by"]) == (3, 1, "hand")
+        assert asked(tenants, "GET", keys)["limits"] == [bounded]
         assert asked(tenants, "DELETE", way) == 204
         assert asked(tenants, "GET", keys) == {"limits": []}
         assert (asked(tenants, "GET", way)["set_by"], asked(tenants, "GET", way)["weight"]) == ("code", 1)
