@@ -13,7 +13,7 @@ from tarry.store.memory.store import MemoryStore
 from tarry.store.rules import ids
 from tarry.store.rules.base import BANDS, Exchange, Want
 from tarry.store.shards import exchange
-from tarry.store.shards.exchange import ASKED_AGAIN, BUSY_AFTER, ENOUGH
+from tarry.store.shards.exchange import ASKED_AGAIN, BUSY_AFTER, ENOUGH, OwnerAsks, ShardExchange, ShardExchangeRequest
 from tarry.store.shards.sharded import ShardedStore
 
 NOW = 1_000_000 * SECOND
@@ -179,3 +179,14 @@ def test_with_work_everywhere_no_store_is_left_out_for_long(store: ShardedStore,
         came.update(store.shard(job.id) for job in held)
         time.now += ASKED_AGAIN / 4
     assert min(came.values()) >= 150
+
+
+def test_a_store_that_is_added_amid_an_exchange(store: ShardedStore) -> None:
+    asks = OwnerAsks()
+    asks.hear(0, 3)
+    request = ShardExchangeRequest([], WANTS, 4, "ann", SECOND, NOW)
+    put(store, 3, 4)
+    assert len(ShardExchange(store.shards, store._located, request, asks).run(0).jobs) == 4
+    # A thread that has seen less takes nothing away.
+    asks.hear(1, 3)
+    assert asks.choose(range(4), (), NOW) == [0, 1, 2, 3]

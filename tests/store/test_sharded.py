@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
-from tarry.errors import ConfigError
+from tarry.errors import ConfigError, StoreBusy
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.limit import Limit
@@ -89,6 +89,17 @@ def test_one_sleeper_hears_every_shard() -> None:
             assert select.select(sleeper.filenos(), [], [], 10)[0]
             sleeper.wait(0)
             assert not select.select(sleeper.filenos(), [], [], 0)[0]
+
+
+def test_a_sleeper_does_not_rely_on_news_while_one_store_is_away() -> None:
+    store = shards("ab")
+    sleeper = store.wakeup()
+    sleeper.listen(WORK)
+    assert sleeper.is_receiving()
+    store.shards[0].mark_away(StoreBusy("it stands still"))
+    sleeper.listen(WORK)
+    assert not sleeper.is_receiving()
+    sleeper.close()
 
 
 def test_facts_say_whose() -> None:

@@ -66,12 +66,19 @@ class OwnerAsks:
 
     def hear(self, heard: int, count: int) -> None:
         """Makes all stores worth a look if there was news since the last call, or one more. count: of the stores."""
-        more = count - len(self._empty)
-        if heard != self._heard or more:
+        self.grow(count)
+        if heard != self._heard:
             self._heard = heard
-            self._streak, self._empty = 0, [0] * count
+            self._streak, self._empty = 0, [0] * len(self._empty)
+
+    def grow(self, count: int) -> None:
+        """There are so many stores."""
+        more = count - len(self._empty)
+        if more > 0:
+            # These first: another thread looks at them by the numbers of the other.
             self._asked_at += [0.0] * more
             self.next_due += [None] * more
+            self._streak, self._empty = 0, [0] * count
 
     @property
     def is_busy(self) -> bool:
@@ -139,8 +146,11 @@ class ShardExchange:
     def __init__(
         self, shards: Sequence[Shard], located: LocatedJobs, request: ShardExchangeRequest, asks: OwnerAsks
     ) -> None:
-        self._shards, self._located, self._request, self._asks = shards, located, request, asks
+        self._located, self._request, self._asks = located, request, asks
         self._places = located.group(change.id for change in request.changes)
+        # Those of this moment, and after the places: another thread may add one.
+        self._shards = tuple(shards)
+        asks.grow(len(self._shards))
         self._answers: ShardAnswers[Exchange] = ShardAnswers()
         self._jobs: list[Job] = []
         self._fruitful: list[int] = []

@@ -329,7 +329,9 @@ class ShardWakeup(JoinedWakeup):
         return False
 
     def is_receiving(self) -> bool:
-        return bool(self.parts) and all(part.is_receiving() for part in self.parts)
+        # One that is away may be back at any moment, with jobs of which nobody here hears.
+        count = sum(not shard.is_removed for shard in self._shards)
+        return len(self.parts) == count > 0 and all(part.is_receiving() for part in self.parts)
 
     def close(self) -> None:
         # Also the sleepers on shards that are away.
