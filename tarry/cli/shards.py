@@ -22,7 +22,7 @@ from tarry.store.shards.joining import check_new, prepare
 from tarry.store.shards.mover import Mover, MoveReport
 from tarry.store.shards.shard import Shard, parse_shard_url, public_url
 from tarry.store.shards.sharded import ShardedStore
-from tarry.store.shards.topology import HOLDS_AFTER, Topology, list_entry, listed_name, with_added, with_state
+from tarry.store.shards.topology import HOLDS_AFTER, Topology, list_entry, name_in_list, with_added, with_state
 from tarry.store.shards.topology_follower import current, describe_loss, publish, seeds
 from tarry.store.shared.masking import mask_password
 from tarry.terminal import print_line
@@ -172,7 +172,7 @@ def _find_listed(call: CommandCall, path: ShardPath) -> tuple[ShardedStore, Topo
     """The store, the list, and the name there of the one that is named, or whose URL is given."""
     call.subject = mask_password(path.name)
     store, listing = _read_list(call)
-    call.subject = listed_name(listing, path.name)
+    call.subject = name_in_list(listing, path.name)
     return store, listing, call.subject
 
 

@@ -15,6 +15,7 @@ from tarry.keeper.keeper_records import ScheduledRunRecord, schedule_detail
 from tarry.keeper.schedule_runs import MOST_RUNS, ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model import lifecycle
+from tarry.model.bound import BOUNDS
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
@@ -203,7 +204,9 @@ class Counting(MemoryStore):
         return super().get(ids)
 
     def kv_list(self, prefix: str) -> dict[str, bytes]:
-        self.calls["kv_list"] += 1
+        # A producer reads the bounds of queues every few seconds of the real clock.
+        if not prefix.startswith(BOUNDS):
+            self.calls["kv_list"] += 1
         return super().kv_list(prefix)
 
     def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:

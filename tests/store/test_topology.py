@@ -87,7 +87,7 @@ def test_one_that_was_removed_can_be_added_again() -> None:
 )
 def test_one_is_named_by_its_name_or_url(given: str, name: str) -> None:
     shards = [ListedShard("redis://:other@b", "redis://b"), ListedShard("redis://c", "east")]
-    assert topology.listed_name(Topology(1, 0, shards), given) == name
+    assert topology.name_in_list(Topology(1, 0, shards), given) == name
 
 
 # Processes

@@ -13,9 +13,8 @@ key. So a process that saw a job elsewhere remembers where, and looks on all sha
 """
 
 import random
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
 from itertools import count
@@ -32,7 +31,6 @@ from tarry.errors import (
 )
 from tarry.model.bound import Bound, KeyBounds
 from tarry.model.change import Change
-from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import LEADING, Job, JobLabel
 from tarry.model.limit import EACH, KeyLimit, Level, Limit
@@ -52,7 +50,6 @@ from tarry.store.rules.base import (
 from tarry.store.rules.ids import text, uuid7
 from tarry.store.rules.kept_places import attempt_of
 from tarry.store.rules.lanes import JobKey
-from tarry.store.rules.owner import new_name
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers, present
@@ -62,15 +59,13 @@ from tarry.store.shards.history import ShardedHistory
 from tarry.store.shards.location import LocatedJobs, RendezvousHash
 from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
 from tarry.store.shards.waiting import ShardedWaiting
-from tarry.store.shared.backoff import jitter
 
 if TYPE_CHECKING:
+    from tarry.store.shards.key_limit_setting import KeyLimitSetting
     from tarry.store.shards.share_mover import ShareMover
     from tarry.store.shards.topology import ListedShard
 
 T = TypeVar("T")
-_LONGEST_TURN = 10
-"""Seconds that a change of what one key has may take on all shards."""
 
 
 class ShardedStore(Store):
@@ -414,7 +409,7 @@ class ShardedStore(Store):
             return
         self._ask_all(lambda store: store.limit(name, limit)).result(None)
         if name.startswith(EACH):
-            self._spread_key_limits(name.removeprefix(EACH))
+            self._key_limits.spread(name.removeprefix(EACH))
 
     def shares_of(self, id: bytes) -> dict[str, tuple[Limit, Level]]:
         (number,) = self._located.group([id])
@@ -435,53 +430,15 @@ class ShardedStore(Store):
         answers = self._ask_all(lambda store: store.change_shares(changes, now))
         return answers.result([all(made) for made in zip(*answers.values(), strict=True)])
 
-    def _spread_key_limits(self, task: str) -> None:
-        """Gives all shards the same limits of single keys: one was added, or was away when they were set."""
-        # Mostly they are alike. If not, somebody may just be changing one: read once more in turn.
-        if self._missing_key_limits(task):
-            with self._turn_to_limit(task):
-                for number, lane, limit in self._missing_key_limits(task):
-                    self.shards[number].ask(lambda store: store.limit_key(task, lane, limit))  # noqa: B023
-
-    def _missing_key_limits(self, task: str) -> list[tuple[int, str, KeyLimit]]:
-        """Which shard lacks which limit of a key: number, lane, limit."""
-        from tarry.store.rules import key_limits  # noqa: PLC0415 - few keys have numbers of their own
-
-        answers = self._ask_all(lambda store: key_limits.read_key_limits(store, task))
-        every = {lane: limit for part in answers.values() for lane, limit in part.items()}
-        # As in `kv_list`, the shard of its name says what a key has, if that one has anything.
-        every |= {
-            lane: limit
-            for number, part in answers.items()
-            for lane, limit in part.items()
-            if self.shard(key_limits.value_name(task, lane).encode()) == number
-        }
-        return [
-            (number, lane, limit)
-            for number, part in answers.items()
-            for lane, limit in every.items()
-            if part.get(lane) != limit
-        ]
-
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> None:
         """As promised, on all shards: the key's jobs live on one of them, which another one may be tomorrow."""
-        with self._turn_to_limit(task):
-            self._ask_all(lambda store: store.limit_key(task, lane, limit)).result(None)
+        self._key_limits.set_one(task, lane, limit)
 
-    @contextmanager
-    def _turn_to_limit(self, task: str) -> Iterator[None]:
-        """Meanwhile no other process changes what keys of the task have: else shards could differ for good. It goes on
-        all the same if another one has the turn for so long that it surely died."""
-        name, owner = f"key-limits:{task}", new_name()
-        end = time.monotonic() + _LONGEST_TURN
-        while not self.hold(name, owner, self.time() + _LONGEST_TURN * SECOND, self.time()) and time.monotonic() < end:
-            time.sleep(jitter(0.02))
-        try:
-            yield
-        finally:
-            # Over at once, so that nobody waits for its end.
-            with suppress(StoreError):
-                self.hold(name, owner, self.time(), self.time())
+    @cached_property
+    def _key_limits(self) -> "KeyLimitSetting":
+        from tarry.store.shards.key_limit_setting import KeyLimitSetting  # noqa: PLC0415 - see `limit`
+
+        return KeyLimitSetting(self.shards, self.hold, self.time, self.shard)
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         """As promised; a limit that is not set alike on all shards counts as none."""

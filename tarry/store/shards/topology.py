@@ -101,10 +101,11 @@ def repair(store: Store, topology: Topology) -> bool:
 def _replace(store: Store, topology: Topology, is_newer: Callable[[Topology], bool]) -> bool:
     cell = store.kv_get(CELL)
     known = read(store)
-    # Another process may have brought it there already.
-    if known == topology:
-        return True
-    return not (known is not None and is_newer(known)) and store.kv_cas(CELL, msgspec.json.encode(topology), cell)
+    if known is None or not is_newer(known):
+        store.kv_cas(CELL, msgspec.json.encode(topology), cell)
+        known = read(store)
+    # Another process may have brought it there.
+    return known == topology
 
 
 def newest(found: Iterable[Topology | None]) -> Topology | None:
@@ -132,7 +133,7 @@ def with_added(topology: Topology, listed: ListedShard, now: int) -> Topology:
     return _next_list(topology, [*others, listed], now)
 
 
-def listed_name(topology: Topology, given: str) -> str:
+def name_in_list(topology: Topology, given: str) -> str:
     """The name of the store of this name or URL; where there is none, what was given, without a password.
     ConfigError."""
     if any(one.name == given for one in topology.shards):
