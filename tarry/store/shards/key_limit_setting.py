@@ -39,12 +39,12 @@ class KeyLimitSetting:
     def spread(self, task: str) -> None:
         """Gives all stores the same: one was added, or was away when a key was changed."""
         # Mostly they are alike. If not, somebody may just be changing one: read once more in turn.
-        if self._missing(task):
+        if self._find_gaps(task):
             with self._turn(task):
-                for number, lane, limit in self._missing(task):
+                for number, lane, limit in self._find_gaps(task):
                     self._shards[number].ask(lambda store: store.limit_key(task, lane, limit))  # noqa: B023
 
-    def _missing(self, task: str) -> list[tuple[int, str, KeyLimit]]:
+    def _find_gaps(self, task: str) -> list[tuple[int, str, KeyLimit]]:
         """Which store lacks what: its number, the lane and the limit."""
         numbers = present(self._shards)
         answers = ask_shards(self._shards, numbers, lambda _, store: key_limits.read_key_limits(store, task))
