@@ -17,6 +17,7 @@ from tarry.model.outcome import Returned
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules.base import BANDS, Store, Want
 from tarry.store.rules.ids import uuid7
+from tarry.store.shards import share_mover
 from tarry.store.shards.limit_setting import set_shares
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.share_mover import CLOCKS_DIFFER, HELD_FOR, LASTS, ShareMover
@@ -159,6 +160,39 @@ def test_what_nobody_waits_for_is_left_alone(name: str) -> None:
     assert [system.share(number) for number in range(3)] == before
     system.put(1, 9)
     assert system.claim(1) == before[1], "it has not ended"
+
+
+@pytest.mark.parametrize("limits", [3, 600])
+def test_as_many_limits_as_there_are_take_as_many_calls(limits: int) -> None:
+    """Of each store: its limits, its queues, the tasks of each queue, and what is written and read again."""
+    system = System(2, "task:mail", Limit(10))
+    for number in range(limits):
+        set_shares(system.shards, f"task:t{number}", Limit(10), NOW)
+    for number in range(2):
+        system.put(number, 20)
+    system.move()
+    calls = 0
+
+    def count() -> None:
+        nonlocal calls
+        calls += 1
+
+    for shard in system.shards:
+        shard.around = count
+    system.move()
+    assert calls / 2 <= 2 * 4
+
+
+def test_tasks_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_mover, "TASKS_AT_ONCE", 2)
+    system = System(2, "task:mail", Limit(10))
+    system.put(0, 20)
+    system.claim(0)
+    # Before it by name.
+    others = [Job(uuid7(), task, b"", due=NOW, state_since=NOW, lane="") for task in "abcdefg"]
+    system.shards[0].part.insert(others)
+    system.move()
+    assert system.share(0) >= 9
 
 
 def test_nothing_starts_once_nobody_moves_shares_any_more() -> None:

@@ -133,15 +133,17 @@ class Foreseeing(Promises):
         assert store.waiting.lane("default", "mail", "cid", PLENTY) == WaitingLane()
         assert store.waiting.lane("default", "mail", "", PLENTY) == WaitingLane()
 
-    def test_whether_jobs_of_a_limited_task_are_ready(self, store: Store) -> None:
+    def test_the_limited_tasks_of_which_jobs_are_ready(self, store: Store) -> None:
         """Of whatever lane and band, also if a limit lets none start; not those that are due later."""
         store.limit("task:mail", Limit(0))
         put(store, lane="", priority=-1)
         put(store, lane="ann", queue="slow")
         put(store, lane="", due=NOW + HOUR, queue="later")
         put(store, queue="open", task="free")
-        asked = [("default", "mail"), ("slow", "mail"), ("later", "mail"), ("default", "bill"), ("open", "free")]
-        assert [store.waiting.has_task(*which) for which in asked] == [True, True, False, False, False]
+        put(store, lane="bob", task="bill", priority=1)
+        found = [store.waiting.tasks(queue, "", 10) for queue in ("default", "slow", "later", "open", "none")]
+        assert found == [["bill", "mail"], ["mail"], [], [], []]
+        assert [store.waiting.tasks("default", after, 1) for after in ("", "bill", "mail")] == [["bill"], ["mail"], []]
 
     def test_how_many_run_before_is_counted_up_to_a_bound(self, store: Store) -> None:
         """Then there may be more."""

@@ -34,8 +34,9 @@ class MemoryWaiting(WaitingCounts):
         found = [job.due for job in self._ready(queue) if (job.task, job.lane) == (task, lane)]
         return WaitingLane(capped(len(found), most), min(found, default=None))
 
-    def has_task(self, queue: str, task: str) -> bool:
-        return any(job.task == task and job.lane is not None for job in self._ready(queue))
+    def tasks(self, queue: str, after: str, most: int) -> list[str]:
+        found = {job.task for job in self._ready(queue) if job.lane is not None and job.task > after}
+        return sorted(found)[:most]
 
     def _before(self, job: Job, most: int) -> ReadyBefore:
         ready, place = self._ready(job.queue), rank(job)

@@ -289,6 +289,8 @@ WAITING = WaitingDialect(
             ON j.id = s.id) d WHERE 1 = 1""",
     ),
     queue="CONVERT(queue USING utf8mb4)",
+    name=_NAME,
+    has_distinct_scan=False,
 )
 COUNT_KEY = count_of_lane(WAITING, "?")
 

@@ -48,7 +48,7 @@ _SCRIPTS = make_scripts(
         Verb("waiting_bands", _READS),
         Verb("waiting_before", _READS),
         Verb("waiting_lane", _READS),
-        Verb("waiting_task", _READS),
+        Verb("waiting_tasks", _READS),
         Verb("insert_flow", flags=""),
         Verb("insert_nodes", flags=""),
         # Not repeatable: as exchange.
@@ -105,7 +105,7 @@ DROP_SUMS = _SCRIPTS["drop_sums"]
 WAITING_DUE = _SCRIPTS["waiting_due"]
 WAITING_BANDS = _SCRIPTS["waiting_bands"]
 WAITING_BEFORE = _SCRIPTS["waiting_before"]
-WAITING_TASK = _SCRIPTS["waiting_task"]
+WAITING_TASKS = _SCRIPTS["waiting_tasks"]
 WAITING_LANE = _SCRIPTS["waiting_lane"]
 INSERT_NODES = _SCRIPTS["insert_nodes"]
 INSERT_FLOW = _SCRIPTS["insert_flow"]

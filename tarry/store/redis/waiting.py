@@ -9,7 +9,7 @@ from tarry.store.redis import scripts
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import TIME, claim_order_bytes
 from tarry.store.rules.base import HIGH, LOW, NORMAL, band
-from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, WaitingLane, capped
+from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, WaitingLane, capped, merge_tasks
 
 _LETTERS = {HIGH: "h", NORMAL: "n", LOW: "l"}
 
@@ -35,8 +35,9 @@ class RedisWaiting(WaitingCounts):
         count, oldest = self._run(scripts.WAITING_LANE, queue, task, lane, most, *_LETTERS.values())
         return WaitingLane(capped(int(count), most), int(oldest) if int(count) else None)
 
-    def has_task(self, queue: str, task: str) -> bool:
-        return bool(self._run(scripts.WAITING_TASK, queue, task, *_LETTERS.values()))
+    def tasks(self, queue: str, after: str, most: int) -> list[str]:
+        parts = self._run(scripts.WAITING_TASKS, queue, after, most, *_LETTERS.values())
+        return merge_tasks(([task.decode() for task in part] for part in parts), most)
 
     def _before(self, job: Job, most: int) -> ReadyBefore:
         own = band(job.priority)

@@ -61,8 +61,9 @@ class WaitingCounts(ABC):
         """The jobs of a lane of a task that are ready in this queue. Those that a limit holds back count."""
 
     @abstractmethod
-    def has_task(self, queue: str, task: str) -> bool:
-        """Whether a job of a limited task is ready in this queue. One that a limit holds back counts."""
+    def tasks(self, queue: str, after: str, most: int) -> list[str]:
+        """The first limited tasks by name, of those after this one, of which jobs are ready in this queue. Those that a
+        limit holds back count."""
 
     def before(self, job: Job, most: int) -> CappedCount:
         """How many ready jobs of its queue are to run before this one, in the order of promise 5 of `rules.base`.
@@ -93,6 +94,11 @@ def merge_lanes(parts: Iterable[WaitingLane], most: int) -> WaitingLane:
     return WaitingLane(
         CappedCount(min(count, most), count >= most or any(part.count.at_least for part in parts)), oldest
     )
+
+
+def merge_tasks(parts: Iterable[Iterable[str]], most: int) -> list[str]:
+    """The first of the tasks of several parts, each of which has its first `most`."""
+    return sorted({task for part in parts for task in part})[:most]
 
 
 def capped(count: int, most: int) -> CappedCount:

@@ -11,7 +11,6 @@ nothing that was started under it may run any more.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND
 from tarry.model.limit import QUEUE, TASK, Level, Limit
-from tarry.store.rules.base import ShareChange
+from tarry.store.rules.base import ShareChange, Store
 from tarry.store.shards import shares
 from tarry.store.shards.answers import ask_shards, present
 from tarry.store.shards.shard import Shard
@@ -35,6 +34,8 @@ CLOCKS_DIFFER = 2 * SECOND
 """By so much the clocks of two stores may differ."""
 LOOKS_EVERY = 5 * SECOND
 """So often it is looked whether any limit is shared, while none is."""
+TASKS_AT_ONCE = 1000
+"""So many tasks one call answers of which jobs are ready."""
 Key = tuple[int, str]
 """The number of a store, and the name of a limit."""
 Numbers = tuple[int, int]
@@ -162,9 +163,12 @@ class ShareMover:
     # What is to be
 
     def _plan(self, limits: Sequence[_Shared], now: int) -> None:
-        waiting = _ReadyJobs(self._shards)
+        numbers = {number for shared in limits for number in shared.parts}
+        has_tasks = any(shared.name.startswith(TASK) for shared in limits)
+        # One that does not answer is one where nothing waits: its error must not keep shares from being prolonged.
+        ready = ask_shards(self._shards, sorted(numbers), lambda _, store: _ready_limits(store, has_tasks))
         for shared in limits:
-            wanted = {number: waiting.has_jobs(number, shared.name) for number in shared.parts}
+            wanted = {number: shared.name in ready.get(number, ()) for number in shared.parts}
             most = self._targets(shared, 0, {n: part.level.running for n, part in shared.parts.items()}, wanted, now)
             used = {n: shares.tokens_used(part.limit, part.level, now) for n, part in shared.parts.items()}
             counts = self._targets(shared, 1, used, wanted, now)
@@ -266,31 +270,14 @@ def share_with(whole: Limit, most: int, count: int, until: int) -> Limit:
     return shares.share_of(whole, None if whole.most is None else most, count, until)
 
 
-class _ReadyJobs:
-    """Where jobs wait that are under a limit. Each store is asked once for its queues, and for a task only where jobs
-    are ready."""
-
-    def __init__(self, shards: Sequence[Shard]) -> None:
-        self._shards = shards
-        self._queues: dict[int, Sequence[str]] = {}
-
-    def has_jobs(self, number: int, name: str) -> bool:
-        """Whether a job under the limit of that name is ready in this store; no, if it does not answer."""
-        # An error here must not keep the shares of others from being prolonged.
-        with suppress(StoreError):
-            return self._has_jobs(number, name)
-        return False
-
-    def _has_jobs(self, number: int, name: str) -> bool:
-        queues = self._ready(number)
-        if name.startswith(QUEUE):
-            return name.removeprefix(QUEUE) in queues
-        task = name.removeprefix(TASK)
-        found = (self._shards[number].ask(lambda store: store.waiting.has_task(queue, task)) for queue in queues)  # noqa: B023
-        return any(found)
-
-    def _ready(self, number: int) -> Sequence[str]:
-        if number not in self._queues:
-            queues = self._shards[number].ask(lambda store: store.queues())
-            self._queues[number] = [queue for queue, is_paused in queues.items() if not is_paused]
-        return self._queues[number]
+def _ready_limits(store: Store, has_tasks: bool) -> set[str]:
+    """The names of the limits of queues, and of tasks if that is asked, under which jobs are ready in a store."""
+    queues = [queue for queue, is_paused in store.queues().items() if not is_paused]
+    found = {QUEUE + queue for queue in queues}
+    for queue in queues if has_tasks else ():
+        after: str | None = ""
+        while after is not None:
+            tasks = store.waiting.tasks(queue, after, TASKS_AT_ONCE)
+            found.update(TASK + task for task in tasks)
+            after = tasks[-1] if len(tasks) == TASKS_AT_ONCE else None
+    return found

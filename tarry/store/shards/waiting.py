@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from tarry.model.job import Job
-from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, WaitingLane, merge_lanes
+from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, WaitingLane, merge_lanes, merge_tasks
 from tarry.store.shards.answers import ask_shards, present
 from tarry.store.shards.shard import Shard
 
@@ -29,8 +29,8 @@ class ShardedWaiting(WaitingCounts):
     def lane(self, queue: str, task: str, lane: str, most: int) -> WaitingLane:
         return self._ask(lambda waiting: waiting.lane(queue, task, lane, most), lambda parts: merge_lanes(parts, most))
 
-    def has_task(self, queue: str, task: str) -> bool:
-        return self._ask(lambda waiting: waiting.has_task(queue, task), any)
+    def tasks(self, queue: str, after: str, most: int) -> list[str]:
+        return self._ask(lambda waiting: waiting.tasks(queue, after, most), lambda parts: merge_tasks(parts, most))
 
     def before(self, job: Job, most: int) -> CappedCount:
         return self._ask(lambda waiting: waiting.before(job, most), lambda parts: _sum_counts(parts, most))

@@ -1,13 +1,23 @@
-"""The counts of waiting jobs in an SQL database: one statement each, a LIMIT in each part of it."""
+"""What waits in an SQL database: one statement for each count, a LIMIT in each part of it."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
 
 from tarry.model.job import Job
 from tarry.store.rules.base import BANDS, band
-from tarry.store.rules.waiting import CappedCount, ReadyBefore, WaitingCounts, WaitingLane, capped, merge_lanes
+from tarry.store.rules.waiting import (
+    CappedCount,
+    ReadyBefore,
+    WaitingCounts,
+    WaitingLane,
+    capped,
+    merge_lanes,
+    merge_tasks,
+)
+from tarry.store.sql.sql_store import distinct_scan
 
 _RANGES = {-1: "< 0", 0: "= 0", 1: "> 0"}
 SelectRows = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
@@ -27,6 +37,10 @@ class WaitingDialect(Struct, frozen=True, kw_only=True):
     """The same where `{queue}` can be read."""
     queue: str = "queue"
     """The column of the queue there, as text."""
+    name: str = "{}"
+    """A name that is read; {}: the column."""
+    has_distinct_scan: bool = True
+    """It looks into an index for each step of `distinct_scan`, instead of reading all rows."""
     id: str = "?4"
     """An id as a value of a statement."""
 
@@ -66,10 +80,18 @@ class SqlWaiting(WaitingCounts):
         found = self._rows(" UNION ALL ".join(parts), (queue, task, lane, most))
         return merge_lanes((WaitingLane(capped(count, most), oldest) for count, oldest in found), most)
 
-    def has_task(self, queue: str, task: str) -> bool:
-        tables = [f"{_laned(self._sql, -one)} AND task = ?2" for one in BANDS]
-        ((count,),) = self._rows(_sums([[_limited(table, 3) for table in tables]]), (queue, task, 1))
-        return bool(count)
+    def tasks(self, queue: str, after: str, most: int) -> list[str]:
+        if not self._sql.has_distinct_scan:
+            return list(islice(self._tasks_one_by_one(queue, after), most))
+        parts = [self._rows(_tasks(self._sql, -one), (queue, after, most)) for one in BANDS]
+        return merge_tasks(([task for (task,) in part] for part in parts), most)
+
+    def _tasks_one_by_one(self, queue: str, after: str) -> Iterator[str]:
+        first = [f"(SELECT task FROM {_laned(self._sql, -one)} AND task > ?2 ORDER BY task LIMIT 1)" for one in BANDS]
+        statement = f"SELECT {self._sql.name.format('min(task)')} FROM ({' UNION ALL '.join(first)}) p"
+        while (task := self._rows(statement, (queue, after))[0][0]) is not None:
+            yield task
+            after = task
 
     def _before(self, job: Job, most: int) -> ReadyBefore:
         sign = -band(job.priority)
@@ -109,6 +131,11 @@ def count_of_lane(dialect: WaitingDialect, mark: str) -> str:
 
 def _laned(dialect: WaitingDialect, sign: int) -> str:
     return dialect.laned.format(sign=sign)
+
+
+def _tasks(dialect: WaitingDialect, sign: int) -> str:
+    found = distinct_scan("task", f"FROM {_laned(dialect, sign)}", "AND task > ?2", "?3")
+    return f"{found} SELECT value FROM found WHERE value IS NOT NULL"
 
 
 def _limited(table: str, limit: int) -> str:

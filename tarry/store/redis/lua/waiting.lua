@@ -133,14 +133,16 @@ function lib.add_lanes_before(found, queue, band, most, last)
   end)
 end
 
--- waiting_task: whether jobs of a limited task are ready in a queue.
+-- waiting_tasks: the limited tasks of which jobs are ready in a queue.
 -- Keys: reads lanes.
--- Arguments: queue, task, letters of bands.
--- Answer: 1, or 0 if there are none.
--- Cost: one read a band.
-function lib.waiting_task()
-  for number = 3, #ARGV do
-    if lib.call('EXISTS', lib.lanes_key(ARGV[1], ARGV[number], ARGV[2])) == 1 then return 1 end
+-- Arguments: queue, the task after which they are to be, how many at most in each band, letters of bands.
+-- Answer: the names of each band.
+-- Cost: reads what it answers.
+function lib.waiting_tasks()
+  local found = {}
+  for number = 4, #ARGV do
+    local key = lib.tasks_key(ARGV[1], ARGV[number])
+    found[#found + 1] = lib.call('ZRANGEBYLEX', key, '(' .. ARGV[2], '+', 'LIMIT', 0, ARGV[3])
   end
-  return 0
+  return found
 end
