@@ -412,3 +412,20 @@ def test_a_job_whose_id_was_drawn_before_a_change_goes_where_its_key_lives_now(p
     assert all(store.get([job.id for job in old]))
     # Each holds its key.
     assert store.insert(keyed()) == [job.id for job in old]
+
+
+def test_what_came_to_a_store_too_late_is_told_and_is_there_when_it_is_added_again(
+    processes: Processes, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = processes.start("a", "b")
+    late = [job for job in jobs(store, 40) if store.shard(job.id) == 0]
+    processes.change(store, "a", "draining")
+    processes.await_states(a="draining", b="up")
+    # As a process does that stood still since before the drain.
+    store.shards[0].store.insert(late)
+    processes.change(store, "a", "removed")
+    processes.await_states(b="up")
+    assert f"{store.shards[0].name} was removed and has {len(late)} unfinished jobs, which nobody runs" in caplog.text
+    processes.change(store, "a", "up")
+    processes.await_states(a="up", b="up")
+    assert {job.id for job in store.claim(WANTS, 100, "ann", 15 * SECOND, store.time())} == {job.id for job in late}

@@ -5,7 +5,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -91,11 +91,22 @@ class TopologyFollower:
         now = self._store.time()
         listed = self._known.at_time(now)
         if listed != self._used:
+            self._tell_what_is_left({one.name for one in listed if one.state != "removed"})
             self._store.use(listed)
             self._used = listed
             log.warning("the stores used as one, version %d: %s", self._known.version, describe(listed))
         left = (self._known.at - now) / SECOND
         return min(READ_EVERY, left) if left > 0 else jitter(READ_EVERY)
+
+    def _tell_what_is_left(self, names: Collection[str]) -> None:
+        """Logs which stores have jobs all the same that are used no more."""
+        # A process that stood still over the drain may have put some there.
+        for shard in self._store.shards:
+            if shard.name not in names and not shard.away:
+                with contextlib.suppress(StoreError):
+                    if count := _count_jobs(shard):
+                        text = "%s was removed and has %s, which nobody runs: tarry shards add, and drain it again"
+                        log.error(text, shard.name, quantity(count, "unfinished job"))
 
     def _run(self) -> None:
         guard, pause = TurnGuard(log, "looking for changes of the shards", self._has_stopped.wait), 0.0
