@@ -91,14 +91,14 @@ class TopologyFollower:
         now = self._store.time()
         listed = self._known.at_time(now)
         if listed != self._used:
-            self._tell_what_is_left({one.name for one in listed if one.state != "removed"})
+            self._log_leftovers({one.name for one in listed if one.state != "removed"})
             self._store.use(listed)
             self._used = listed
             log.warning("the stores used as one, version %d: %s", self._known.version, describe(listed))
         left = (self._known.at - now) / SECOND
         return min(READ_EVERY, left) if left > 0 else jitter(READ_EVERY)
 
-    def _tell_what_is_left(self, names: Collection[str]) -> None:
+    def _log_leftovers(self, names: Collection[str]) -> None:
         """Logs which stores have jobs all the same that are used no more."""
         # A process that stood still over the drain may have put some there.
         for shard in self._store.shards:
