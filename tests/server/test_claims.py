@@ -282,6 +282,8 @@ def test_a_taker_of_a_cancelled_job_keeps_its_place_until_it_is_done(app: App) -
         store = app.client.store
         store.limit("queue:php", Limit(1))
         (job,) = put(app)
+        # As a keeper does: the place goes to the shard that has the job.
+        store.move_shares("keeper", store.time(), LEASE)
         async with taking(app) as claims:
             (got,) = await claims.claim(["php"], limit=1, lease=LEASE, wait=0)
             assert await asyncio.to_thread(app.get(job.id).cancel)
