@@ -106,7 +106,7 @@ class System:
             for number, jobs in self.running.items()
             if not self.shards[number].is_down or self.now < self.lasts[number]
         ]
-        assert sum(alive) <= (self.limit.most or 0), alive
+        assert self.limit.most is None or sum(alive) <= self.limit.most, alive
 
     def share(self, number: int) -> int:
         return self.shards[number].part.limits()[self.name][0].most or 0
@@ -249,6 +249,32 @@ def test_a_store_that_was_away_all_the_time_keeps_what_it_may_have(name: str) ->
         system.claim(0)
         system.claim(1)
     assert system.share(0) + system.share(1) == 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", range(10))
+def test_no_period_has_more_starts_than_a_rate_says(name: str, seed: int) -> None:
+    """While its shares go from store to store, as jobs come here and there."""
+    draw, count, period = random.Random(seed), 40, 5 * SECOND
+    system = System(2, name, Limit(None, count, period))
+    starts: list[int] = []
+    counts = set[int]()
+    number = 0
+    for _ in range(600):
+        number = draw.choices([number, 1 - number], [99, 1])[0]
+        # So that nothing waits in the other one.
+        for each in range(2):
+            system.shards[each].part.pause("default", each != number)
+        system.put(number, 10)
+        starts += [system.now] * system.claim(number)
+        system.end(number, 1000)
+        system.move(draw.uniform(0.05, 0.3))
+        counts.add(system.shards[0].part.limits()[name][0].count)
+    assert min(counts) < count / 4
+    assert max(counts) > 3 * count / 4
+    assert len(starts) > count
+    for at, first in enumerate(starts):
+        assert sum(start < first + period for start in starts[at : at + count + 1]) <= count
 
 
 class Trouble:
