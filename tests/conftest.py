@@ -98,6 +98,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
     """A thread of ours that a test leaves behind would be found, and logged from, in the tests that follow."""
     yield
     end = time.monotonic() + ENDED_WITHIN
+    if _new(item):
+        # Some end once nobody has what they work for.
+        gc.collect()
     while left := [one for one in _new(item) if one.name.startswith("tarry-")]:
         assert time.monotonic() < end, f"the test has left threads: {''.join(map(_where, left))}"
         time.sleep(0.001)

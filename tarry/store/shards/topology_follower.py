@@ -5,6 +5,7 @@ import logging
 import random
 import threading
 import time
+import weakref
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -39,7 +40,8 @@ log = logging.getLogger("tarry.store")
 
 
 class TopologyFollower:
-    """Makes the stores of this process those of the list: at the start, and by a thread for as long as it lives."""
+    """Makes the stores of this process those of the list: at the start, and by a thread until the store is closed, or
+    nobody has it any more."""
 
     def __init__(self, store: ShardedStore) -> None:
         self._store, self._has_stopped = store, threading.Event()
@@ -47,7 +49,9 @@ class TopologyFollower:
         self._used: list[ListedShard] | None = None
         with contextlib.suppress(StoreError):
             self._begin()
-        threading.Thread(target=self._run, name="tarry-shards", daemon=True).start()
+        # Only weakly: commands do not close their store.
+        words = weakref.ref(self), self._has_stopped
+        threading.Thread(target=_run, args=words, name="tarry-shards", daemon=True).start()
 
     @property
     def listed(self) -> Sequence[ListedShard]:
@@ -108,12 +112,17 @@ class TopologyFollower:
                         text = "%s was removed and has %s, which nobody runs: tarry shards add, and drain it again"
                         log.error(text, shard.name, quantity(count, "unfinished job"))
 
-    def _run(self) -> None:
-        guard, pause = TurnGuard(log, "looking for changes of the shards", self._has_stopped.wait), 0.0
-        while not self._has_stopped.wait(pause):
-            pause = jitter(READ_EVERY)
-            with guard:
-                pause = self.look()
+
+def _run(follower: "weakref.ref[TopologyFollower]", has_stopped: threading.Event) -> None:
+    guard, pause = TurnGuard(log, "looking for changes of the shards", has_stopped.wait), 0.0
+    while not has_stopped.wait(pause):
+        pause = jitter(READ_EVERY)
+        # A store that is away says so itself.
+        with guard, contextlib.suppress(StoreError):
+            if (known := follower()) is None:
+                return
+            pause = known.look()
+        known = None
 
 
 def shards_in_order(store: ShardedStore) -> list[Shard]:
