@@ -298,7 +298,9 @@ def test_what_killed_masters_left_of_an_upgrade_goes_at_the_next_start(project: 
     for name in (".new", ".upgrade", ".board.new", ".board.77", ".board.new.78"):
         (run / f"tarry.pid{name}").touch()
     master = project.serve()
-    assert {path.name for path in run.iterdir()} - {"tarry.pid.stores"} == {"tarry.pid", "tarry.pid.board"}
+    # What a keeper notes of its stores stays; one that is killed while it writes leaves a draft of that, too.
+    left = {path.name for path in run.iterdir() if "tarry.pid.stores" not in path.name}
+    assert left == {"tarry.pid", "tarry.pid.board"}
     # A reload, though an upgrade had been asked of the one before.
     os.kill(master.pid, signal.SIGHUP)
     until(lambda: project.board().notice.done == 1)

@@ -11,7 +11,7 @@ from tarry import App, Retry, StoreError
 from tarry.testing.ledger import Ledger
 
 HERE = Path(__file__).parent
-chance = random.Random()
+chance = random.Random(1)
 app = App(retry=Retry(8, backoff="fixed", base=0.2))
 history = Ledger(HERE.parent / "history")
 app.middleware("run")(history.run)

@@ -292,15 +292,16 @@ def test_a_job_that_waits_holds_no_slot_of_its_limit(durable: Bench) -> None:
     durable.work()
     store = durable.app.client.store
 
-    def all_wait() -> bool:
+    def moved() -> bool:
         # As a keeper does: the place goes to the shard where one is ready.
         store.move_shares("keeper", store.time(), SECOND)
-        return len(store.flows.awaiting("paid", 10)) == len(jobs)
+        return True
 
     # All three wait, although one may run at a time.
-    until(all_wait)
+    until(lambda: moved() and len(store.flows.awaiting("paid", 10)) == len(jobs))
     for key in "cab":
         durable.app.signal("paid", key=key, value=key)
+    until(lambda: moved() and all(durable.app.get(job.id).state.finished for job in jobs))
     assert [job.result(LIMIT) for job in jobs] == ["a", "b", "c"]
 
 
