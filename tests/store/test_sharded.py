@@ -14,7 +14,6 @@ from tarry.store.memory.store import MemoryStore
 from tarry.store.rules.base import BANDS, Query, ShareChange, Store, Want
 from tarry.store.rules.ids import uuid7
 from tarry.store.rules.sleeper import WORK
-from tarry.store.shards.exchange import ENOUGH
 from tarry.store.shards.sharded import ShardedStore
 
 NOW = 1_800_000_000 * SECOND
@@ -69,8 +68,8 @@ def test_a_key_on_another_shard_is_refused_with_the_whole_batch() -> None:
 def test_a_claim_takes_a_fair_part_of_each() -> None:
     store = shards("abcd")
     store.insert(jobs(1000))
-    claimed = store.claim(WANTS, 4 * ENOUGH, "ann", SECOND, NOW)
-    assert sorted(sum(store.shard(job.id) == number for job in claimed) for number in range(4)) == [ENOUGH] * 4
+    claimed = store.claim(WANTS, 40, "ann", SECOND, NOW)
+    assert sorted(sum(store.shard(job.id) == number for job in claimed) for number in range(4)) == [10] * 4
 
 
 def test_claims_of_one_visit_all() -> None:

@@ -16,7 +16,7 @@ from tarry.store.shards.answers import ShardAnswers, ask_shards, pick
 from tarry.store.shards.location import LocatedJobs
 from tarry.store.shards.shard import Shard
 
-ENOUGH = 128
+ENOUGH = 512
 """Jobs for which one store more is asked at the same time: a call for fewer costs more than they do."""
 BUSY_AFTER = 8
 """A worker that got jobs so often in a row is busy: it asks few stores at a time, and those that gave nothing in all of
