@@ -168,9 +168,9 @@ class BoundedQueues:
         bounds, key_bounds = self.bounds(), self.key_bounds(jobs)
         if not key_bounds and (not bounds or bounds.keys().isdisjoint(job.queue for job in jobs)):
             return self._store.insert(jobs)
-        answers, missing = self._insert_once(jobs, bounds, ())
+        answers, missing = self._insert_once(jobs, bounds, key_bounds, ())
         if any(isinstance(answer, QueueFull) for answer in answers):
-            self._replace_oldest(jobs, answers, missing, bounds)
+            self._replace_oldest(jobs, answers, missing, bounds, key_bounds)
             missing |= self._refusals(jobs, answers)
         # At the positions of errors the elements mean nothing.
         ids = [job.id if isinstance(answer, QueueFull) else answer for job, answer in zip(jobs, answers, strict=True)]
@@ -188,16 +188,21 @@ class BoundedQueues:
         return self._store.insert_within(connection, jobs, bounds, now, key_bounds)
 
     def _insert_once(
-        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], freed: Sequence[str]
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], key_bounds: KeyBounds, freed: Sequence[str]
     ) -> tuple[_StoredIds, dict[int, StoreError]]:
         """The answers, and the errors of shards that are away, by position."""
         try:
-            return self._store.insert_bounded(jobs, bounds, self._now(), freed, self.key_bounds(jobs)), {}
+            return self._store.insert_bounded(jobs, bounds, self._now(), freed, key_bounds), {}
         except PartlyUnavailable as error:
             return list(error.answer), dict(error.missing)
 
     def _replace_oldest(
-        self, jobs: Sequence[Job], answers: _StoredIds, missing: dict[int, StoreError], bounds: Mapping[str, Bound]
+        self,
+        jobs: Sequence[Job],
+        answers: _StoredIds,
+        missing: dict[int, StoreError],
+        bounds: Mapping[str, Bound],
+        key_bounds: KeyBounds,
     ) -> None:
         """Inserts refused jobs in place of the oldest of their queue, where the bound says so."""
         for _ in range(_MOST_ROUNDS):
@@ -207,7 +212,7 @@ class BoundedQueues:
             counts = Counter(jobs[at].queue for at in left)
             for queue, count in counts.items():
                 self._drop(queue, max(min(count, bounds[queue].most), bounds[queue].dropped_at_once))
-            again, errors = self._insert_once([jobs[at] for at in left], bounds, list(counts))
+            again, errors = self._insert_once([jobs[at] for at in left], bounds, key_bounds, list(counts))
             for position, at in enumerate(left):
                 answers[at] = again[position] if position not in errors else jobs[at].id
             missing |= {left[position]: error for position, error in errors.items()}
