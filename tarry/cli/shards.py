@@ -23,13 +23,12 @@ from tarry.store.shards.mover import Mover, MoveReport
 from tarry.store.shards.shard import Shard, parse_shard_url, public_url
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shards.topology import HOLDS_AFTER, Topology, list_entry, name_in_list, with_added, with_state
-from tarry.store.shards.topology_follower import current, describe_loss, publish, seeds
+from tarry.store.shards.topology_follower import count_unfinished, current, describe_loss, publish
 from tarry.store.shared.masking import mask_password
 from tarry.terminal import print_line
 
 MOVE_PAUSE = 1.0
 """Seconds between two rounds of `move --wait`."""
-UNFINISHED = (State.SCHEDULED, State.READY, State.RUNNING)
 
 
 class MoveOptions(Struct, frozen=True):
@@ -141,8 +140,7 @@ def remove_shard(call: CommandCall, path: ShardPath) -> ShardChange:
     if shard is not None:
         if not shard.draining:
             raise TarryError(f"{name} takes new jobs: tarry shards drain {name}, then move --wait")
-        left = sum(tally.count for tally in shard.ask(lambda one: one.counts()) if not tally.state.finished)
-        if left:
+        if left := count_unfinished(shard):
             raise TarryError(f"{name} has {quantity(left)}: tarry shards move --wait brings them to the others")
         # Where there were no jobs, nobody needed to move anything: HTTP tasks and tokens may be there all the same.
         Mover(store, owner.new_name()).move_values(number)
@@ -181,7 +179,7 @@ def _read_list(call: CommandCall) -> tuple[ShardedStore, Topology]:
     store = call.client.store
     if not isinstance(store, ShardedStore) or not store.is_listed:
         raise TarryError("there is one store only: write two or more into store = [URL, URL], and restart once")
-    return store, current(store, [*seeds(store)])
+    return store, current(store)
 
 
 def _publish(store: ShardedStore, changed: Topology, name: str, also: Sequence[Shard] = ()) -> ShardChange:

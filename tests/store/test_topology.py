@@ -110,7 +110,7 @@ class Processes:
 
     def change(self, store: ShardedStore, name: str, state: str) -> Topology:
         now = store.time()
-        listing = topology_follower.current(store, topology_follower.seeds(store))
+        listing = topology_follower.current(store)
         one = topology.list_entry(self.url(name))
         if state == "up":
             changed = with_added(listing, one, now)

@@ -22,7 +22,8 @@ BUSY_AFTER = 8
 """A worker that got jobs so often in a row is busy: it asks few stores at a time, and those that gave nothing in all of
 these turns only now and then."""
 ASKED_AGAIN = 0.02
-"""Seconds after which every store is asked again, also one that gave nothing."""
+"""Seconds after which a store is worth a call again, also one that gave nothing, and comes before those that were asked
+since."""
 MOST_OWNERS = 1000
 
 
@@ -33,7 +34,7 @@ class AskedShards:
         self._shards = shards
         self._owners: dict[str, OwnerAsks] = {}
         self._heard = 0
-        """How often somebody listened for news, or put jobs: then all stores are worth a look."""
+        """How often somebody has begun to listen for news: then all stores are worth a look."""
 
     def note_news(self) -> None:
         """Any store may have jobs now."""

@@ -6,7 +6,6 @@ have read it: so all change where new jobs live at the same time, as far as thei
 """
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable
 from typing import Annotated, Literal
 
@@ -22,10 +21,7 @@ from tarry.model.job import StoredCount, StoredTime
 from tarry.store.rules.base import Store
 from tarry.store.shards.shard import absolute_url, parse_shard_url, public_url, url_identity
 
-log = logging.getLogger("tarry.store")
-
 CELL = "shards:list"
-HOLD = "shards:change"
 MOST_SHARDS = 100
 READ_EVERY = 4.0
 """Seconds between two looks of a process."""
@@ -80,7 +76,10 @@ def _to_joining(listed: ListedShard) -> ListedShard:
 
 def read(store: Store) -> Topology | None:
     """The list as this store has it; None: it has none, or none that can be read. StoreError."""
-    cell = store.kv_get(CELL)
+    return _decode(store.kv_get(CELL))
+
+
+def _decode(cell: bytes | None) -> Topology | None:
     if cell is not None:
         with contextlib.suppress(*UNREADABLE):
             found = decode_json(cell, Topology)
@@ -100,7 +99,7 @@ def repair(store: Store, topology: Topology) -> bool:
 
 def _replace(store: Store, topology: Topology, is_newer: Callable[[Topology], bool]) -> bool:
     cell = store.kv_get(CELL)
-    known = read(store)
+    known = _decode(cell)
     if known is None or not is_newer(known):
         store.kv_cas(CELL, msgspec.json.encode(topology), cell)
         known = read(store)

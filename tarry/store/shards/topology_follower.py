@@ -47,28 +47,25 @@ class TopologyFollower:
         self._store, self._has_stopped = store, threading.Event()
         self._known: Topology | None = None
         self._used: list[ListedShard] | None = None
+        pause = 0.0
         with contextlib.suppress(StoreError):
-            self._begin()
+            pause = self._begin()
         # Only weakly: commands do not close their store.
-        words = weakref.ref(self), self._has_stopped
+        words = weakref.ref(self), self._has_stopped, pause
         threading.Thread(target=_run, args=words, name="tarry-shards", daemon=True).start()
-
-    @property
-    def listed(self) -> Sequence[ListedShard]:
-        """The stores of the list that holds; none: there is no list."""
-        return self._used or ()
 
     def stop(self) -> None:
         """Ends the thread."""
         self._has_stopped.set()
 
-    def _begin(self) -> None:
+    def _begin(self) -> float:
+        """Reads all lists, and does what the newest says; in how many seconds to look again. StoreError."""
         # All are asked: one that was forgotten, or away for long, may have an old list. And the stores of a list may
         # have a newer one.
-        known: Topology | None = None
+        known, pause = self._known, jitter(READ_EVERY)
         while self._read(shards_in_order(self._store)) != known:
-            known = self._known
-            self._use()
+            known, pause = self._known, self._use()
+        return pause
 
     def look(self) -> float:
         """Reads the list, and does what it says; in how many seconds to look again. StoreError."""
@@ -108,13 +105,13 @@ class TopologyFollower:
         for shard in self._store.shards:
             if shard.name not in names and not shard.away:
                 with contextlib.suppress(StoreError):
-                    if count := _count_jobs(shard):
+                    if count := count_unfinished(shard):
                         text = "%s was removed and has %s, which nobody runs: tarry shards add, and drain it again"
                         log.error(text, shard.name, quantity(count, "unfinished job"))
 
 
-def _run(follower: "weakref.ref[TopologyFollower]", has_stopped: threading.Event) -> None:
-    guard, pause = TurnGuard(log, "looking for changes of the shards", has_stopped.wait), 0.0
+def _run(follower: "weakref.ref[TopologyFollower]", has_stopped: threading.Event, pause: float) -> None:
+    guard = TurnGuard(log, "looking for changes of the shards", has_stopped.wait)
     while not has_stopped.wait(pause):
         pause = jitter(READ_EVERY)
         # A store that is away says so itself.
@@ -135,10 +132,9 @@ def describe(listed: Sequence[ListedShard]) -> str:
     return ", ".join(one.name if one.state == "up" else f"{one.name} ({one.state})" for one in listed)
 
 
-def current(store: ShardedStore, seeds: Sequence[ListedShard]) -> Topology:
+def current(store: ShardedStore) -> Topology:
     """The newest list of all stores that are there; where there is none, that of the settings. StoreError."""
-    found = newest([shard.ask(read) for shard in shards_in_order(store)])
-    return found or Topology(0, 0, [*seeds])
+    return newest(shard.ask(read) for shard in shards_in_order(store)) or Topology(0, 0, seeds(store))
 
 
 def seeds(store: ShardedStore) -> list[ListedShard]:
@@ -175,7 +171,7 @@ class ShardNotes:
         if not self._store.hold(HELD_CELL, self._name, now + round(1.5 * NOTED_EVERY * SECOND), now):
             return
         there = shards_in_order(self._store)
-        noted = {shard.name: ShardContent(_count_jobs(shard), now) for shard in there}
+        noted = {shard.name: ShardContent(count_unfinished(shard), now) for shard in there}
         for shard in there:
             cell = shard.ask(_held_cell)
             # Of those that are away what was noted last stays.
@@ -183,7 +179,8 @@ class ShardNotes:
             shard.ask(lambda one: one.kv_cas(HELD_CELL, held, cell))  # noqa: B023
 
 
-def _count_jobs(shard: Shard) -> int:
+def count_unfinished(shard: Shard) -> int:
+    """How many jobs it has that have not finished. StoreError."""
     return sum(tally.count for tally in shard.ask(lambda one: one.counts()) if not tally.state.finished)
 
 
