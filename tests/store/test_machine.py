@@ -13,12 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from tarry.model import lifecycle
-from tarry.model.bound import Bound
-from tarry.model.change import Change
+from tarry.model.bound import Bound, KeyBounds
+from tarry.model.change import Change, with_correction
 from tarry.model.duration import SECOND
 from tarry.model.job import HELD, UNFINISHED, WAITING, Job, State
 from tarry.model.lifecycle import DEFAULT, NotPossible, Rules
-from tarry.model.limit import EACH, KeyLimit, Limit
+from tarry.model.limit import EACH, KeyLimit, Level, Limit
 from tarry.model.outcome import (
     Cancelled,
     Expired,
@@ -39,8 +39,10 @@ from tarry.store.opening import open_store
 from tarry.store.rules import kept_places
 from tarry.store.rules.base import BANDS, Exchange, Query, Store, Want
 from tarry.store.rules.history.sums import LENGTH, Place, Sums, decode
+from tarry.store.rules.lanes import lane_level
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
+from tarry.tasks.arguments.options import with_cost
 from tests.servers.kept_tables import remove_board
 from tests.servers.mariadb import MariadbServer
 
@@ -87,10 +89,11 @@ DECISIONS: list[Decision] = [
     lambda job, rules, now: lifecycle.postpone(job, replace(job, due=now - TICK, expires=now + 3 * TICK), now),
 ]
 LIMITS = [None, Limit(0), Limit(1), Limit(3), Limit(12), Limit(90), Limit(None, 2, 3 * TICK), Limit(2, 40, 4 * TICK)]
-LIMITS += [Limit(5, weight=4)]
-
+LIMITS += [Limit(5, weight=4), Limit(None, 90, 9 * TICK), Limit(None, 12, 3 * TICK), Limit(40, 12, TICK)]
+LIMITED = ["queue:default"] * 3 + ["queue:slow", "task:mail", "each:mail", "each:fetch"]
 KEY_LIMITS = [None, None, KeyLimit(1), KeyLimit(5), KeyLimit(is_paused=True), KeyLimit(None, 2, 3 * TICK)]
 KEY_LIMITS += [KeyLimit(weight=3), KeyLimit(2, weight=1000)]
+KEY_BOUNDS = st.sampled_from([{}, {("mail", "x"): 1}, {("mail", "x"): 2, ("fetch", ""): 0, ("fetch", "y"): 30}])
 
 
 class New(NamedTuple):
@@ -105,13 +108,16 @@ class New(NamedTuple):
     body: bytes
     unique: int
     lane: str | None
+    cost: int
 
 
 class Said(NamedTuple):
-    """What somebody says of the job as it was seen so long ago: of a running one, how its attempt ended."""
+    """What somebody says of the job as it was seen so long ago: of a running one, how its attempt ended, and how many
+    starts more rates are to count."""
 
     back: int
     outcome: Outcome
+    correction: int
     decision: Decision | None
     rules: Rules
 
@@ -129,8 +135,12 @@ NEW = st.builds(
     st.binary(max_size=20),
     st.sampled_from([UNFINISHED, UNFINISHED, WAITING, TICK, 4 * TICK]),
     st.sampled_from([None, None, "", "x", "y", "z"]),
+    st.sampled_from([1, 1, 1, 2, 7]),
 )
-SAID = st.builds(Said, BACK, st.sampled_from(OUTCOMES), st.none() | st.sampled_from(DECISIONS), st.sampled_from(RULES))
+CORRECTIONS = st.sampled_from([0, 0, 0, -1, 3])
+SAID = st.builds(
+    Said, BACK, st.sampled_from(OUTCOMES), CORRECTIONS, st.none() | st.sampled_from(DECISIONS), st.sampled_from(RULES)
+)
 WANTS = st.lists(st.builds(Want, QUEUES, st.sampled_from(BANDS), st.integers(0, 4)), max_size=7)
 LEASES = st.sampled_from([LEASE, 2 * TICK])
 MANY = st.sampled_from([4, 7, 30, 100])
@@ -146,6 +156,7 @@ PLAIN = st.builds(
     st.binary(max_size=20),
     st.just(UNFINISHED),
     st.none(),
+    st.just(1),
 )
 """Jobs as most are: under a queue's limit at most."""
 STEPS = st.sampled_from([0, 0, 1, TICK, 2 * TICK, LEASE // 2])
@@ -191,8 +202,16 @@ class Histories(RuleBasedStateMachine):
     def saw(self, *jobs: Job | None) -> None:
         self.seen += [job for job in jobs if job is not None]
 
-    @initialize(news=st.lists(NEW, min_size=8, max_size=12), count=MANY, kind=PLAIN)
-    def begin(self, news: list[New], count: int, kind: New) -> None:
+    @initialize(
+        news=st.lists(NEW, min_size=8, max_size=12),
+        count=MANY,
+        kind=PLAIN,
+        name=st.sampled_from(LIMITED),
+        limit=st.sampled_from(LIMITS),
+    )
+    def begin(self, news: list[New], count: int, kind: New, name: str, limit: Limit | None) -> None:
+        if self.one_lease:
+            self.limit(name, limit)
         self.insert(news)
         self.insert_many(count, kind)
         self.claim_all(0, "ann")
@@ -209,14 +228,14 @@ class Histories(RuleBasedStateMachine):
         self.insert([kind] * count)
 
     @precondition(lambda self: self.one_lease)
-    @rule(news=st.lists(NEW, min_size=1, max_size=6), most=st.sampled_from([0, 1, 3, 40]))
-    def insert_bounded(self, news: list[New], most: int) -> None:
+    @rule(news=st.lists(NEW, min_size=1, max_size=6), most=st.sampled_from([0, 1, 3, 40]), keys=KEY_BOUNDS)
+    def insert_bounded(self, news: list[New], most: int, keys: KeyBounds) -> None:
         """Counted each time, since how old a count may be depends on how long it took. New jobs without a key, since a
         store may or may not take room for a job that turns out to be there."""
         bounds = {"default": Bound(most), "slow": Bound(2 * most)}
         jobs = [self.job(new._replace(again=None, key=None)) for new in news]
-        ids = self.reference.insert_bounded(jobs, bounds, self.now, [*bounds])
-        answers = self.store.insert_bounded(jobs, bounds, self.now, [*bounds])
+        ids = self.reference.insert_bounded(jobs, bounds, self.now, [*bounds], keys)
+        answers = self.store.insert_bounded(jobs, bounds, self.now, [*bounds], keys)
         assert [isinstance(id, bytes) and id for id in answers] == [isinstance(id, bytes) and id for id in ids]
         self.saw(*self.reference.get([id for id in ids if isinstance(id, bytes)]))
 
@@ -260,6 +279,7 @@ class Histories(RuleBasedStateMachine):
         job = Job(id, new.task, new.body, new.queue, new.priority, due, state_since=self.now, key=new.key)
         lane = new.lane if self.one_lease else None
         job = replace(job, key_held_until=0 if new.key is None else HELD, key_ttl=new.unique, lane=lane)
+        job = replace(job, headers=with_cost(job.task, job.headers, new.cost) if new.cost > 1 else job.headers)
         self.sent.append(replace(job, state=lifecycle.initial_state(job.due, self.now)))
         return self.sent[-1]
 
@@ -368,13 +388,13 @@ class Histories(RuleBasedStateMachine):
 
     def changes(self, said: list[Said]) -> list[Change]:
         changes = []
-        for back, outcome, decision, rules in said:
+        for back, outcome, correction, decision, rules in said:
             job = self.back(back)
             try:
                 if decision is not None:
                     changes.append(decision(job, rules, self.now))
                 elif job.state is State.RUNNING:
-                    changes.append(lifecycle.after(job, outcome, rules, self.now))
+                    changes.append(with_correction(lifecycle.after(job, outcome, rules, self.now), correction))
             except NotPossible:
                 continue
         return self.apart(changes)
@@ -425,7 +445,7 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.one_lease)
     @rule(
-        name=st.sampled_from(["queue:default"] * 3 + ["queue:slow", "task:mail", "each:mail", "each:fetch"]),
+        name=st.sampled_from(LIMITED),
         limit=st.sampled_from(LIMITS),
     )
     def limit(self, name: str, limit: Limit | None) -> None:
@@ -516,7 +536,13 @@ class Histories(RuleBasedStateMachine):
         assert self.store.kv_list("a:") == self.reference.kv_list("a:")
         if self.one_lease:
             assert self.store.limits() == self.reference.limits()
+            assert self.levels_of_keys(self.store) == self.levels_of_keys(self.reference)
             assert self.store.kv_list(kept_places.PREFIX) == self.reference.kv_list(kept_places.PREFIX)
+
+    def levels_of_keys(self, store: Store) -> list[Level]:
+        """A store may forget a level under which nothing runs, once its rate holds nothing back."""
+        levels = store.levels([lane_level(task, lane) for task in ("mail", "fetch") for lane in ("", "x", "y", "z")])
+        return [level if level.next > self.now else Level(level.running) for level in levels]
 
 
 def by_id(jobs: list[Job]) -> list[Job]:
