@@ -204,7 +204,11 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
     def keep_places(self, changes: Sequence[Change], now: int) -> None:
         """Counts the attempts that go on after these changes a second time, which their ends take back; in a
         transaction with the changes."""
-        going_on = {name_for(change): change for change in changes if change.keeps_places}
+        if not any(change.keeps_places for change in changes):
+            return
+        # Of several changes of one attempt the first one is made: if that ends it, nothing goes on.
+        first = {name_for(change): change for change in reversed(changes)}
+        going_on = {name: change for name, change in first.items() if change.keeps_places}
         if not going_on:
             return
         found = self.rows(sql.LOCK_RUNNING, (pack.uuids([change.id for change in changes]),))

@@ -151,10 +151,10 @@ def name_for(change: Change) -> str:
 def given_up(changes: Sequence[Change], valid: Sequence[bool]) -> dict[str, Change]:
     """By the names of places, which may not exist: the changes that end them. These were not valid, since others had
     ended the attempt."""
-    # A second cancel tells nothing of the attempt.
+    # A second cancel tells nothing of the attempt. Of several ends the first one counts.
     return {
         name_for(change): change
-        for change, good in zip(changes, valid, strict=True)
+        for change, good in zip(reversed(changes), reversed(valid), strict=True)
         if not good and change.was is State.RUNNING and not change.keeps_places
     }
 

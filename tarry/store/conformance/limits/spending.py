@@ -99,6 +99,18 @@ class Spending(Promises):
             assert level(store, name) == Level(0, NOW + 5 * FAST.spacing)
         assert store.kv_list(kept_places.PREFIX) == {}
 
+    @pytest.mark.parametrize("name", LEVELS)
+    @pytest.mark.parametrize("first", [0, 1, 2])
+    def test_of_changes_of_one_attempt_in_a_call_the_first_is_made(self, store: Store, name: str, first: int) -> None:
+        """Two ends that differ, and a cancel: whichever comes first."""
+        job = self.one_spends(store, name, FAST)
+        changes = [spent(job, 2), spent(job, 4), lifecycle.cancel(job, DEFAULT, NOW)]
+        assert store.apply([*changes[first:], *changes[:first]], NOW) == [True, False, False]
+        # After a cancel the attempt goes on until its own end, and that came, too.
+        used = (2, 4, 2)[first]
+        assert level(store, name) == Level(0, NOW + (1 + used) * FAST.spacing)
+        assert store.kv_list(kept_places.PREFIX) == {}
+
     def test_a_key_has_its_own_rate(self, store: Store) -> None:
         """Others go on, and so does the rate of the task."""
         store.limit(TASK, FAST)
