@@ -16,7 +16,6 @@ import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,7 +46,7 @@ from tarry.store.rules.base import (
     Want,
     drop_order,
 )
-from tarry.store.rules.ids import text, uuid7
+from tarry.store.rules.ids import text
 from tarry.store.rules.kept_places import attempt_of
 from tarry.store.rules.lanes import JobKey
 from tarry.store.rules.sleeper import Wakeup
@@ -56,7 +55,7 @@ from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick,
 from tarry.store.shards.exchange import Applied, AskedShards, ShardExchange, ShardExchangeRequest, apply_elsewhere
 from tarry.store.shards.flows import FlowPlaces, ShardedFlows
 from tarry.store.shards.history import ShardedHistory
-from tarry.store.shards.location import LocatedJobs, RendezvousHash
+from tarry.store.shards.location import LocatedJobs, NewIds, RendezvousHash
 from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
 from tarry.store.shards.waiting import ShardedWaiting
 
@@ -91,7 +90,7 @@ class ShardedStore(Store):
             raise ConfigError(f"store = {urls}: all are draining; new jobs need one that is not")
         # Workers that begin at the same moment begin with different shards.
         self._turns, self._asked = count(random.randrange(len(self.shards))), AskedShards(self.shards)
-        self._located = LocatedJobs(self._hashing.place_of_job)
+        self._located, self._new_ids = LocatedJobs(self._hashing.place_of_job), NewIds(self._hashing)
         self.history = ShardedHistory(self.shards)
         self.waiting = ShardedWaiting(self.shards)
         places = FlowPlaces(self._hashing, self.home, self.draw_id)
@@ -114,7 +113,14 @@ class ShardedStore(Store):
 
     def new_id(self, task: str, key: str | None = None, lane: str | None = None) -> bytes:
         """An id that belongs on a shard that is up; with a key, on the key's shard; with the lane of a key, on its."""
-        return self.draw_id(uuid7, task, key, lane)
+        home = self.home(task, key, lane)
+        if home is not None:
+            return self._new_ids.draw_for(home)
+        id, place = self._new_ids.draw()
+        # If none can take it, any id will do: the insert says what is wrong.
+        while not self.shards[place].accepts_jobs and self._takers():
+            id, place = self._new_ids.draw()
+        return id
 
     def draw_id(self, draw: Callable[[], bytes], task: str, key: str | None, lane: str | None = None) -> bytes:
         """`new_id`, of the ids that `draw` gives."""
@@ -139,7 +145,7 @@ class ShardedStore(Store):
         # All jobs of a lane live on one store, which can count them. Their keys must live there, too. Not by the task:
         # so all tasks of a tenant are on one store, and a flow may have several of them.
         place = f"\0{lane}" if lane else f"{task}\0{key and key.removeprefix(LEADING)}"
-        return self.shard(blake2b(place.encode(), digest_size=16).digest())
+        return self._hashing.place_of_key(place)
 
     def reroute(self, job: Job) -> bytes | None:
         return self.new_id(job.task) if self._takers() and self._is_free(job) else None
@@ -154,8 +160,11 @@ class ShardedStore(Store):
     def shard_of(self, job: Job) -> int:
         """The number of the store where a job belongs: the store of its lane, if that is of a key, or of its key; else
         the one that its id says. A flow lives whole on one store, also its nodes with lanes."""
-        home = None if is_node(job.id) else self.home(job.task, job.key, job.lane)
+        home = self._home_of(job)
         return self._hashing.place_of_job(job.id) if home is None else home
+
+    def _home_of(self, job: Job) -> int | None:
+        return None if is_node(job.id) else self.home(job.task, job.key, job.lane)
 
     def _ask(self, numbers: Iterable[int], call: Callable[[int, Store], T]) -> ShardAnswers[T]:
         return ask_shards(self.shards, numbers, call)
@@ -176,11 +185,11 @@ class ShardedStore(Store):
         # All are checked before any is stored. On another shard the key would be free, and two jobs could hold it.
         places: dict[int, list[int]] = {}
         for position, job in enumerate(jobs):
-            place = self.shard_of(job)
+            place, home = self._new_ids.place_of(job.id), self._home_of(job)
             # After the stores have changed its id may say where its key lived before. It is found all the same.
-            if not self._has_changed and place != self._hashing.place_of_job(job.id):
+            if not self._has_changed and home not in (None, place):
                 raise ValueError(f"job {text(job.id)} with key {job.key!r} is on the wrong shard: mint its id")
-            places.setdefault(place, []).append(position)
+            places.setdefault(place if home is None else home, []).append(position)
         return places
 
     def _check_silent(self, jobs: Sequence[Job], places: Mapping[int, Sequence[int]]) -> None:
