@@ -18,8 +18,9 @@ REMEMBERED = 200_000
 """The most jobs whose shard a process remembers."""
 MOST_KEYS = MOST_NEW = 10_000
 """The most keys whose place is remembered, and the most ids, until their jobs are stored."""
-KEPT_FOR = 0.01
-"""Seconds for which an id waits for its job: ids tell the time at which their jobs were made."""
+KEPT_FOR = 0.001
+"""Seconds for which an id waits for its job. Ids tell the order in which jobs were made, also in other processes, and do
+so to the millisecond."""
 
 # An RLock: a signal handler that enqueues may interrupt a draw.
 _lock = threading.RLock()
