@@ -19,8 +19,8 @@ REMEMBERED = 200_000
 MOST_KEYS = MOST_NEW = 10_000
 """The most keys whose place is remembered, and the most ids, until their jobs are stored."""
 KEPT_FOR = 0.001
-"""Seconds for which an id waits for its job. Ids tell the order in which jobs were made, also in other processes, and do
-so to the millisecond."""
+"""Seconds for which an id waits for its job. Ids tell in which order jobs were made, also in other processes, to the
+millisecond."""
 
 # An RLock: a signal handler that enqueues may interrupt a draw.
 _lock = threading.RLock()
