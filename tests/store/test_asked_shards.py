@@ -89,6 +89,19 @@ def test_one_that_was_idle_asks_all(store: ShardedStore, calls: Counter[str]) ->
     assert calls == dict.fromkeys("abcd", 1)
 
 
+def test_one_that_got_all_that_it_wanted_asks_few_next(store: ShardedStore, calls: Counter[str]) -> None:
+    for number in range(4):
+        put(store, number, 10)
+    assert len(turn(store, 8)) == 8
+    calls.clear()
+    assert len(turn(store, 8)) == 8
+    assert sum(calls.values()) == 1
+    assert len(turn(store, 30)) == 24, "what one lacks the others give"
+    calls.clear()
+    assert turn(store, 8) == []
+    assert calls == dict.fromkeys("abcd", 1)
+
+
 @pytest.mark.usefixtures("busy")
 def test_one_that_wants_few_asks_one_store(store: ShardedStore, calls: Counter[str]) -> None:
     for number in range(4):

@@ -19,8 +19,8 @@ from tarry.store.shards.shard import Shard
 ENOUGH = 512
 """Jobs for which one store more is asked at the same time: a call for fewer costs more than they do."""
 BUSY_AFTER = 8
-"""A worker that got jobs so often in a row is busy: it asks few stores at a time, and those that gave nothing in all of
-these turns only now and then."""
+"""A worker that got jobs so often in a row, or all that it asked for in its last turn, is busy: it asks few stores at a
+time. Those that gave nothing in so many turns are asked only now and then."""
 ASKED_AGAIN = 0.02
 """Seconds after which a store is worth a call again, also one that gave nothing, and comes before those that were asked
 since."""
@@ -57,6 +57,8 @@ class OwnerAsks:
     def __init__(self) -> None:
         self._streak = 0
         """How many turns in a row brought jobs."""
+        self._was_filled = False
+        """Whether the last one brought as many as were wanted."""
         self._empty: list[int] = []
         """How often in a row it gave nothing while others did."""
         self._asked_at: list[float] = []
@@ -70,7 +72,8 @@ class OwnerAsks:
         self.grow(count)
         if heard != self._heard:
             self._heard = heard
-            self._streak, self._empty = 0, [0] * len(self._empty)
+            # Not busy or idle: one that does not get what it wants from few asks the others, too.
+            self._empty = [0] * len(self._empty)
 
     def grow(self, count: int) -> None:
         """There are so many stores."""
@@ -79,12 +82,12 @@ class OwnerAsks:
             # These first: another thread looks at them by the numbers of the other.
             self._asked_at += [0.0] * more
             self.next_due += [None] * more
-            self._streak, self._empty = 0, [0] * count
+            self._streak, self._was_filled, self._empty = 0, False, [0] * count
 
     @property
     def is_busy(self) -> bool:
-        """Whether it got jobs in each of its last turns."""
-        return self._streak >= BUSY_AFTER
+        """Whether it got jobs in each of its last turns, or all that it wanted in the last one."""
+        return self._was_filled or self._streak >= BUSY_AFTER
 
     def at_once(self, limit: int) -> int:
         """How many stores to ask for so many jobs at the same time."""
@@ -110,9 +113,10 @@ class OwnerAsks:
             or (due is not None and due <= now)
         )
 
-    def record(self, came: Mapping[int, int]) -> None:
-        """Records how many jobs each store gave that was asked for some in this turn."""
+    def record(self, came: Mapping[int, int], limit: int) -> None:
+        """Records how many jobs each store gave that was asked for some in this turn, and how many were wanted."""
         moment, any_came = time.monotonic(), any(came.values())
+        self._was_filled = any_came and sum(came.values()) >= limit
         self._streak = self._streak + 1 if any_came else 0
         for number, jobs in came.items():
             self._asked_at[number] = moment
@@ -178,7 +182,7 @@ class ShardExchange:
         if not self._answers:
             self._answers.result(None)
             raise StoreAway("; ".join(f"{shard.url} is away: {shard.away}" for shard in self._shards))
-        self._asks.record(self._came)
+        self._asks.record(self._came, self._request.limit)
         return self._result()
 
     def _claim_more(self, others: Sequence[int]) -> None:
