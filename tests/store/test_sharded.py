@@ -130,3 +130,15 @@ def _ended(store: Store) -> ShareChange:
 def test_no_shards_or_one_twice(names: str) -> None:
     with pytest.raises(ConfigError, match="one or more stores, each named once"):
         shards(names)
+
+
+def test_all_processes_have_the_time_of_the_same_store_whatever_their_order() -> None:
+    def clock(name: str, now: int) -> MemoryStore:
+        return MemoryStore(lambda: now, name=name)
+
+    stores = [clock("b", 20), clock("a", 10), clock("c", 30)]
+    for order in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        assert ShardedStore([stores[number] for number in order]).time() == 10
+    without = ShardedStore([stores[number] for number in (2, 1, 0)])
+    without.shards[1].remove()
+    assert without.time() == 20

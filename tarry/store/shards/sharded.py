@@ -509,10 +509,10 @@ class ShardedStore(Store):
         self._ask_all(lambda store: store.wake_for_recall())
 
     def time(self) -> int:
-        """The clock of the first store that is up."""
-        # All processes list the stores in the same order, so they have the same time.
+        """The clock of one store that is up: the first by name, so all processes have the same time."""
+        # Not the first of the list: settings may have another order on each host, and a store may be added meanwhile.
         error: StoreError | None = None
-        for shard in self.shards:
+        for shard in sorted(self.shards, key=lambda shard: shard.name):
             try:
                 return shard.ask(lambda store: store.time())
             except StoreUnavailable as why:
