@@ -13,7 +13,6 @@ from tarry.model.job import Job, State
 from tarry.model.limit import TASK
 from tarry.push.endpoint import endpoint_cells
 from tarry.push.endpoint.endpoint_settings import Endpoint
-from tarry.push.endpoint.flow import FlowState as Flow
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.partial_result import reachable_part
@@ -40,10 +39,9 @@ class WorkChecks:
     def check(self, now: int, complete: bool) -> list[Condition]:
         """What is wrong. complete: all shards are available. now: microseconds since the epoch. StoreError."""
         self._deaths.refresh(now, complete)
-        flows = {name: state for name, (state, _) in endpoint_cells.read_flows(self._store).items()}
         return [
             *(self._dead_conditions(now) if self._alerts.dead else ()),
-            *self._endpoint_conditions(flows),
+            *(self._endpoint_conditions() if self._endpoints() else ()),
             *(self._throttled_queues.check(lambda: self._queue_conditions(now)) if self._alerts.oldest else ()),
             *self._throttled_removed.check(self._removed_conditions),
         ]
@@ -66,7 +64,8 @@ class WorkChecks:
                 since=dead[0].at,
             )
 
-    def _endpoint_conditions(self, flows: Mapping[str, Flow]) -> Iterator[Condition]:
+    def _endpoint_conditions(self) -> Iterator[Condition]:
+        flows = {name: state for name, (state, _) in endpoint_cells.read_flows(self._store).items()}
         gone = endpoint_cells.disabled_reasons(self._store)
         for name, endpoint in self._endpoints().items():
             named, flow = shlex.quote(name), flows.get(name)

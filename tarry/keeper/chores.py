@@ -41,6 +41,8 @@ from tarry.worker.exchanger import RulesFor
 log = logging.getLogger("tarry.keeper")
 
 PRUNE_EVERY = 10.0
+PRUNE_SELDOM = 20.0
+"""Seconds between two looks for what was kept long enough, at most, while there is nothing to delete."""
 PRUNE_HISTORY_EVERY = 60.0
 # With the hold, a wrong level is corrected within a minute, even if the host that did it has just died.
 RECOUNT_EVERY = 20.0
@@ -76,8 +78,9 @@ class Keeper:
         lease: int = 15 * SECOND,
     ) -> None:
         self._store, self._ticker, self._death_hooks = store, ticker, death_hooks
-        self._clock = clock or Clock(store.time, CHECKED_EVERY)
-        self._expired_leases = ExpiredLeases(store, self._clock)
+        self.clock = clock or Clock(store.time, CHECKED_EVERY)
+        """For all that its process does with leases: each clock asks the store by itself."""
+        self._expired_leases = ExpiredLeases(store, self.clock)
         self._rules = rules
         self._kept_bytes = kept_bytes
         self._batch_tasks = frozenset(batch_tasks)
@@ -105,19 +108,20 @@ class Keeper:
         self.register_chore(1.0, self.rescue_overdue, SELDOM)
         self.register_chore(2.0, self.rescue_dead, SELDOM)
         self.register_chore(2.0, self.free_places, SELDOM)
-        self.register_chore(PRUNE_EVERY, self.prune)
+        self.register_chore(PRUNE_EVERY, self.prune, PRUNE_SELDOM)
         self.register_chore(1.0, self.redeclare_limits)
         self.register_chore(RECOUNT_EVERY, self.recount)
         self.register_chore(1.0, self.move_shares)
         self.register_chore(1.0, self.sum_up_history, SELDOM)
         self.register_chore(1.0, self.sample_history)
         self.register_chore(PRUNE_HISTORY_EVERY, self.prune_history)
-        flows = FlowChores(self._store, self._clock, self._name)
+        flows = FlowChores(self._store, self.clock, self._name)
         self.register_chore(1.0, flows.release_more, SELDOM)
-        self.register_chore(1.0, flows.tidy_flows, SELDOM)
-        self.register_chore(2.0, flows.steer_flows)
+        self.register_chore(1.0, flows.tidy_flows, PRUNE_SELDOM)
+        self.register_chore(2.0, flows.end_late_flows)
+        self.register_chore(2.0, flows.resume_cancels, SELDOM)
         self.register_chore(AUDIT_EVERY, flows.audit_flows)
-        broadcasts = BroadcastChore(self._store, self._clock, self._rules)
+        broadcasts = BroadcastChore(self._store, self.clock, self._rules)
         self.register_chore(BROADCASTS_EVERY, broadcasts.expire_jobs, SELDOM)
         if forward is not None:
             self.register_chore(1.0, forward)
@@ -155,7 +159,7 @@ class Keeper:
     def close(self) -> None:
         """Releases the holds of the chores that one host does for all, and ends the hooks."""
         # So another host can take over these chores at once.
-        now = self._clock.now()
+        now = self.clock.now()
         with contextlib.suppress(StoreError):
             self._store.hold("prune", self._name, now, now)
             self._store.hold("recount", self._name, now, now)
@@ -185,7 +189,7 @@ class Keeper:
         overdue = self._find_still_running(gone, stuck, epochs)
         shared = self._find_shared_batches({*on, *overdue})
         where = {id: stuck_note(stacks.get(id, ""), id in ended) for id in overdue}
-        self._recover(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, where, shared, why)
+        self._recover(lambda: self._store.reclaim(self.clock.now(), gone, _BATCH), on, where, shared, why)
 
     def rescue_overdue(self) -> bool:
         """Recovers the jobs of owners whose lease ran out. False: nobody has a lease."""
@@ -203,7 +207,7 @@ class Keeper:
         dead = {name for name in names if owner.is_dead(name)}
         known, self._known_dead = self._known_dead, dead
         for name in sorted(dead if known is None else dead & known):
-            self._recover(lambda: self._store.reclaim(self._clock.now(), name, _BATCH), None)  # noqa: B023
+            self._recover(lambda: self._store.reclaim(self.clock.now(), name, _BATCH), None)  # noqa: B023
         if away:
             raise away
         return self._has_owners
@@ -213,21 +217,24 @@ class Keeper:
         their process is gone. False: there were none to free."""
         if self._expired_leases.is_patient:
             return True
-        return kept_places.free_over(self._store, self._clock.now(), owner.is_dead) > 0
+        return kept_places.free_over(self._store, self.clock.now(), owner.is_dead) > 0
 
-    def prune(self) -> None:
-        """Deletes finished jobs that were kept long enough or take too much space. One host does it for all."""
-        now = self._clock.now()
-        if self._store.hold("prune", self._name, now + 30 * SECOND, now):
-            # Bounded, so that the other chores get their turn; the next call does the rest.
-            for _ in range(100):
-                if self._store.prune(now, KEPT_BYTES, _BATCH, self._kept_bytes) < _BATCH:
-                    return
+    def prune(self) -> bool:
+        """Deletes finished jobs that were kept long enough or take too much space. One host does it for all. False:
+        there were none, or another host does it."""
+        now = self.clock.now()
+        if not self._store.hold("prune", self._name, now + 30 * SECOND, now):
+            return False
+        # Bounded, so that the other chores get their turn; the next call does the rest.
+        for count in range(100):
+            if (pruned := self._store.prune(now, KEPT_BYTES, _BATCH, self._kept_bytes)) < _BATCH:
+                return count > 0 or pruned > 0
+        return True
 
     def recount(self) -> None:
         """Counts the running jobs of each limit again. One host does it for all."""
         # A level that is too high would block work for ever.
-        now = self._clock.now()
+        now = self.clock.now()
         if self._store.hold("recount", self._name, now + RECOUNT_HOLD, now):
             wrong = self._store.recount(now)
             if wrong:
@@ -235,11 +242,11 @@ class Keeper:
 
     def move_shares(self) -> None:
         """Moves the shares that several stores have of limits to where jobs wait. One host does it for all."""
-        self._store.move_shares(self._name, self._clock.now(), self._lease)
+        self._store.move_shares(self._name, self.clock.now(), self._lease)
 
     def move_shares_once(self) -> bool:
         """The same for a worker beside which no keeper runs; whether more jobs may start somewhere than before."""
-        now = self._clock.now()
+        now = self.clock.now()
         with contextlib.suppress(StoreError):
             has_more = self._store.move_shares(self._name, now, self._lease)
             self._store.move_shares(self._name, now, 0)
@@ -249,7 +256,7 @@ class Keeper:
     def sum_up_history(self) -> bool:
         """Adds what was counted to the sums of the history. Each host tries it: of two, one is first. False: nothing
         was."""
-        now = self._clock.now()
+        now = self.clock.now()
         # Bounded, so that the other chores get their turn.
         for _ in range(100):
             if (taken := self._store.history.sum_up(now)) < TAKEN_AT_ONCE:
@@ -258,14 +265,14 @@ class Keeper:
 
     def sample_history(self) -> None:
         """Samples what is ready, once in each minute. Each host tries it: the first one's sample is kept."""
-        now = self._clock.now()
+        now = self.clock.now()
         if now // MINUTE != self._sampled_minute:
             self._store.history.sample(now, self._store, lambda store: sample_backlogs(store, now))
             self._sampled_minute = now // MINUTE
 
     def prune_history(self) -> None:
         """Deletes sums that were kept long enough."""
-        self._store.history.prune(self._clock.now())
+        self._store.history.prune(self.clock.now())
 
     def redeclare_limits(self) -> None:
         """Declares the limits again when a shard has been added or is back."""
@@ -355,7 +362,7 @@ class Keeper:
             if not jobs:
                 return
             blamed = find_blamed(jobs, self._batch_tasks) if on is None else on
-            now, unsure = self._clock.now(), self._clock.unsure
+            now, unsure = self.clock.now(), self.clock.unsure
             changes = [
                 lifecycle.after(
                     job, outcome_of(job, blamed, stuck, shared, why), self._rules(job.task, job.queue), now, unsure

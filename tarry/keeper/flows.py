@@ -63,15 +63,21 @@ class FlowChores:
         now = self._clock.now()
         return _has_pieces(lambda: self._flows.tidy(now))
 
-    def steer_flows(self) -> None:
-        """Ends flows whose deadline has come, and goes on with cancellations that broke off."""
+    def end_late_flows(self) -> None:
+        """Cancels what is left of flows whose deadline has come."""
         # Without a hold: a change of a flow is fenced, so the second of two keepers does nothing.
         now = self._clock.now()
         for late in self._flows.find(FlowQuery(phases=(Phase.RUNNING,), at_before=now + 1)):
             if self._flows.change(flow_rules.time_out(late), now):
                 log.warning("flow %s: it did not end before its deadline; its jobs are cancelled", _name_of(late))
-        for row in self._flows.find(FlowQuery(phases=(Phase.CANCELLING,))):
-            cancel_nodes(self._store, row.id, now)
+                cancel_nodes(self._store, late.id, now)
+
+    def resume_cancels(self) -> bool:
+        """Goes on with cancellations, which may have broken off. False: there are none."""
+        rows = self._flows.find(FlowQuery(phases=(Phase.CANCELLING,)))
+        for row in rows:
+            cancel_nodes(self._store, row.id, self._clock.now())
+        return bool(rows)
 
     def audit_flows(self) -> None:
         """Finds flows that nothing would ever wake, and lets them go on or end. One host does it for all."""

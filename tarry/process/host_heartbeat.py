@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 
 from tarry import __version__
-from tarry.client.clock import CHECKED_EVERY, Clock
+from tarry.client.clock import Clock
 from tarry.config.config import Config, Pool
 from tarry.errors import StoreError
 from tarry.keeper.chores import Keeper
@@ -36,11 +36,10 @@ MOST_TEXT = 500
 class HostHeartbeat:
     """Belongs to the keeper's process, a child of the master."""
 
-    def __init__(self, store: Store, config: Config) -> None:
+    def __init__(self, store: Store, config: Config, clock: Clock) -> None:
         self._settings, self._master, self._pools = config.master, ParentBoard(config), config.pools
         self._cpu = CpuMeter()
         self._instance = owner.master_name(self._master.pid)
-        clock = Clock(store.time, CHECKED_EVERY)
         self._host_entry = HostEntry(store, self.host, clock)
         self._lease_renewer = LeaseRenewer(store, self.unresponsive_leases, clock)
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tarry.client.clock import CHECKED_EVERY, Clock
+from tarry.client.clock import Clock
 from tarry.config.config import Config
 from tarry.errors import MasterError, StoreError
 from tarry.keeper.chores import Keeper
@@ -47,10 +47,10 @@ RequestOutcome = tuple[RequestState, str]
 class RemoteControl:
     """Belongs to the keeper's process, a child of the master. send: to the master."""
 
-    def __init__(self, store: Store, config: Config, send: Callable[[dict[str, Any]], object]) -> None:
+    def __init__(self, store: Store, config: Config, send: Callable[[dict[str, Any]], object], clock: Clock) -> None:
         self._store, self._send, self._settings = store, send, config.master
         self._master = ParentBoard(config)
-        self._clock = Clock(store.time, CHECKED_EVERY)
+        self._clock = clock
         self._requests = HostRequests(store, f"{owner.process_owner(self._master.pid)}:0")
         self._stacks: dict[str, tuple[HostRequest, float]] = {}
         """Requests whose stack the master is to send, with the moment until which it is awaited."""

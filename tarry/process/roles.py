@@ -285,9 +285,9 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
 
     set_job_facts(log_facts.current_facts, worker="keeper")
     keeper = app.keeper(store)
-    presence = HostHeartbeat(store, app.config)
+    presence = HostHeartbeat(store, app.config, keeper.clock)
     presence.register_chores(keeper)
-    remote = RemoteControl(store, app.config, child.send)
+    remote = RemoteControl(store, app.config, child.send, keeper.clock)
     remote.register_chores(keeper)
     UnresponsiveWorkers(store, app).register_chores(keeper)
     # The keeper needs the HTTP tasks: their rules say what becomes of jobs that it brings back.

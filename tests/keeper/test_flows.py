@@ -53,10 +53,10 @@ def test_a_deadline_cancels_what_is_active(
 ) -> None:
     flow = put(store, [[], [], [1], [2]], at=clock.now() + HOUR)
     store.claim(EVERYTHING, 1, "ann", LEASE, clock.now())
-    keeping.steer_flows()
+    keeping.end_late_flows()
     assert states(store, flow) in ("rrbb", "r" + "rbb")
     clock.advance(3600)
-    keeping.steer_flows()
+    keeping.end_late_flows()
     assert (states(store, flow), root(store, flow).state) == ("ccbb", State.DEAD)
     assert json.decode(root(store, flow).note)["type"] == "Deadline"
     assert "did not end before its deadline" in caplog.text
@@ -69,10 +69,11 @@ def test_a_cancellation_that_broke_off_goes_on(
     flow = put(store, [*([] for _ in range(10)), [1]])
     assert store.flows.change(flow_rules.cancel_flow(flow, "not wanted"), clock.now())
     assert states(store, flow) == "r" * 10 + "b"
-    keeping.steer_flows()
+    assert keeping.resume_cancels()
     assert (states(store, flow), root(store, flow).state) == ("c" * 10 + "b", State.CANCELLED)
     assert json.decode(root(store, flow).note) == {"type": "FlowCancelled", "message": "not wanted", "node": 0}
     assert numbers(store, flow) == (Phase.ENDED, 0, 1, 10)
+    assert not keeping.resume_cancels()
 
 
 def test_an_active_node_that_is_gone_ends_the_flow(

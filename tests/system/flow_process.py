@@ -50,7 +50,8 @@ class FlowProcess:
         """Does what is left over, then goes on to the time of the next job; a minute if there is none."""
         self._chores.release_more()
         self._chores.tidy_flows()
-        self._chores.steer_flows()
+        self._chores.end_late_flows()
+        self._chores.resume_cancels()
         # What time alone moves.
         due = [job.due for job in self.plain.find(Query(states=ACTIVE, limit=1000)) if job.due < NEVER]
         if not due:
