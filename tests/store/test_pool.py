@@ -1,5 +1,6 @@
 """The pool that the stores on servers have: bounded, no broken connection is lent, each process has its own."""
 
+import contextlib
 import gc
 import os
 import threading
@@ -8,7 +9,7 @@ import time
 import pytest
 
 from tarry.store.shared.deadline import until
-from tarry.store.shared.pool import ConnectionPool
+from tarry.store.shared.pool import RESTS_FOR, ConnectionPool
 from tests.worker.bench import LIMIT
 
 
@@ -53,6 +54,35 @@ def test_an_idle_connection_is_lent_again() -> None:
     with pool.lend(1) as second:
         assert second is first
     assert pool.opened == 1
+
+
+def test_those_that_nobody_needs_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pool = FakePool(3)
+    with pool.lend(1) as first, pool.lend(1) as second, pool.lend(1) as third:
+        pass
+
+    def use(count: int) -> list[Connection]:
+        """The connections that so many threads get at the same time."""
+        with contextlib.ExitStack() as stack:
+            return [stack.enter_context(pool.lend(1)) for _ in range(count)]
+
+    for _ in range(3):
+        now += RESTS_FOR
+        assert use(3) == [first, second, third], "all are needed now and then"
+    now += RESTS_FOR
+    assert use(2) == [first, second]
+    assert not third.closed, "it was used since the last look"
+    use(2)
+    now += RESTS_FOR
+    assert use(1) == [first]
+    assert (first.closed, second.closed, third.closed) == (False, False, True)
+    now += RESTS_FOR
+    use(1)
+    assert second.closed
+    assert use(2)[0] is first
+    assert pool.opened == 4
 
 
 def test_more_than_that_many_are_never_open() -> None:

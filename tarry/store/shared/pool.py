@@ -11,6 +11,8 @@ from tarry.store.shared.deadline import left
 from tarry.store.shared.fair_condition import FairCondition
 
 C = TypeVar("C")
+RESTS_FOR = 60.0
+"""Seconds, at least, that a connection was not used before it is closed."""
 # Kept alive: a forked child must neither use nor close its parent's connections.
 _inherited: list[list[Any]] = []
 """The connections of the parent process."""
@@ -33,6 +35,9 @@ class ConnectionPool(ABC, Generic[C]):
         self._lock = threading.RLock()
         self._freed = FairCondition(self._lock)
         self._idle: list[C] = []
+        """The one that was used last is lent first, so those that are not needed stay in front."""
+        self._resting, self._rested_at = 0, time.monotonic() + RESTS_FOR
+        """How many of them nobody has used since they were counted last, and when to count them again."""
         self._all: WeakSet[Any] = WeakSet()
         """The connections, idle and in use, and an _Opening for each that is being opened."""
 
@@ -99,6 +104,7 @@ class ConnectionPool(ABC, Generic[C]):
     def _take_idle(self, taken: list[C]) -> bool:
         while self._idle:
             taken.append(self._idle.pop())
+            self._resting = min(self._resting, len(self._idle))
             if self._prepare(taken[0]):
                 return True
             self._all.discard(taken[0])
@@ -113,15 +119,18 @@ class ConnectionPool(ABC, Generic[C]):
             if connection not in self._idle or not self._prepare(connection):
                 return False
             self._idle.remove(connection)
+            self._resting = min(self._resting, len(self._idle))
             return True
 
     def give_back(self, connection: C, error: BaseException | None = None) -> None:
         """Gives back a connection that `take` gave. error: see `_restore`."""
-        keep = False
+        keep, rested = False, list[C]()
         try:
             keep = self._restore(connection, error)
         finally:
             with self._lock:
+                if time.monotonic() >= self._rested_at:
+                    rested = self._take_rested()
                 # It may have been dropped while it was lent (`drop_all`).
                 keep = keep and not self._closed and connection in self._all
                 if keep:
@@ -129,8 +138,15 @@ class ConnectionPool(ABC, Generic[C]):
                 else:
                     self._all.discard(connection)
                 self._freed.notify()
-            if not keep:
-                self._discard(connection)
+            for unneeded in rested if keep else (*rested, connection):
+                self._discard(unneeded)
+
+    def _take_rested(self) -> list[C]:
+        """Takes those that nobody has used since the last call, and counts anew."""
+        rested, self._idle = self._idle[: self._resting], self._idle[self._resting :]
+        self._all.difference_update(rested)
+        self._resting, self._rested_at = len(self._idle), time.monotonic() + RESTS_FOR
+        return rested
 
     def drop_idle(self) -> None:
         """Closes the idle connections."""
@@ -138,7 +154,7 @@ class ConnectionPool(ABC, Generic[C]):
         if self._pid != os.getpid():
             return
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle, self._resting = self._idle, [], 0
             self._all.difference_update(idle)
             self._freed.notify()
         for connection in idle:
