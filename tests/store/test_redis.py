@@ -76,6 +76,21 @@ def test_a_busy_worker_needs_few_round_trips(store: Store, redis_server: RedisSe
     assert told(redis_server, "stats", "total_commands_processed") - before < 60
 
 
+def test_hundreds_of_running_jobs_are_found_by_their_names(store: Store) -> None:
+    """Else each look goes through a list of them."""
+    assert isinstance(store, RedisStore)
+    store.limit("each:mail", Limit(1))
+    jobs = [replace(job, lane=str(number)) for number, job in enumerate(made(store, 100))]
+    store.insert(jobs)
+    assert len(taken(store, limit=100)) == 100
+    for name, fields in (
+        ("run", sorted(ids(jobs))),
+        ("levels", sorted(f"each:mail\x1f{n}".encode() for n in range(100))),
+    ):
+        assert store._link.command("OBJECT", "ENCODING", f"{{tarry}}:{name}") == b"hashtable"
+        assert sorted(store._link.command("HKEYS", f"{{tarry}}:{name}")) == fields
+
+
 def test_a_larger_claim_is_several_scripts(store: Store) -> None:
     put(store, 1500)
     put(store, 1500, queue="slow")

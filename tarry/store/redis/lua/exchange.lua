@@ -263,7 +263,7 @@ function lib.start_jobs(ids, owner, now8, jobs)
     lib.tally(lib.READY, names, -count, -sizes[names])
     lib.tally(lib.RUNNING, names, count, sizes[names])
   end
-  lib.call_in_batches('HSET', lib.RUN, entries)
+  lib.set_many(lib.RUN, entries)
   lib.call('HINCRBY', lib.HELD, owner, #ids)
 end
 

@@ -213,7 +213,7 @@ function lib.write_levels(now)
       written[count + 1], written[count + 2] = level.name, lib.level_text(level)
     end
   end
-  lib.call_in_batches('HSET', lib.LEVELS, written)
+  lib.set_many(lib.LEVELS, written)
   lib.call_in_batches('HDEL', lib.LEVELS, gone)
   lib.touched = {}
   lib.open_lowered_lanes()
