@@ -18,7 +18,7 @@ end
 function lib.rated_levels(limits, want, line)
   if not line.rated then
     line.rated = {}
-    for _, level in ipairs(lib.levels_of(limits, want.queue, line.task or '', line.lane)) do
+    for _, level in ipairs(line.by.is_rated and lib.levels_of(limits, want.queue, line.task or '', line.lane) or {}) do
       if level.limit.count > 0 then line.rated[#line.rated + 1] = level end
     end
   end
@@ -52,8 +52,18 @@ function lib.rated_ids(limits, want, given)
   return ids
 end
 
+function lib.is_any_rated(given)
+  local by
+  for _, line in ipairs(given) do
+    if line.by ~= by and line.by.is_rated then return true end
+    by = line.by
+  end
+  return false
+end
+
 -- Costs of candidates by their numbers; nil if all cost one, or no rate counts them.
 function lib.costs_of(limits, want, given)
+  if not lib.is_any_rated(given) then return nil end
   local rated, ids, at, costs = lib.rated_ids(limits, want, given), {}, {}, nil
   for number, id in ipairs(rated) do
     if id then ids[#ids + 1], at[#at + 1] = id, number end

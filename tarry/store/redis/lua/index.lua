@@ -94,7 +94,10 @@ function lib.lane_group(queue, band, task)
   local groups = lib.get_list(lib.lane_groups, band .. queue)
   local group = groups[task]
   if not group then
-    group = {queue = queue, band = band, task = task, prefix = lib.lane_line(queue, band, task, ''), added = {}}
+    group = {
+      queue = queue, band = band, task = task, prefix = lib.lane_line(queue, band, task, ''), added = {}, by = false,
+      turn_name = false,
+    }
     groups[task] = group
   end
   return group

@@ -254,33 +254,43 @@ function lib.lanes_after(key, last, most)
   return names
 end
 
--- A lane as a line that has room for so many.
-function lib.lane_of(key, task, lane, room)
+-- A lane as a line that has room for so many, which `level` counts (false: nothing does).
+function lib.lane_of(group, lane, room, level)
   -- With all fields at once: a table that grows takes longer.
   return {
-    key = key, task = task, lane = lane, room = room, width = 0, count = 0, entries = '', pages = false,
-    is_all = false, taken = false, turn_name = false,
+    key = group.prefix .. lane, group = group, task = group.task, lane = lane, by = group.by, level = level,
+    room = room, width = 0, count = 0, entries = '', pages = false, is_all = false, taken = false, rated = false,
   }
+end
+
+-- The lanes of a task that a want may take from, with what counts their jobs.
+function lib.wanted_lanes(limits, want, task)
+  local group = lib.lane_group(want.queue, want.band, task)
+  group.turn_name = group.turn_name or lib.turn_name(want, task)
+  group.by = group.by or limits and lib.counted_by(limits, lib.join_names(want.queue, task), true)
+  return group
 end
 
 -- Those of these lanes with room, and how much: at most `enough`.
 function lib.roomy_lanes(limits, want, task, names, most, enough, now)
-  local found, full, prefix = {}, 0, lib.lane_line(want.queue, want.band, task, '')
-  local by = limits and limits['each:' .. task] and lib.counted_by(limits, lib.join_names(want.queue, task), true)
+  local found, count, full, group = {}, 0, 0, lib.wanted_lanes(limits, want, task)
+  local by = group.by and group.by.prefix and group.by
   for number, lane in ipairs(names) do
-    if #found == enough then break end
+    if count == enough then break end
     if number > lib.MAX_EXAMINED or full == lib.MAX_CLOSED then
       -- Not all were looked at, so it is worth coming again at once.
       lib.retry_at = 0
       break
     end
-    local left, again = most, nil
+    local left, again, level = most, nil, false
     if by then
       if number % lib.READ_AT_ONCE == 1 then lib.read_some_levels(by, names, number) end
-      left, again = lib.room(lib.lane_level(by, lane), most, now)
+      level = by.lanes[lane]
+      left, again = lib.room(level, most, now)
     end
     if left > 0 then
-      found[#found + 1] = lib.lane_of(prefix .. lane, task, lane, left)
+      count = count + 1
+      found[count] = lib.lane_of(group, lane, left, level)
     else
       lib.close_lane(want.queue, want.band, task, lane, again)
       full = full + 1
@@ -357,6 +367,8 @@ function lib.candidates(limits, want, count, now, migrating)
   local tasks = lib.call('ZRANGE', lib.tasks_key(want.queue, want.band), 0, -1)
   local late, on_time = lib.open_lines(want)
   if #tasks == 0 and lib.call('EXISTS', late.key, on_time.key) == 0 then return {} end
+  late.by = limits and lib.counted_by(limits, lib.join_names(want.queue, ''), false)
+  on_time.by = late.by
   local most = lib.room_under(limits, 'queue:' .. want.queue, count, now)
   if most == 0 then return {} end
   local lists = {
@@ -368,9 +380,8 @@ function lib.candidates(limits, want, count, now, migrating)
 end
 
 -- A job of this lane starts.
-function lib.note_turn(want, line)
-  line.turn_name = line.turn_name or lib.turn_name(want, line.task)
-  local name = line.turn_name
+function lib.note_turn(line)
+  local name = line.group.turn_name
   local turn = lib.weighted[name]
   if turn then
     lib.start_in_turn(turn, line)
@@ -389,7 +400,7 @@ function lib.remove_chosen(want, given, ids, limits, now)
     local last = line.taken * line.width + width
     line.taken = line.taken + 1
     ids[#ids + 1] = lib.sub(line.entries, last - 15, last)
-    if line.lane then lib.note_turn(want, line) end
+    if line.lane then lib.note_turn(line) end
   end
   if limits then lib.count_starts(limits, want, lines, now) end
   local emptied = {}
@@ -406,10 +417,8 @@ end
 function lib.count_starts(limits, want, lines, now)
   local counts = {}
   for _, line in ipairs(lines) do
-    local by = lib.counted_by(limits, lib.join_names(want.queue, line.task or ''), line.task ~= nil)
-    local level = lib.lane_level(by, line.lane)
-    if level then lib.raise_level(level, now, line.taken) end
-    counts[by] = (counts[by] or 0) + line.taken
+    if line.level then lib.raise_level(line.level, now, line.taken) end
+    counts[line.by] = (counts[line.by] or 0) + line.taken
   end
   for by, count in pairs(counts) do lib.raise_levels(by.shared, now, count) end
   for _, line in ipairs(lines) do

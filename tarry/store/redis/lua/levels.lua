@@ -20,15 +20,6 @@ end
 
 function lib.level_of(name) return lib.levels[name] or lib.parse_level(name, lib.call('HGET', lib.LEVELS, name)) end
 
--- Reads at once those of these levels that were not read.
-function lib.read_levels(names)
-  local missing = {}
-  for _, name in ipairs(names) do
-    if not lib.levels[name] then missing[#missing + 1] = name end
-  end
-  for number, text in ipairs(lib.fetch(lib.LEVELS, missing)) do lib.parse_level(missing[number], text) end
-end
-
 -- The level of that name, with the limit that holds for it; nil if it has none.
 function lib.limited_level(limits, name)
   local limit = lib.limit_of(limits, name)
@@ -43,18 +34,20 @@ lib.counted_with_lane, lib.counted_without = {}, {}
 
 -- What counts the jobs of a queue and task: the levels with limits that all of them count for (`shared`); and where
 -- each lane has a level, the limit for each key, and what the level's name begins with (`prefix`). lanes: levels by
--- lane.
+-- lane. is_rated: whether any of these limits may be a rate.
 function lib.counted_by(limits, names, has_lane)
   local known = has_lane and lib.counted_with_lane or lib.counted_without
   local by = known[names]
   if by then return by end
   local queue, task = lib.split_names(names)
-  by = {shared = {lib.limited_level(limits, 'queue:' .. queue)}, lanes = {}}
+  by = {shared = {lib.limited_level(limits, 'queue:' .. queue)}, lanes = {}, is_rated = false}
   if has_lane then
     by.shared[#by.shared + 1] = lib.limited_level(limits, 'task:' .. task)
     by.each = limits['each:' .. task]
     by.prefix = by.each and 'each:' .. task .. lib.SEPARATOR
+    by.is_rated = by.each and (by.each.has_key_limits or by.each.count > 0)
   end
+  for _, level in ipairs(by.shared) do by.is_rated = by.is_rated or level.limit.count > 0 end
   known[names] = by
   return by
 end
@@ -62,21 +55,29 @@ end
 -- Reads the levels of these lanes at once.
 function lib.read_lane_levels(by, lanes)
   if not by.prefix then return end
-  local names = {}
-  for number, lane in ipairs(lanes) do names[number] = by.prefix .. lane end
-  lib.read_levels(names)
+  local missing, names = {}, {}
+  for _, lane in ipairs(lanes) do
+    if not by.lanes[lane] then
+      missing[#missing + 1] = lane
+      names[#missing] = by.prefix .. lane
+    end
+  end
+  for number, text in ipairs(lib.fetch(lib.LEVELS, names)) do
+    local name = names[number]
+    lib.keep_lane_level(by, missing[number], lib.levels[name] or lib.parse_level(name, text))
+  end
+end
+
+function lib.keep_lane_level(by, lane, level)
+  level.limit = by.each.has_key_limits and lib.limit_of_key(level.name, by.each) or by.each
+  by.lanes[lane] = level
+  return level
 end
 
 -- The level of a lane; nil if it has none.
 function lib.lane_level(by, lane)
   if not by.prefix then return nil end
-  local level = by.lanes[lane]
-  if not level then
-    level = lib.level_of(by.prefix .. lane)
-    level.limit = by.each.has_key_limits and lib.limit_of_key(level.name, by.each) or by.each
-    by.lanes[lane] = level
-  end
-  return level
+  return by.lanes[lane] or lib.keep_lane_level(by, lane, lib.level_of(by.prefix .. lane))
 end
 
 -- The levels with a limit that a job counts for. One without a lane counts for its queue alone.
