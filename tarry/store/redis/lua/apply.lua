@@ -13,7 +13,7 @@ lib.CORRECTS_RATES = 512
 -- What the changes come to: outcomes, by id and text in turn; jobs that are forgotten, or run no more; how many of each
 -- owner run no more; jobs that end alike, in groups; what an entry says of its job.
 lib.new_outcomes, lib.gone_ids, lib.ended_ids = {}, {}, {}
-lib.freed_counts, lib.ending_groups, lib.plain_jobs = {}, {}, {}
+lib.freed_counts, lib.ending_groups, lib.plain_jobs, lib.alike_jobs = {}, {}, {}, {}
 
 -- Reads a description. quick: it ends an attempt for good and changes nothing else.
 function lib.parse_change(text)
@@ -77,16 +77,22 @@ function lib.ending_group(change, names)
   return common
 end
 
--- What an entry of `run` says: the attempt's epoch and owner, names (false: nothing), size and lane of its job; and how
--- many with this entry have ended. Many that began together have the same entry.
+-- What an entry of `run` says: the lane of its job, and as `alike` the rest; and how many with this entry have ended.
+-- Many that began together have the same entry.
 function lib.running_as(entry)
-  local names, size, lane, at = lib.parse_entry(entry)
-  local of = {
-    epoch = lib.sub(entry, 1, 4), owner = lib.sub(entry, at), names = names, size = size, lane = lane, ended = 0,
-    by = false,
-  }
-  lib.plain_jobs[entry] = of
-  return of
+  local first, lane, last = lib.cut_entry(entry)
+  local text = lane and first .. last or entry
+  local running = {alike = lib.alike_jobs[text] or lib.running_alike(text, entry), lane = lane, ended = 0}
+  lib.plain_jobs[entry] = running
+  return running
+end
+
+-- The attempt's epoch and owner, names (false: nothing) and size of its job. text: an entry without its lane.
+function lib.running_alike(text, entry)
+  local names, size, _, at = lib.parse_entry(entry)
+  local alike = {epoch = lib.sub(entry, 1, 4), owner = lib.sub(entry, at), names = names, size = size, by = false}
+  lib.alike_jobs[text] = alike
+  return alike
 end
 
 -- As `running_as`, of another job that has no key and no note of an earlier attempt: the end of this one leaves its
@@ -203,11 +209,12 @@ end
 -- `plain_jobs` counts it.
 function lib.apply_one(change, id, entry, limits, now)
   if entry then
-    local of = lib.plain_jobs[entry] or lib.running_as(entry)
+    local running_as = lib.plain_jobs[entry] or lib.running_as(entry)
+    local of = running_as.alike
     if change.was ~= lib.RUNNING or of.epoch ~= change.epoch or of.owner ~= change.owner then return false end
     if change.quick and of.names then
       lib.finish(change, id, of)
-      of.ended = of.ended + 1
+      running_as.ended = running_as.ended + 1
       return true
     end
     of = change.quick and lib.keyless_job_of(id)
@@ -241,20 +248,20 @@ end
 
 -- Jobs with one entry count for the same levels.
 function lib.count_plain_ends(limits)
-  local ended, lanes = {}, {}
+  local by_lane, counts = {}, {}
   for _, of in pairs(lib.plain_jobs) do
     if of.ended > 0 then
-      of.by = lib.counted_by(limits, of.names, of.lane ~= nil)
-      local some = lib.get_list(lanes, of.by)
-      ended[#ended + 1], some[#some + 1] = of, of.lane
+      local by = of.alike.by or lib.counted_by(limits, of.alike.names, of.lane ~= nil)
+      of.alike.by, counts[by] = by, (counts[by] or 0) + of.ended
+      if by.prefix then
+        local ended = lib.get_list(by_lane, by)
+        ended[of.lane] = (ended[of.lane] or 0) + of.ended
+      end
     end
   end
-  for by, some in pairs(lanes) do lib.read_lane_levels(by, some) end
-  local counts = {}
-  for _, of in ipairs(ended) do
-    local level = lib.lane_level(of.by, of.lane)
-    if level then lib.lower_level(level, of.ended) end
-    counts[of.by] = (counts[of.by] or 0) + of.ended
+  for by, ended in pairs(by_lane) do
+    lib.read_lane_levels(by, ended)
+    for lane, count in pairs(ended) do lib.lower_level(by.lanes[lane], count) end
   end
   for by, count in pairs(counts) do lib.lower_levels(by.shared, count) end
 end
@@ -269,7 +276,7 @@ function lib.apply(descriptions, ids, numbers, limits, now)
   for place, entry in ipairs(lib.fetch(lib.RUN, ids)) do
     if parsed[2] then change = parsed[lib.parse('>I2', numbers, 2 * place - 1)] end
     local good, job = lib.apply_one(change, ids[place], entry, limits, now)
-    if limits or not good then lib.count_end(limits, change, ids[place], good, job, now) end
+    if job and limits or not good then lib.count_end(limits, change, ids[place], good, job, now) end
     valid[place] = good and '1' or '0'
   end
   if limits then lib.count_plain_ends(limits) end

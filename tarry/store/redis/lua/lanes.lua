@@ -303,7 +303,7 @@ end
 lib.READ_AT_ONCE = 100
 function lib.read_some_levels(by, names, first)
   local some = {}
-  for number = first, math.min(#names, first + lib.READ_AT_ONCE - 1) do some[#some + 1] = names[number] end
+  for number = first, math.min(#names, first + lib.READ_AT_ONCE - 1) do some[names[number]] = true end
   lib.read_lane_levels(by, some)
 end
 

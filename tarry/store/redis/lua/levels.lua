@@ -5,6 +5,8 @@
 lib.levels, lib.touched, lib.lowered, lib.retry_at = {}, {}, {}, nil
 -- What their texts say: most of thousands are alike.
 lib.level_numbers = {}
+-- What the names of levels of lanes begin with, `each:`, as a byte.
+lib.OF_LANE = string.byte('e')
 
 function lib.parse_level(name, text)
   local numbers = lib.level_numbers[text]
@@ -13,7 +15,10 @@ function lib.parse_level(name, text)
     numbers = {tonumber(running), tonumber(next_)}
     lib.level_numbers[text] = numbers
   end
-  local level = {name = name, running = numbers[1], next = numbers[2], limit = false, touched = false, lowered = false}
+  local level = {
+    name = name, running = numbers[1], next = numbers[2], limit = false, touched = false, lowered = false,
+    is_of_lane = lib.byte(name) == lib.OF_LANE,
+  }
   lib.levels[name] = level
   return level
 end
@@ -52,14 +57,13 @@ function lib.counted_by(limits, names, has_lane)
   return by
 end
 
--- Reads the levels of these lanes at once.
+-- Reads the levels of these lanes at once. lanes: the keys of a table.
 function lib.read_lane_levels(by, lanes)
-  if not by.prefix then return end
-  local missing, names = {}, {}
-  for _, lane in ipairs(lanes) do
+  local missing, names, count = {}, {}, 0
+  for lane in pairs(lanes) do
     if not by.lanes[lane] then
-      missing[#missing + 1] = lane
-      names[#missing] = by.prefix .. lane
+      count = count + 1
+      missing[count], names[count] = lane, by.prefix .. lane
     end
   end
   for number, text in ipairs(lib.fetch(lib.LEVELS, names)) do
@@ -108,7 +112,7 @@ end
 -- `retry_at` has the earliest such time.
 function lib.room(level, most, now)
   local limit, left = level.limit, most
-  if lib.is_over(limit, now) then return 0 end
+  if limit.ends and lib.is_over(limit, now) then return 0 end
   if limit.most then left = math.max(0, limit.most - level.running) end
   if limit.count > 0 then
     local full = left == 0
@@ -185,13 +189,11 @@ function lib.open_lowered_lanes()
   local is_any_closed, names = #lib.lowered > 0 and lib.call('EXISTS', lib.CLOSED) == 1, {}
   for _, level in ipairs(lib.lowered) do
     level.lowered = false
-    if is_any_closed and lib.is_of_lane(level) then names[#names + 1] = lib.sub(level.name, 6) end
+    if is_any_closed and level.is_of_lane then names[#names + 1] = lib.sub(level.name, 6) end
   end
   lib.lowered = {}
   lib.open_lanes(names)
 end
-
-function lib.is_of_lane(level) return lib.sub(level.name, 1, 5) == 'each:' end
 
 -- The text of a level without a rate, by how many run.
 lib.RUNNING_TEXTS = {}
@@ -207,7 +209,7 @@ function lib.write_levels(now)
   local written, gone = {}, {}
   for _, level in ipairs(lib.touched) do
     level.touched = false
-    if level.running == 0 and level.next <= now and lib.is_of_lane(level) then
+    if level.running == 0 and level.next <= now and level.is_of_lane then
       gone[#gone + 1] = level.name
     else
       local count = #written

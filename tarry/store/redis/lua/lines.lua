@@ -191,6 +191,11 @@ end
 
 -- Up to so many of the first entries, which stay; the pages that were read; and whether these are all.
 function lib.peek(key, width, most)
+  if most == 1 then
+    local two = lib.call('ZRANGE', key, '0', '1')
+    local first = two[1] or ''
+    return #first > width and lib.sub(first, 1, width) or first, two, not two[2]
+  end
   local left, size = most * width, lib.PAGE_BYTES
   -- One page more than mostly needed, which tells whether there are others.
   local asked = math.floor(left / size) + 1
@@ -217,6 +222,10 @@ end
 -- Removes so many bytes of the first entries. pages, is_all: as `peek` read them. Answers whether nothing is left; then
 -- the key may still be there.
 function lib.take_peeked(key, pages, is_all, bytes)
+  if #pages[1] == bytes and pages[2] then
+    lib.call('ZREM', key, pages[1])
+    return false
+  end
   local last, left = 0, bytes
   while left > 0 do
     last = last + 1

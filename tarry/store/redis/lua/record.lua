@@ -80,6 +80,14 @@ function lib.parse_entry(entry)
   return lib.sub(entry, at, owner - 1), size - lib.HAS_LANE, lib.sub(entry, 19, at - 1), owner
 end
 
+-- The entry in front of its lane, the lane (nil: it has none), and what comes after it.
+function lib.cut_entry(entry)
+  local size, first, second = lib.byte(entry, 13), lib.byte(entry, 17, 18)
+  if size < 128 then return entry end
+  local at = 19 + 256 * first + second
+  return lib.sub(entry, 1, 16), lib.sub(entry, 19, at - 1), lib.sub(entry, at)
+end
+
 function lib.owner_of(entry) return lib.sub(entry, (select(4, lib.parse_entry(entry)))) end
 
 -- The entry without what it says of a plain job.
