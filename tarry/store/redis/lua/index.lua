@@ -145,7 +145,7 @@ function lib.write_lines()
   end
   for key, list in pairs(lib.line_adds) do
     if lib.unsorted[key] then lib.sort(list) end
-    if lib.add(key, #list[1], lib.concat(list)) then lib.register_queue(key) end
+    if lib.add(key, #list[1], list[2] and lib.concat(list) or list[1]) then lib.register_queue(key) end
   end
   local groups = {}
   for key, of in pairs(lib.touched_lanes) do

@@ -136,7 +136,8 @@ function lib.insert_new(id, record, limits, records)
   elseif of.needs_lane then
     lane, record = '', lib.sub(record, 1, at - 1) .. lib.NO_LANE_NAME .. lib.sub(record, at + 1)
   end
-  records[#records + 1], records[#records + 2] = id, record
+  local count = #records
+  records[count + 1], records[count + 2] = id, record
   if state == lib.READY and lane then
     lib.add_to_lane(of, lane, id, record)
   else
@@ -153,14 +154,16 @@ lib.NO_LANE_NAME = string.char(lib.LANE_FLAG, 0, 0)
 
 -- As `add_to_line` of what `line_and_entry` answers, of a ready job.
 function lib.add_to_lane(of, lane, id, record)
-  local claim_order = lib.claim_order_of(record)
+  local flags = lib.byte(record, 14)
+  local claim_order = flags % 2 == 1 and lib.sub(record, 15, 20) or ''
   local band = lib.band_of(claim_order)
   local group = of[band] or lib.lane_group(of.queue, band, of.task)
   of[band] = group
-  local key, flags = group.prefix .. lane, lib.byte(record, 14)
-  lib.touched_lanes[key] = lib.touched_lanes[key] or {group, lane}
-  local is_late = lib.has_flag(flags, 2) and lib.is_late(record)
-  lib.add_to_line(key, claim_order .. lib.due_of(record) .. id .. (is_late and '\1' or '\0'))
+  local is_late = flags % 4 > 1 and lib.is_late(record)
+  local key, entry = group.prefix .. lane, claim_order .. lib.sub(record, 6, 13) .. id .. (is_late and '\1' or '\0')
+  -- Mostly it is the only one of its lane.
+  if lib.line_adds[key] then return lib.add_to_line(key, entry) end
+  lib.line_adds[key], lib.touched_lanes[key] = {entry}, {group, lane}
 end
 
 -- insert_bounded: keeps new jobs, of queues and keys with a bound only as many as there is room for.

@@ -20,6 +20,13 @@ lib.IS_OF_LANE = {[25] = true, [31] = true}
 -- By bytes: Lua's own comparison goes by the server's locale.
 function lib.less(a, b)
   if a == b then return false end
+  if #a > 12 then
+    -- Mostly these bytes differ, and the rest need not be parsed.
+    local a1, a2 = lib.parse('>I6I6', a)
+    local b1, b2 = lib.parse('>I6I6', b)
+    if a1 ~= b1 then return a1 < b1 end
+    if a2 ~= b2 then return a2 < b2 end
+  end
   local digits = lib.COMPARED_AS[#a]
   local a1, a2, a3, a4, a5 = lib.parse(digits, a)
   local b1, b2, b3, b4, b5 = lib.parse(digits, b)
@@ -121,7 +128,7 @@ end
 
 -- Adds a sorted run of entries that are not there. Answers whether the line was empty.
 function lib.add(key, width, run)
-  local last, size = lib.call('ZRANGE', key, '-1', '-1')[1], lib.page_bytes(width)
+  local last = lib.call('ZRANGE', key, '-1', '-1')[1]
   if last and not lib.less(lib.sub(last, -width), lib.sub(run, 1, width)) then
     lib.add_between(key, width, run)
     return false
@@ -130,6 +137,7 @@ function lib.add(key, width, run)
     lib.append_one(key, width, run)
     return not last
   end
+  local size = lib.page_bytes(width)
   if last and #last < size then
     lib.call('ZREM', key, last)
     run = last .. run
