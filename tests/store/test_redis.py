@@ -10,7 +10,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import HOUR
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
-from tarry.model.limit import Limit
+from tarry.model.limit import KeyLimit, Limit
 from tarry.model.outcome import Released, Returned
 from tarry.store.conformance.cases.jobs import (
     EVERYTHING,
@@ -31,6 +31,7 @@ from tarry.store.conformance.cases.jobs import (
 from tarry.store.opening import open_store
 from tarry.store.redis.link.base import Script, Word
 from tarry.store.redis.store import RedisStore
+from tarry.store.rules import key_limits
 from tarry.store.rules.base import BANDS, Query, Store, Want
 from tests.servers.redis import RedisServer
 
@@ -360,3 +361,36 @@ class TestErrorsHalfWay:
         assert ids(store.reclaim(NOW, "ann")) == [job.id]
         assert store.recount(NOW) == 0
         assert sum(tally.count for tally in store.counts()) == 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"a":1,"b":12,"quoted \\"a\\":1":7}',
+        b'{ "a" : 1, "b": 12 }',
+        b'{"quoted \\"a":3,"\\u0061":1,"b":12}',
+        b'{"b":12,"a":1}',
+        b'{"a":"1"}',
+        b'{"a":[1]}',
+        b"garbage",
+        b"{}",
+        None,
+    ],
+)
+@pytest.mark.parametrize("weight", [1, 12, 345, None])
+def test_one_weight_changes_and_the_others_stay(store: Store, value: bytes | None, weight: int | None) -> None:
+    name = key_limits.WEIGHTS + "mail"
+    assert store.kv_cas(name, value, None)
+    store.limit_key("mail", "a", None if weight is None else KeyLimit(weight=weight))
+    others = {lane: n for lane, n in key_limits.decode_weights(value).items() if lane != "a"}
+    found = key_limits.decode_weights(store.kv_get(name))
+    assert found == others | ({} if weight is None else {"a": weight})
+
+
+def test_weights_of_many_keys_are_set_one_by_one(store: Store) -> None:
+    expected: dict[str, int] = {}
+    for number in range(300):
+        lane, weight = f'{number * 7 % 40}/"{number % 3}', 1 + number * 31 % 1000
+        store.limit_key("mail", lane, KeyLimit(weight=weight))
+        expected[lane] = weight
+    assert key_limits.decode_weights(store.kv_get(key_limits.WEIGHTS + "mail")) == expected

@@ -5,18 +5,52 @@ lib.ROUND, lib.GROUP_PLACE, lib.MOST_OF_GROUP, lib.MOST_WEIGHT = 2^30, 2^47, 2^2
 lib.FEW_LANES = 64
 lib.KEY_WEIGHTS = 'key-weights:'
 
--- The weights of keys of a task, by lane.
+-- The weights in such values, by their texts: a library keeps the last ones, since each claim needs all of a task.
+lib.WEIGHTS_IN, lib.WEIGHTS_IN_COUNT = {}, 0
+function lib.decode_weights(text)
+  local weights = lib.WEIGHTS_IN[text]
+  if not weights then
+    local fine, decoded = pcall(cjson.decode, text)
+    weights = fine and type(decoded) == 'table' and decoded or {}
+    if lib.WEIGHTS_IN_COUNT > 20 then lib.WEIGHTS_IN, lib.WEIGHTS_IN_COUNT = {}, 0 end
+    lib.WEIGHTS_IN[text], lib.WEIGHTS_IN_COUNT = weights, lib.WEIGHTS_IN_COUNT + 1
+  end
+  return weights
+end
+
+-- The weights of keys of a task, by lane: not to be changed.
 function lib.read_weights(task)
-  local text = lib.call('HGET', lib.CELLS, lib.KEY_WEIGHTS .. task)
-  local fine, weights = pcall(cjson.decode, text or '{}')
-  return fine and type(weights) == 'table' and weights or {}
+  return lib.decode_weights(lib.call('HGET', lib.CELLS, lib.KEY_WEIGHTS .. task) or '{}')
 end
 
 -- Keeps the weight of a key; nil: it has none.
 function lib.keep_weight(task, lane, weight)
-  local weights = lib.read_weights(task)
-  weights[lane] = weight
-  lib.set_cell(lib.KEY_WEIGHTS .. task, next(weights) and cjson.encode(weights))
+  local name = lib.KEY_WEIGHTS .. task
+  local text = lib.call('HGET', lib.CELLS, name) or '{}'
+  local weights = lib.decode_weights(text)
+  if weights[lane] == weight and (text == '{}' or next(weights)) then return end
+  local changed = weight and next(weights) and lib.put_weight(text, lane, weights[lane], weight)
+  lib.set_cell(name, changed or lib.encode_weights(weights, lane, weight))
+end
+
+-- The text with one weight changed or added, without the others being written anew; nil if it was written in another
+-- way than we do.
+function lib.put_weight(text, lane, old, weight)
+  local mark = cjson.encode(lane) .. ':'
+  if old == nil and lib.sub(text, -1) == '}' then return lib.sub(text, 1, -2) .. ',' .. mark .. weight .. '}' end
+  if type(old) ~= 'number' then return nil end
+  local at, last = string.find(text, mark .. old, 1, true)
+  local before, after = at and lib.sub(text, at - 1, at - 1), at and lib.sub(text, last + 1, last + 1)
+  if not at or not string.find(before, '[{,]') or not string.find(after, '[,}]') then return nil end
+  return lib.sub(text, 1, last - #tostring(old)) .. weight .. lib.sub(text, last + 1)
+end
+
+-- The text of all weights, of which one changes; nil if no key has one.
+function lib.encode_weights(weights, lane, weight)
+  local changed = {}
+  for name, value in pairs(weights) do changed[name] = value end
+  changed[lane] = weight
+  return next(changed) and cjson.encode(changed)
 end
 
 -- What is kept of a task: the lane without a weight that was served last, the start that was last, how many lanes had
