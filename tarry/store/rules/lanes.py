@@ -95,7 +95,7 @@ def count_by_level(jobs: Iterable[JobKey], limits: Mapping[str, Limit]) -> Count
     """How many of these jobs count for each level that has a limit. A job without a lane counts for its queue only."""
     counts: Counter[str] = Counter()
     # Most jobs of a batch have the same key: looking the limits up once for each key is faster.
-    for (queue, task, lane), count in Counter(jobs).items():
+    for (queue, task, lane), count in (jobs if isinstance(jobs, Counter) else Counter(jobs)).items():
         if QUEUE + queue in limits:
             counts[QUEUE + queue] += count
         if lane is not None and TASK + task in limits:
@@ -131,6 +131,9 @@ def turn_order(last: str | None) -> Callable[[str], tuple[bool, str]]:
 
 def take_in_turn(lines: Sequence[Sequence[T]], most: int) -> list[T]:
     """One item from each line in turn, until there are `most`, or none is left."""
+    # A task without a limit for each key has one lane.
+    if len(lines) == 1:
+        return list(lines[0][:most])
     taken: list[T] = []
     for turn in range(max(map(len, lines), default=0)):
         taken += [line[turn] for line in lines if len(line) > turn]

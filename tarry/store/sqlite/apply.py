@@ -45,6 +45,13 @@ class ChangeGroups:
                     self.rest += alike
                 else:
                     self.alike.append(alike)
+        self.only_end = not self.in_order and not self.rest and all(_only_ends(alike[0]) for alike in self.alike)
+        """All end attempts, whose places become free, and nothing else follows from them."""
+
+
+def _only_ends(change: Change) -> bool:
+    is_end = change.was is State.RUNNING and change.to is not None and change.to.finished
+    return is_end and not change.keeps_places and not change.rate_correction
 
 
 def apply_changes(db: Database, lanes: SqliteLanes, groups: ChangeGroups, now: int) -> list[bool]:
@@ -60,6 +67,12 @@ def apply_changes(db: Database, lanes: SqliteLanes, groups: ChangeGroups, now: i
         # Also where nothing is limited: another job may wait for the end of such an attempt.
         if not all(valid):
             lanes.free_places(given_up(changes, valid), now)
+        return valid
+    if groups.only_end and not groups.telling:
+        # All of them are valid, or the transaction is rolled back. So it is enough to know how many are of each lane.
+        ended_keys = lanes.count_running(changes)
+        valid = _make(db, groups)
+        lanes.lower_by(ended_keys)
         return valid
     # Read before the changes: afterwards these jobs no longer run, and their queue may be another one.
     running = lanes.running_keys(changes)

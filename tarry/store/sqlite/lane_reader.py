@@ -15,7 +15,7 @@ from tarry.store.sqlite import sql
 from tarry.store.sqlite.levels import LevelTable
 from tarry.store.sqlite.limits import SqliteLimits, SqliteTransaction
 from tarry.store.sqlite.link.database import Database
-from tarry.store.sqlite.open_line import OpenLine, position
+from tarry.store.sqlite.open_line import DUE, ID, PRIORITY, OpenLine, position
 
 TASK_OF, QUEUE_OF, LANE, HEADERS = (sql.PLACE[field] for field in ("task", "queue", "lane", "headers"))
 """The places of these columns in a row of `sqlite.sql.CLAIMED`."""
@@ -36,6 +36,7 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
         self._open = SqliteLimits(db)
         self._state = LaneState(limits, {}, {})
         self._tasks: dict[Line, list[str] | None] = {}
+        self._waiting: dict[str, dict[int, tuple[bool, bool]]] = {}
         self.claimed: list[Row] = []
 
     def look(self, lines: Sequence[Line]) -> LaneState:
@@ -48,8 +49,11 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
 
     def tasks(self, line: Line) -> list[str] | None:
         if line not in self._tasks:
-            found = [task for (task,) in self.rows(sql.TASKS, (line[0], -line[1]))]
-            self._tasks[line] = found if found or self.has_open_jobs(line) else None
+            has_open_jobs, has_lanes = self._look_at(line)
+            found = [task for (task,) in self.rows(sql.TASKS, (line[0], -line[1]))] if has_lanes else []
+            self._tasks[line] = found if found or has_open_jobs else None
+            if not found:
+                return self._tasks[line]
             turns = [turn_name(*line, task) for task in found]
             # In one statement, as far as they are not known yet.
             levels = self._levels.levels([*turns, *(TASK + task for task in found)])
@@ -58,11 +62,21 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
             self._state.levels |= {name: levels[name] for name in new}
         return self._tasks[line]
 
+    def _look_at(self, line: Line) -> tuple[bool, bool]:
+        """Whether jobs without a lane waited in the line when the claim began, and whether jobs in lanes did."""
+        queue, band = line
+        # All bands in one statement: under few limits a claim has few jobs, and its statements are most of its cost.
+        if queue not in self._waiting:
+            ((*found,),) = self.rows(sql.LOOK, (queue,))
+            pairs = zip(map(bool, found[::2]), map(bool, found[1::2]), strict=True)
+            self._waiting[queue] = dict(zip(sql.LOOKED_AT, pairs, strict=True))
+        return self._waiting[queue][band]
+
     def has_open_jobs(self, line: Line) -> bool:
-        return OpenLine(self._db, line).has_jobs()
+        return self._look_at(line)[0]
 
     def open_fronts(self, line: Line, most: int) -> Sequence[Sequence[Candidate[Row]]]:
-        return OpenLine(self._db, line).fronts(most)
+        return OpenLine(self._db, line).fronts(most) if self.has_open_jobs(line) else ()
 
     def lanes(self, line: Line, stretches: Mapping[str, LaneRange]) -> Mapping[str, Sequence[FoundLane]]:
         return {
@@ -96,15 +110,24 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
             alike.setdefault((task, most), []).append(lane)
         # One statement for all that differ only in their lanes: of many, few jobs each are read.
         for (task, most), lanes in alike.items():
+            if len(lanes) == 1:
+                fronts[task, lanes[0]] = self._lane_front(line, task, lanes[0], most)
+                continue
             names = msgspec.json.encode(lanes).decode()
             for row in self.rows(sql.LANE_FRONTS, (line[0], -line[1], task, names, most)):
                 fronts[task, row[LANE]].append((position(row, bool(row[-1])), row[:-1]))
         for front in fronts.values():
-            front.sort(key=_in_lane)
+            if len(front) > 1:
+                front.sort(key=_in_lane)
         return {**fronts}
 
+    def _lane_front(self, line: Line, task: str, lane: str, most: int) -> list[Candidate[Row]]:
+        rows = self.rows(sql.LANE_FRONT, (line[0], -line[1], task, lane, most))
+        return [((-row[PRIORITY], row[DUE], row[-1] == 1, row[ID]), row[:-1]) for row in rows]
+
     def costs(self, items: Sequence[Row]) -> list[int]:
-        return [cost_of(row[HEADERS] or b"") for row in items]
+        # Few jobs have headers at all.
+        return [cost_of(row[HEADERS]) if row[HEADERS] else 1 for row in items]
 
     def job_key(self, item: Row) -> JobKey:
         return item[QUEUE_OF], item[TASK_OF], item[LANE]

@@ -4,6 +4,7 @@ Each queue, task and key with a limit has a row that says how far the limit is u
 the change that ends an attempt lowers it, in any process.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -96,16 +97,29 @@ class SqliteLanes(SqliteTransaction):
         rows = self.rows(sql.COUNTED, (self._db.array(ids),)) if ids else []
         return {id: (queue, task, lane) for id, queue, task, lane in rows}
 
-    def lower_levels(self, ended: Sequence[EndedAttempt], now: int) -> None:
-        """Lowers the levels of these attempts, corrects what their rates count, and opens their lanes."""
-        jobs = [key for _, key in ended]
-        counts = count_by_level(jobs, self.limits)
+    def count_running(self, changes: Sequence[Change]) -> Counter[JobKey]:
+        """How many of the jobs of these changes run, by queue, task and lane."""
+        ids = self._db.array(tuple(change.id for change in changes))
+        if any(name.startswith(EACH) for name in self.limits):
+            # There may be as many lanes as jobs.
+            return Counter(self.rows(sql.COUNTED_EACH, (ids,)))
+        return Counter(
+            {(queue, task, lane): count for queue, task, lane, count in self.rows(sql.COUNTED_ALIKE, (ids,))}
+        )
+
+    def lower_by(self, ended: Counter[JobKey]) -> None:
+        """Lowers the levels by that many ended attempts of each queue, task and lane, and opens their lanes."""
+        counts = count_by_level(ended, self.limits)
         levels = self._levels.levels(counts)
         self._levels.set_levels({name: levels[name].ended(count) for name, count in counts.items()})
+        self._open.reopen({(task, lane) for _, task, lane in ended if lane is not None and EACH + task in self.limits})
+
+    def lower_levels(self, ended: Sequence[EndedAttempt], now: int) -> None:
+        """As `lower_by`, and corrects what the rates of these attempts count."""
         if corrections := count_corrections(ended, self.limits):
             own, levels = self._open.own_limits(self.limits, corrections), self._levels.levels(corrections)
             self._levels.set_levels(correct_levels(corrections, self.limits, own, levels, now))
-        self._open.reopen({(task, lane) for _, task, lane in jobs if lane is not None and EACH + task in self.limits})
+        self.lower_by(Counter(key for _, key in ended))
 
     def keep_places(self, ended: Sequence[EndedAttempt], now: int) -> None:
         """Keeps what levels count of these attempts, which go on."""

@@ -48,6 +48,20 @@ ANY_READY = {band: f"SELECT 1 {line} LIMIT 1" for band, line in _BANDS.items()}
 _LANED = "FROM tarry_job INDEXED BY tarry_laned WHERE state = 1 AND lane IS NOT NULL"
 _IN_BAND = f"{_LANED} AND queue = ?1 AND (claim_order > 0) - (claim_order < 0) = ?2"
 ANY_LANED = f"SELECT 1 {_LANED} LIMIT 1"
+_IN_OPEN_LINE = "SELECT 1 FROM tarry_job INDEXED BY tarry_ready WHERE state = 1 AND lane IS NULL AND queue = ?1"
+_LOOKS = {
+    band: (
+        " OR ".join(
+            f"EXISTS ({_IN_OPEN_LINE} AND (state_since > due) = {late} AND claim_order {sign} 0)" for late in (1, 0)
+        ),
+        f"EXISTS (SELECT 1 {_LANED} AND queue = ?1 AND (claim_order > 0) - (claim_order < 0) = {-band})",
+    )
+    for band, sign in ((HIGH, "<"), (NORMAL, "="), (LOW, ">"))
+}
+LOOKED_AT = tuple(_LOOKS)
+"""The bands of LOOK, in its order."""
+LOOK = f"SELECT {', '.join(look for looks in _LOOKS.values() for look in looks)}"
+"""For each band of a queue: whether jobs without a lane wait there, and whether jobs in lanes do."""
 _FOUND = "SELECT value FROM found WHERE value IS NOT NULL"
 TASKS = f"{distinct_scan('task', _IN_BAND)} {_FOUND}"
 # `x''`: a blob sorts after every text, so a missing last lane is no bound.
@@ -59,6 +73,9 @@ LANE_FRONTS = f"""SELECT {CLAIM_COLUMNS}, state_since > due FROM (SELECT value A
     CROSS JOIN tarry_job WHERE n IN (SELECT n {_IN_BAND} AND task = ?3 AND lane = l.name
         ORDER BY claim_order, due, id LIMIT ?5)"""
 """The first jobs of each of these lanes, at most so many, in no order."""
+LANE_FRONT = f"""SELECT {CLAIM_COLUMNS}, state_since > due {_IN_BAND} AND task = ?3 AND lane = ?4
+    ORDER BY claim_order, due, id LIMIT ?5"""
+"""The first jobs of one lane, in its order."""
 INTO_LANES = """UPDATE tarry_job SET lane = '' WHERE id IN (SELECT value FROM carray(?)) AND lane IS NULL AND state < 2
     AND EXISTS (SELECT 1 FROM tarry_limit WHERE name IN ('task:' || task, 'each:' || task))"""
 # One for each state, by its index: whoever sets a limit reads no finished jobs, of which there may be a million.
@@ -66,7 +83,10 @@ TASK_INTO_LANES = [
     f"UPDATE tarry_job INDEXED BY {index} SET lane = '' WHERE state = {state} AND lane IS NULL AND task = ?"
     for state, index in enumerate(("tarry_scheduled", "tarry_ready", "tarry_running"))
 ]
-COUNTED = "SELECT id, queue, task, lane FROM tarry_job WHERE id IN (SELECT value FROM carray(?)) AND state = 2"
+_ENDING = "FROM tarry_job WHERE id IN (SELECT value FROM carray(?)) AND state = 2"
+COUNTED = f"SELECT id, queue, task, lane {_ENDING}"
+COUNTED_ALIKE = f"SELECT queue, task, lane, count(*) {_ENDING} GROUP BY queue, task, lane"
+COUNTED_EACH = f"SELECT queue, task, lane {_ENDING}"
 RUNNING_NOW = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, 0)
     ON CONFLICT (name) DO UPDATE SET running = ?2"""
 PROMOTE = """UPDATE tarry_job SET state = 1, state_since = ?1 WHERE n IN
