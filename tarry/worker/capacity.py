@@ -15,6 +15,11 @@ PROBE_EVERY = 0.25
 HORIZON = 0.025
 """Seconds of work to prefetch."""
 MOST_AHEAD = 1000
+SHARED, SHARED_AGAIN = 0.9, 4
+"""The part of its prefetched jobs that a worker keeps where a limit is reached, and how many more it may have after
+each claim under which none is."""
+SHARED_FROM = 128
+"""So many prefetched jobs a worker keeps: of fewer, each exchange would cost more than it is for."""
 STALLED_AFTER = 0.25
 """Seconds without an ended job after which prefetched jobs are given back."""
 MEASURED_OVER = 0.2
@@ -102,6 +107,15 @@ class Capacity:
             # Smoothed, so that one unusual claim changes the next one only a little.
             past = share if self._async_share is None else self._async_share
             self._async_share = past + _SMOOTH * (share - past)
+
+    def record_claim(self, is_held_back: bool) -> None:
+        """Records a claim whose jobs were put. is_held_back: as of `Exchange`."""
+        for kind, prefetch in self._prefetch.items():
+            prefetch.share(self._count[kind], is_held_back)
+
+    def is_shared(self) -> bool:
+        """Whether limits bound what a runner holds ahead."""
+        return any(prefetch.is_shared and self._count[kind] for kind, prefetch in self._prefetch.items())
 
     def record_ends(self, counts: Mapping[bool, int], now: float) -> None:
         """Records how many calls have ended, by kind."""
@@ -205,6 +219,22 @@ class Prefetch:
         self._rate = 0.0
         self._idle_at = 0.0
         self._last_end = 0.0
+        self._most = MOST_AHEAD
+
+    def share(self, held: int, is_held_back: bool) -> None:
+        """Leaves a part of the places under limits to other workers. held: how many jobs it holds after a claim.
+        is_held_back: limits left less to the claim than it asked for."""
+        # A held job has its place before it runs. Each worker gives up a part where limits are reached, and asks for
+        # one more after the other where they are not: so all come to hold as many, as senders come to share a line.
+        if is_held_back:
+            self._most = min(self._most, max(SHARED_FROM, int((held - self._slots) * SHARED)))
+        else:
+            self._most = min(self._most + SHARED_AGAIN, MOST_AHEAD)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it holds less than it would, since limits were reached lately."""
+        return self._most < min(MOST_AHEAD, int(self._rate * HORIZON))
 
     def record_ends(self, count: int, now: float) -> None:
         """Records how many jobs ended since the last call."""
@@ -219,7 +249,7 @@ class Prefetch:
 
     def ahead(self) -> int:
         """How many jobs to prefetch."""
-        return min(MOST_AHEAD, int(self._rate * HORIZON))
+        return min(self._most, int(self._rate * HORIZON))
 
     def target(self) -> int:
         """How many jobs to hold, running and prefetched."""

@@ -21,7 +21,7 @@ from tarry.tasks.interrupts import CalledBack, TimeLimit
 from tarry.tasks.progress import ProgressBuffer
 from tarry.tasks.running import Batch, Running, jobs_of
 from tarry.worker.batch_buffer import BatchBuffer
-from tarry.worker.capacity import Capacity, SettleDelay
+from tarry.worker.capacity import GATHER, Capacity, SettleDelay
 from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares, ClaimPlan, seconds_until_due
 from tarry.worker.deadlines import Deadlines
 from tarry.worker.exchanger import Exchanger, RulesFor
@@ -211,6 +211,8 @@ class Pump:
         self._store_is_drained = not free or len(jobs) < free
         self._delay.record_exchange(settled, 0 < len(jobs) < free and not exchanger.has_followers)
         self._start_jobs(jobs, time.monotonic())  # a fresh clock: a slow reply does not mean that a runner is stalled
+        if free:
+            self._capacity.record_claim(exchanger.is_held_back)
         self._reporter.load(self._capacity.load(), len(self.held))
         # After the new jobs are held, so that they are not taken for unseen ones.
         exchanger.release_unseen(now)
@@ -239,7 +241,12 @@ class Pump:
     def settle_delay(self) -> float:
         """Seconds to sleep after a busy step, so that more jobs end before the next one."""
         # Only if the store has no more jobs for us, as under a limit. Else there would be a call for every few ends.
-        if self.stopping or not self._was_busy or not self._store_is_drained:
+        if self.stopping or not self._was_busy:
+            return 0.0
+        # Its jobs are few, and soon over: an exchange for a part of them costs as much as one for all.
+        if self._capacity.is_shared():
+            return GATHER
+        if not self._store_is_drained:
             return 0.0
         delay, next_due = self._delay.seconds(len(self.held), len(self.outcomes.ended)), self._exchanger.next_due
         due = math.inf if next_due is None else (next_due - self._exchanger.claimed_at) / SECOND
@@ -248,7 +255,7 @@ class Pump:
     def gather_ends(self, seconds: float) -> bool:
         """Waits so long for the ends of all held jobs, where limits hold others back; else returns False at once."""
         # The next claim gets as many as have ended: once all have, there is nothing to wait for.
-        if not self._exchanger.is_held_back or not self.held:
+        if not (self._exchanger.is_held_back or self._capacity.is_shared()) or not self.held:
             return False
         self.outcomes.gather(len(self.held), seconds)
         return True

@@ -350,6 +350,21 @@ def test_levels_are_right_whether_limits_are_read_at_once_or_one_by_one(
     assert store.recount(10) == 0
 
 
+@pytest.mark.parametrize(
+    ("limit", "asked", "waits"),
+    [(Limit(2), 10, True), (Limit(3), 10, False), (Limit(2), 1, False), (Limit(None, 20, 60_000_000), 10, False)],
+)
+def test_a_claim_says_whether_jobs_wait_for_the_ends_of_others(
+    tmp_path: Path, close: ExitStack, limit: Limit, asked: int, waits: bool
+) -> None:
+    """What is left since nobody asked for it, or since a rate does not allow it yet, waits for nobody."""
+    store = opened(close, tmp_path / "t.db")
+    store.limit("task:t", limit)
+    store.insert([job() for _ in range(3)])
+    wants = [Want("default", band, 5) for band in BANDS]
+    assert store.exchange([], wants, asked, "ann", LEASE, 10).is_held_back is waits
+
+
 @pytest.mark.parametrize("limit", [None, Limit(20)])
 def test_some_of_many_alike_come_too_late(close: ExitStack, tmp_path: Path, limit: Limit | None) -> None:
     """The others are made, and the same exchange claims, once; levels are right."""

@@ -1,4 +1,6 @@
-from tarry.worker.capacity import HORIZON, MOST_AHEAD, STALLED_AFTER, Prefetch
+import pytest
+
+from tarry.worker.capacity import HORIZON, MOST_AHEAD, SHARED_FROM, STALLED_AFTER, Prefetch
 
 
 def fed(prefetch: Prefetch, count: int, every: float, times: int, start: float = 0.0) -> float:
@@ -58,3 +60,38 @@ def test_it_stalls_when_nothing_ends_for_long_and_then_begins_anew() -> None:
     assert prefetch.target() == 1
     prefetch.record_idle(now + 10)
     assert not prefetch.is_stalled(now + 10)
+
+
+@pytest.mark.parametrize("first", [900, 100])
+def test_two_workers_come_to_hold_as_many_of_the_places_of_a_limit(first: int) -> None:
+    """Whoever had them first: each gives up a part of what it holds where the limit is reached."""
+    places, held, workers = 1000, [first, 1000 - first], [Prefetch(1), Prefetch(1)]
+    for worker in workers:
+        fed(worker, 100_000, 0.001, 50)
+    for _ in range(300):
+        for at, worker in enumerate(workers):
+            room = places - held[1 - at]
+            is_held_back = worker.target() > room
+            held[at] = min(worker.target(), room)
+            worker.share(held[at], is_held_back)
+            assert worker.is_shared
+    assert min(held) > 0.3 * places
+    assert sum(held) > 0.8 * places
+
+
+def test_few_places_are_not_shared() -> None:
+    prefetch = Prefetch(4)
+    fed(prefetch, 100_000, 0.001, 50)
+    for _ in range(10):
+        prefetch.share(100, True)
+    assert prefetch.ahead() == SHARED_FROM
+
+
+def test_once_no_limit_is_reached_it_brings_as_many_ahead_as_before() -> None:
+    prefetch = Prefetch(1)
+    fed(prefetch, 100_000, 0.001, 50)
+    prefetch.share(500, True)
+    assert prefetch.ahead() < 500
+    for _ in range(500):
+        prefetch.share(prefetch.target(), False)
+    assert (prefetch.ahead(), prefetch.is_shared) == (MOST_AHEAD, False)

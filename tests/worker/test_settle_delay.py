@@ -138,3 +138,17 @@ def test_only_where_limits_hold_jobs_back_the_last_end_is_the_end_of_the_delay(
     manual.pump._exchanger.is_held_back = is_held_back
     manual.sync.end_all()
     assert manual.pump.gather_ends(30.0) is is_held_back
+
+
+def test_where_limits_bound_what_is_brought_ahead_it_waits_for_all_ends(
+    make: MakePump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manual = full(make, 200)
+    manual.sync.end_all()
+    manual.pump.step()
+    assert manual.pump.settle_delay() != capacity.GATHER
+    assert not manual.pump.gather_ends(30.0)
+    monkeypatch.setattr(manual.pump._capacity, "is_shared", lambda: True)
+    assert manual.pump.settle_delay() == capacity.GATHER
+    manual.sync.end_all()
+    assert manual.pump.gather_ends(30.0)

@@ -202,6 +202,8 @@ class Levels:
         self._limits, self._levels, self._key_limits, self._now = limits, levels, key_limits, now
         self.again: int | None = None
         """When a rate allows a start that it refused before; 0: not all lanes were examined, come again at once."""
+        self.is_rate_reached = False
+        """A rate allowed fewer starts than were asked for."""
 
     def has_room(self, name: str) -> bool:
         """Whether anything may start under the limit of that level."""
@@ -217,6 +219,8 @@ class Levels:
         """As `room`, where this limit is known to be that of the level."""
         level = self._levels.get(name) or Level()
         room = level.room(limit, self._now)
+        if limit.count and room < most:
+            self.is_rate_reached = True
         if not room:
             self.again = earliest(self.again, level.again(limit, self._now))
         return min(room, most)

@@ -80,6 +80,7 @@ class _LaneClaim(Generic[T]):
             if most > 0 and line not in self._exhausted:
                 started += self._take(line, most)
         self._keep_few_open()
+        self._use.waits_for_ends = self._levels.again is None and not self._levels.is_rate_reached
         # Once and at the end, so that all lines need one round trip.
         self._reader.save(self._use)
         return None if started else earliest(self._levels.again, self._next_open)

@@ -77,6 +77,8 @@ class LaneUse(Struct):
     """Lanes without jobs."""
     drained: defaultdict[TaskLine, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Lanes that gave all that was read of them: perhaps they are empty now."""
+    waits_for_ends: bool = False
+    """What it left may start as soon as others have ended: it saw all lanes, and no rate refused a start."""
 
 
 class LaneReader(Protocol[T]):

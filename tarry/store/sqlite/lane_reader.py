@@ -38,6 +38,8 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
         self._tasks: dict[Line, list[str] | None] = {}
         self._waiting: dict[str, dict[int, tuple[bool, bool]]] = {}
         self.claimed: list[Row] = []
+        self.waits_for_ends = False
+        """As in `LaneUse`."""
 
     def look(self, lines: Sequence[Line]) -> LaneState:
         """Also opens lanes whose time has come."""
@@ -138,6 +140,7 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
         return items
 
     def save(self, use: LaneUse) -> None:
+        self.waits_for_ends = use.waits_for_ends
         self._levels.set_levels(use.levels)
         self._levels.set_turns(use.turns)
         for place, full in use.full.items():

@@ -43,6 +43,8 @@ class SqliteLanes(SqliteTransaction):
         """As of the last `load_limits`."""
         self._levels = LevelTable(db, {})
         self._open = SqliteLimits(db)
+        self.is_held_back = False
+        """Of the last claim: it left jobs that start once others have ended."""
 
     def load_limits(self) -> Mapping[str, Limit]:
         """The limits as they are now; valid to the end of the transaction, as are the levels."""
@@ -68,6 +70,7 @@ class SqliteLanes(SqliteTransaction):
         """Claims up to so many jobs; if there are none, also answers when a rate allows a start."""
         reader = SqliteLaneReader(self._db, self.limits, self._levels, owner, now)
         again = claim_in_lanes(reader, wants, limit, now)
+        self.is_held_back = len(reader.claimed) < limit and reader.waits_for_ends and self.has_jobs()
         return reader.claimed, again
 
     # Coming to wait

@@ -266,6 +266,7 @@ class SqliteStore(ScanningSqlStore):
     ) -> Exchange:
         rows: list[Row] = []
         again: int | None = None
+        self._lanes.is_held_back = False
         with transaction(self._db):
             # Under the write lock no other process can change the limits any more.
             self._lanes.load_limits()
@@ -284,7 +285,11 @@ class SqliteStore(ScanningSqlStore):
             self._lanes.save_levels(now)
         self._has_released = bool(released) and not {row[sql.PLACE["id"]] for row in rows}.issuperset(released)
         return Exchange(
-            valid, _claimed_jobs(rows, owner, now), earliest(due, again), more_to_release=settled.more_to_release
+            valid,
+            _claimed_jobs(rows, owner, now),
+            earliest(due, again),
+            more_to_release=settled.more_to_release,
+            is_held_back=self._lanes.is_held_back,
         )
 
     def _open(self, wants: Sequence[Want]) -> Sequence[Want]:
