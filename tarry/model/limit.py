@@ -138,10 +138,11 @@ class Level(Struct, frozen=True):
 
     def room(self, limit: Limit, now: int) -> int:
         """How many may start now."""
-        if limit.is_over(now):
+        if limit.share is not None and limit.is_over(now):
             return 0
         room = UNLIMITED if limit.most is None else max(0, limit.most - self.running)
-        return min(room, self.starts(limit, now))
+        # A claim asks this of each lane that it looks at, and most have no rate.
+        return min(room, self.starts(limit, now)) if limit.count else room
 
     def starts(self, limit: Limit, now: int) -> int:
         """How many starts the rate allows now; UNLIMITED if there is none."""

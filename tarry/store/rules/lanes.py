@@ -94,15 +94,26 @@ def decode_limit(value: bytes) -> Limit:
 def count_by_level(jobs: Iterable[JobKey], limits: Mapping[str, Limit]) -> Counter[str]:
     """How many of these jobs count for each level that has a limit. A job without a lane counts for its queue only."""
     counts: Counter[str] = Counter()
-    # Most jobs of a batch have the same key: looking the limits up once for each key is faster.
+    # Most jobs of a batch have the same queue and task, and often each has a lane of its own.
+    names: dict[tuple[str, str], tuple[list[str], list[str], str | None]] = {}
     for (queue, task, lane), count in (jobs if isinstance(jobs, Counter) else Counter(jobs)).items():
-        if QUEUE + queue in limits:
-            counts[QUEUE + queue] += count
-        if lane is not None and TASK + task in limits:
-            counts[TASK + task] += count
-        if lane is not None and EACH + task in limits:
-            counts[lane_level(task, lane)] += count
+        if (queue, task) not in names:
+            names[queue, task] = _limited_by(queue, task, limits)
+        of_queue, of_task, of_lanes = names[queue, task]
+        for name in of_queue if lane is None else of_task:
+            counts[name] += count
+        if lane is not None and of_lanes is not None:
+            name = of_lanes + lane
+            counts[name] = counts.get(name, 0) + count
     return counts
+
+
+def _limited_by(queue: str, task: str, limits: Mapping[str, Limit]) -> tuple[list[str], list[str], str | None]:
+    """The levels that have a limit: those of jobs without a lane, those of jobs in lanes, and what the names of lanes'
+    levels begin with; None: lanes have none."""
+    of_queue = [QUEUE + queue] if QUEUE + queue in limits else []
+    of_task = [TASK + task] if TASK + task in limits else []
+    return of_queue, of_queue + of_task, lane_levels(EACH + task) if EACH + task in limits else None
 
 
 def wrong_levels(jobs: Iterable[JobKey], limits: Mapping[str, Limit], levels: Mapping[str, int]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from tarry.store.rules.lanes import (
     Levels,
     count_by_level,
     earliest,
-    lane_level,
+    lane_levels,
     limit_of,
     merge_lines,
     take_in_turn,
@@ -319,7 +319,7 @@ class _LaneClaim(Generic[T]):
     def _read_limits(self, found: Mapping[str, Sequence[FoundLane]]) -> None:
         """Reads what `_examine` needs of these lanes, by task."""
         limited = [task for task in found if EACH + task in self._limits]
-        names = {task: [lane_level(task, lane.name) for lane in found[task]] for task in limited}
+        names = {task: [lane_levels(EACH + task) + lane.name for lane in found[task]] for task in limited}
         self._read_levels([name for some in names.values() for name in some])
         own = [task for task in limited if self._limits[EACH + task].has_key_limits]
         if own:
@@ -339,13 +339,13 @@ class _LaneClaim(Generic[T]):
         # Known levels count what this claim has started, so they must not be read again.
         wanted = [name for name in names if name not in self._known]
         if wanted:
-            levels = self._reader.lane_levels(wanted)
-            self._known.update((name, levels.get(name, Level())) for name in wanted)
+            levels, unused = self._reader.lane_levels(wanted), Level()
+            self._known.update({name: levels.get(name, unused) for name in wanted})
 
     def _examine(self, place: TaskLine, scan: "LaneScan", lanes: Sequence[FoundLane]) -> None:
         """Adds lanes with room to the scan, and notes the others."""
         task = place[-1]
-        each = self._limits.get(EACH + task)
+        each, of_lanes = self._limits.get(EACH + task), lane_levels(EACH + task)
         passed = self._weighted[place].weights if place in self._weighted and not scan.has_weighted else ()
         for lane in lanes:
             if scan.is_full:
@@ -353,8 +353,8 @@ class _LaneClaim(Generic[T]):
             if lane.name in passed:
                 scan.passed += 1
                 continue
-            name = lane_level(task, lane.name)
-            limit = each if each is None else self._key_limits.get(name, each)
+            name = of_lanes + lane.name
+            limit = each if each is None or not self._key_limits else self._key_limits.get(name, each)
             room = scan.most if limit is None else self._levels.room_under(limit, name, scan.most)
             if limit is None or (room and lane.has_jobs):
                 scan.found.append((lane.name, room))

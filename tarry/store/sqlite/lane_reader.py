@@ -15,7 +15,7 @@ from tarry.store.sqlite import sql
 from tarry.store.sqlite.levels import LevelTable
 from tarry.store.sqlite.limits import SqliteLimits, SqliteTransaction
 from tarry.store.sqlite.link.database import Database
-from tarry.store.sqlite.open_line import DUE, ID, PRIORITY, OpenLine, position
+from tarry.store.sqlite.open_line import DUE, ID, PRIORITY, OpenLine
 
 TASK_OF, QUEUE_OF, LANE, HEADERS = (sql.PLACE[field] for field in ("task", "queue", "lane", "headers"))
 """The places of these columns in a row of `sqlite.sql.CLAIMED`."""
@@ -25,6 +25,11 @@ def _in_lane(candidate: Candidate[Row]) -> tuple[int, int, bytes]:
     """Where it stands in its lane, whether it is late or not."""
     priority, due, _, id = candidate[0]
     return priority, due, id
+
+
+def _candidate(row: Row) -> Candidate[Row]:
+    """Of a row that ends with whether the job is late."""
+    return (-row[PRIORITY], row[DUE], row[-1] == 1, row[ID]), row[:-1]
 
 
 class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
@@ -109,7 +114,9 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
         fronts: dict[Lane, list[Candidate[Row]]] = {lane: [] for lane in counts}
         alike: dict[tuple[str, int], list[str]] = {}
         for (task, lane), most in counts.items():
-            alike.setdefault((task, most), []).append(lane)
+            if (task, most) not in alike:
+                alike[task, most] = []
+            alike[task, most].append(lane)
         # One statement for all that differ only in their lanes: of many, few jobs each are read.
         for (task, most), lanes in alike.items():
             if len(lanes) == 1:
@@ -117,7 +124,7 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
                 continue
             names = msgspec.json.encode(lanes).decode()
             for row in self.rows(sql.LANE_FRONTS, (line[0], -line[1], task, names, most)):
-                fronts[task, row[LANE]].append((position(row, bool(row[-1])), row[:-1]))
+                fronts[task, row[LANE]].append(_candidate(row))
         for front in fronts.values():
             if len(front) > 1:
                 front.sort(key=_in_lane)
@@ -125,7 +132,7 @@ class SqliteLaneReader(SqliteTransaction, LaneReader[Row]):
 
     def _lane_front(self, line: Line, task: str, lane: str, most: int) -> list[Candidate[Row]]:
         rows = self.rows(sql.LANE_FRONT, (line[0], -line[1], task, lane, most))
-        return [((-row[PRIORITY], row[DUE], row[-1] == 1, row[ID]), row[:-1]) for row in rows]
+        return [_candidate(row) for row in rows]
 
     def costs(self, items: Sequence[Row]) -> list[int]:
         # Few jobs have headers at all.

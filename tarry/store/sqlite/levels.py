@@ -73,7 +73,8 @@ class LevelTable:
         names = list(names)
         if missing := [name for name in names if name not in self._stored]:
             self._stored |= dict.fromkeys(missing) | self._read(missing)
-        return {name: self._changed.get(name) or self._before(name) for name in names}
+        changed, stored = self._changed, self._stored
+        return {name: changed.get(name) or stored[name] or _UNUSED for name in names}
 
     def _read(self, names: Sequence[str]) -> dict[str, LevelRow]:
         rows = self._db.execute(_READ, (msgspec.json.encode(names).decode(),)).fetchall()
