@@ -15,7 +15,7 @@ PROBE_EVERY = 0.25
 HORIZON = 0.025
 """Seconds of work to prefetch."""
 MOST_AHEAD = 1000
-SHARED, SHARED_AGAIN = 0.9, 4
+SHARED, SHARED_AGAIN = 0.9, 8
 """The part of its prefetched jobs that a worker keeps where a limit is reached, and how many more it may have after
 each claim under which none is."""
 SHARED_FROM = 128

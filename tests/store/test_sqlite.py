@@ -361,6 +361,8 @@ def test_a_claim_says_whether_jobs_wait_for_the_ends_of_others(
     store = opened(close, tmp_path / "t.db")
     store.limit("task:t", limit)
     store.insert([job() for _ in range(3)])
+    elsewhere = [Want("other", band, 5) for band in BANDS]
+    assert not store.exchange([], elsewhere, asked, "bob", LEASE, 10).is_held_back
     wants = [Want("default", band, 5) for band in BANDS]
     assert store.exchange([], wants, asked, "ann", LEASE, 10).is_held_back is waits
 

@@ -60,6 +60,10 @@ class SqliteLanes(SqliteTransaction):
         """Whether any ready job has a lane."""
         return bool(self._db.execute(sql.ANY_LANED).get)
 
+    def _has_jobs_for(self, wants: Sequence[Want]) -> bool:
+        lines = dict.fromkeys((want.queue, -want.band) for want in wants)
+        return any(self._db.execute(sql.ANY_LANED_IN, line).get for line in lines)
+
     def assign_lanes(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """New jobs, each with the lane that it will wait in."""
         return assign_lanes(jobs, self.load_limits())
@@ -70,7 +74,7 @@ class SqliteLanes(SqliteTransaction):
         """Claims up to so many jobs; if there are none, also answers when a rate allows a start."""
         reader = SqliteLaneReader(self._db, self.limits, self._levels, owner, now)
         again = claim_in_lanes(reader, wants, limit, now)
-        self.is_held_back = len(reader.claimed) < limit and reader.waits_for_ends and self.has_jobs()
+        self.is_held_back = len(reader.claimed) < limit and reader.waits_for_ends and self._has_jobs_for(wants)
         return reader.claimed, again
 
     # Coming to wait

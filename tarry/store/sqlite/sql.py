@@ -48,6 +48,7 @@ ANY_READY = {band: f"SELECT 1 {line} LIMIT 1" for band, line in _BANDS.items()}
 _LANED = "FROM tarry_job INDEXED BY tarry_laned WHERE state = 1 AND lane IS NOT NULL"
 _IN_BAND = f"{_LANED} AND queue = ?1 AND (claim_order > 0) - (claim_order < 0) = ?2"
 ANY_LANED = f"SELECT 1 {_LANED} LIMIT 1"
+ANY_LANED_IN = f"SELECT 1 {_IN_BAND} LIMIT 1"
 _IN_OPEN_LINE = "SELECT 1 FROM tarry_job INDEXED BY tarry_ready WHERE state = 1 AND lane IS NULL AND queue = ?1"
 _LOOKS = {
     band: (
