@@ -1,23 +1,27 @@
 """What of a limit's level a claim writes on PostgreSQL, while attempts end beside it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import psycopg
 import pytest
 
 from tarry.model import lifecycle
+from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
-from tarry.model.limit import KeyLimit, Limit
+from tarry.model.limit import KeyLimit, Level, Limit
 from tarry.model.outcome import Returned
 from tarry.store.conformance.cases.jobs import LEASE, NOW, made, put, taken
 from tarry.store.postgres.lane_reader import PostgresLaneReader
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.rules.base import Want
+from tarry.store.rules.lanes import lane_level, turn_name
 from tarry.store.sql.lane_reader import LaneUse
 from tests.seeds import seeded_random
 from tests.servers.postgres import PostgresServer
+from tests.worker.bench import until
 
 
 @pytest.fixture
@@ -47,6 +51,86 @@ def test_an_end_between_a_claims_look_and_its_end_counts(
     assert len(taken(store)) == 1
     assert valid == [True]
     assert store.recount(NOW) == 0, "the level counted an attempt that had ended"
+
+
+def claim_side_by_side(server: PostgresServer, count: int) -> list[Job]:
+    """What two claims of so many jobs get that have both chosen before one of them may start any."""
+    owners = ("ann", "bob")
+    with ThreadPoolExecutor(2) as claimers, psycopg.connect(server.url) as other:
+        other.execute("INSERT INTO tarry.level VALUES ('task:mail', 0, 0) ON CONFLICT DO NOTHING")
+        other.commit()
+        other.execute("SELECT FROM tarry.level WHERE name = 'task:mail' FOR UPDATE")
+        claims = [claimers.submit(claim_once, server.url, owner, count) for owner in owners]
+        until(lambda: waiting_for_locks(server) == 2)
+        other.commit()
+        return [job for claim in claims for job in claim.result()]
+
+
+def waiting_for_locks(server: PostgresServer) -> int:
+    return int(server.call("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+
+
+def claim_once(url: str, owner: str, count: int, changes: Sequence[Change] = ()) -> list[Job]:
+    with closing(PostgresStore(url)) as store:
+        return store.exchange(changes, [Want("default", 0, count)], count, owner, LEASE, NOW).jobs
+
+
+@pytest.mark.parametrize("name", ["task:mail", "each:mail", "queue:default"])
+def test_of_claims_that_choose_side_by_side_the_second_gets_what_is_left(
+    store: PostgresStore, mortal_postgres: PostgresServer, name: str
+) -> None:
+    store.limit("each:mail", Limit(9))
+    store.limit(name, Limit(5))
+    put(store, 12, lane="a")
+    jobs = claim_side_by_side(mortal_postgres, 3)
+    assert len({job.id for job in jobs}) == len(jobs) == 5
+    assert store.levels([name if name != "each:mail" else lane_level("mail", "a")]) == [Level(5)]
+
+
+def test_one_at_a_time_is_in_order_also_for_claims_side_by_side(
+    store: PostgresStore, mortal_postgres: PostgresServer
+) -> None:
+    """A claim that waits for the level of what it ends has not chosen yet: else another one would take the next job."""
+    store.limit("task:a", Limit(9))
+    put(store, task="a")
+    ended = [lifecycle.after(job, Returned(), DEFAULT, NOW) for job in taken(store)]
+    store.limit("each:mail", Limit(1))
+    first, _ = put(store, 2, lane="a")
+    with ThreadPoolExecutor(1) as claimer, psycopg.connect(mortal_postgres.url) as other:
+        other.execute("SELECT FROM tarry.level WHERE name = 'task:a' FOR UPDATE")
+        claim = claimer.submit(claim_once, mortal_postgres.url, "bob", 1, ended)
+        until(lambda: waiting_for_locks(mortal_postgres) == 1)
+        assert [job.id for job in claim_once(mortal_postgres.url, "ann", 1)] == [first.id]
+        other.commit()
+        assert claim.result() == []
+
+
+def test_claims_that_choose_side_by_side_take_from_different_lanes(
+    store: PostgresStore, mortal_postgres: PostgresServer
+) -> None:
+    """Else the second would look into many lanes whose only job the first has locked."""
+    store.limit("each:mail", Limit(9))
+    for lane in "abcdef":
+        put(store, lane=lane)
+    assert sorted(job.lane or "" for job in claim_side_by_side(mortal_postgres, 3)) == [*"abcdef"]
+
+
+@pytest.mark.parametrize("limit", [None, Limit(9)], ids=["turns", "limit"])
+def test_a_claim_beside_another_one_goes_backwards_by_a_turn_of_its_own(
+    store: PostgresStore, mortal_postgres: PostgresServer, limit: Limit | None
+) -> None:
+    store.limit("each:mail", limit)
+    for lane in "abcde" * 2:
+        put(store, lane=lane)
+    with psycopg.connect(mortal_postgres.url) as other:
+        turn = f'"tarry"{turn_name("default", 0, "mail")}'
+        other.execute("SELECT pg_advisory_xact_lock(hashtext('tarry'), hashtext(%s))", (turn,))
+        assert [lanes(claim_once(mortal_postgres.url, "ann", 2)) for _ in range(3)] == ["de", "bc", "ae"]
+    assert lanes(claim_once(mortal_postgres.url, "ann", 9)) == "abcd"
+
+
+def lanes(jobs: Sequence[Job]) -> str:
+    return "".join(sorted(job.lane or "" for job in jobs))
 
 
 def test_claims_and_ends_of_several_tasks_wait_for_no_circle(

@@ -46,13 +46,13 @@ class FunctionSet(Struct, frozen=True):
         return not is_older and digest != self.digest
 
 
-REVISION = 4
+REVISION = 5
 """One more with each change of a function: `tests/store/test_postgres_functions.py` has the digest of each."""
 _NAMES = (
     "insert", "limit_numbers", "room_under", "count_levels", "change_levels", "ending", "ended_levels", "ended",
-    "lanes", "claim_in_lanes", "remove_lanes", "apply", "promote", "exchange", "queues", "release", "finish_flow",
-    "settle_flows", "wake_waiting", "exchange_nodes", "insert_flow", "change_flow", "release_flow", "signal", "label",
-    "unlabel",
+    "lanes", "lanes_backwards", "lock_claims", "choose_in_lanes", "claim_in_lanes", "remove_lanes", "apply", "promote",
+    "exchange", "queues", "release", "finish_flow", "settle_flows", "wake_waiting", "exchange_nodes", "insert_flow",
+    "change_flow", "release_flow", "signal", "label", "unlabel",
 )  # fmt: skip
 FUNCTIONS = FunctionSet(REVISION, tuple(map(read_function, _NAMES)))
 _FIRST_MARK = "INSERT INTO {s}.about VALUES ('functions', '%s')"
