@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tarry.client.bounds import declare_bounds
 from tarry.client.client import Client
-from tarry.client.clock import Clock
+from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.client.flows.flow_signals import SignalSender
 from tarry.client.flows.maker import FlowMaker
 from tarry.client.handle import Handle
@@ -322,6 +322,8 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
         for action in self._at_keeper:
             action()
         config, listener = self.config, self._enqueue_listener()
+        # One for both: each asks the store by itself.
+        clock = clock or Clock(store.time, CHECKED_EVERY)
         client = Client(store, self.tasks, clock=clock, max_body=config.max_body, rules=self.rules, listener=listener)
         outbox = self.outbox
 

@@ -294,7 +294,7 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     keeper.register_chore(1.0, app.http.sync_chore(store), SELDOM)
     _watch_backlogs(child, app, store, keeper)
     _note_shards(store, keeper)
-    alerts = create_watch(app)
+    alerts = create_watch(app, store)
     metrics = KeeperMetrics(child, app, keeper)
     child.report_ready()
     # The first tick loads the HTTP tasks, and with them the recipients of alerts.

@@ -67,6 +67,7 @@ class MysqlStore(ScanningSqlStore):
     """Jobs in the database at the address. Makes the tables if there are none."""
 
     _sql = sql.STATEMENTS
+    is_pooled = True
 
     def __init__(self, address: Address | str) -> None:
         self.address = parse(address) if isinstance(address, str) else address

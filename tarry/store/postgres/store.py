@@ -97,6 +97,7 @@ class PostgresStore(SqlStore):
     """
 
     _sql = sql.STATEMENTS
+    is_pooled = True
 
     def __init__(self, url: str, durable: bool = True) -> None:
         self._url = parse_url(url)

@@ -70,7 +70,7 @@ _IDS_OF_PAGE = 30
 class RedisStore(Store):
     """Jobs in the server that `link` leads to, in keys that begin with `prefix`, which is a hash tag: `{tarry}`."""
 
-    can_confirm = True
+    can_confirm = is_pooled = True
 
     def __init__(self, link: RedisLink, prefix: str, transport: Transport | None = None) -> None:
         self.url = link.url

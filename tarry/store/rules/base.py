@@ -205,6 +205,11 @@ class Store(ABC):
         return False
 
     @property
+    def is_pooled(self) -> bool:
+        """Whether threads need not wait for each other's calls: it has several connections."""
+        return False
+
+    @property
     def topology_version(self) -> int:
         """How often one of several stores came, or came back. If it grew, settings must be made again."""
         # A store that was away has missed what was set on the others.

@@ -263,6 +263,10 @@ class ShardedStore(Store):
     def can_confirm(self) -> bool:
         return all(shard.store.can_confirm for shard in self.shards if not shard.away)
 
+    @property
+    def is_pooled(self) -> bool:
+        return all(shard.store.is_pooled for shard in self.shards if not shard.away)
+
     def confirm(self, jobs: Sequence[Job]) -> None:
         places = self._located.group(job.id for job in jobs)
         self._ask(places, lambda n, store: store.confirm(pick(jobs, places[n]))).result(None)
