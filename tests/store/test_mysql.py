@@ -22,7 +22,19 @@ from tarry.model.limit import Limit
 from tarry.model.outcome import Lost, Outcome, Released, Returned
 from tarry.model.retry import Retry
 from tarry.store import migrating
-from tarry.store.conformance.cases.jobs import FAILED, LEASE, NOW, ids, made, put, running, seen, settle, taken
+from tarry.store.conformance.cases.jobs import (
+    EVERYTHING,
+    FAILED,
+    LEASE,
+    NOW,
+    ids,
+    made,
+    put,
+    running,
+    seen,
+    settle,
+    taken,
+)
 from tarry.store.conformance.cases.sleepers import wakes
 from tarry.store.mysql import claim as mysql_claim
 from tarry.store.mysql import exchange as mysql_exchange
@@ -813,3 +825,14 @@ def test_a_call_that_found_out_late_goes_the_other_way_once_more(
     with pytest.raises(StoreBusy, match=r"in the way for 20\.0 s \(it is not so\)"):
         store._calls.call(lambda link: work(link, ends_at=9))
     assert len(tries) == 2
+
+
+@pytest.mark.parametrize(("limit", "asked", "waits"), [(2, 10, True), (3, 10, False), (2, 1, False)])
+def test_a_claim_says_whether_jobs_wait_for_the_ends_of_others(
+    store: MysqlStore, limit: int, asked: int, waits: bool
+) -> None:
+    """What is left since nobody asked for it comes with the next claim."""
+    store.limit("task:mail", Limit(limit))
+    put(store, 3, lane="")
+    assert not store.exchange([], [Want("other", NORMAL, 10)], asked, "bob", LEASE, NOW).is_held_back
+    assert store.exchange([], EVERYTHING, asked, "ann", LEASE, NOW).is_held_back is waits

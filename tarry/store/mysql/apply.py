@@ -226,10 +226,13 @@ class ChangeApplier:
         if not limits:
             return
         jobs = [key for _, key in ended]
-        for name, count in sorted(count_by_level(jobs, limits).items()):
-            where = f"WHERE name = {text(name)}"
+        by_count: defaultdict[int, list[str]] = defaultdict(list)
+        for name, count in count_by_level(jobs, limits).items():
+            by_count[count].append(name)
+        for count, names in sorted(by_count.items()):
+            where = f"WHERE name IN ({id_list(name.encode() for name in names)})"
             # A level that was too low stays at 0; `recount` corrects wrong ones.
-            plan.add(f"UPDATE tarry_level SET running = GREATEST(0, running - {count}) {where}")
+            plan.add(f"UPDATE tarry_level FORCE INDEX (PRIMARY) SET running = GREATEST(0, running - {count}) {where}")
         corrected = MysqlLimits(self._link).read_corrected(ended, limits, self._corrected, self._now)
         self._corrected |= corrected
         for name, level in sorted(corrected.items()):

@@ -15,7 +15,7 @@ from tarry.store.mysql.history import to_journal
 from tarry.store.mysql.insert import one_by_one
 from tarry.store.mysql.lane_reader import MysqlLaneReader
 from tarry.store.mysql.link.connection import COMMIT, MysqlConnection, StatementResult
-from tarry.store.mysql.open_lanes import LatenessLine, nothing_to_claim
+from tarry.store.mysql.open_lanes import LatenessLine, look_for_laned, nothing_to_claim
 from tarry.store.mysql.plain_ends import need_no_look
 from tarry.store.mysql.settings import TAKE_TURN, LookResult, StoreSettings, look_result
 from tarry.store.rules.base import Exchange, Want
@@ -63,6 +63,7 @@ class MysqlExchange:
         self._wants = wants if asked.limit > 0 else []
         self._start = Start(link, asked.owner, asked.now, settings, sql.RUNNING_ANYWAY if asked.careful else "")
         self._open = OpenLineClaim(reader, self._wants, asked.limit, asked.only)
+        self._waits_for_ends = self._is_held_back = False
 
     def run(self) -> ExchangeResult:
         """Makes the whole exchange and commits it."""
@@ -88,7 +89,13 @@ class MysqlExchange:
         # The rows came by id, not in the order of the claim.
         jobs.sort(key=lambda job: (-job.priority, job.due, job.id))
         return ExchangeResult(
-            Exchange(valid, jobs, earliest(due, again), more_to_release=self._settled.more_to_release),
+            Exchange(
+                valid,
+                jobs,
+                earliest(due, again),
+                more_to_release=self._settled.more_to_release,
+                is_held_back=self._is_held_back,
+            ),
             self._open.only(),
             self._start.has_unlaned,
         )
@@ -165,6 +172,7 @@ class MysqlExchange:
     def _from_lanes(self) -> tuple[list[Job], int | None]:
         reader = MysqlLaneReader(self._link, self._settings, self._reader, self._start, self._asked.now)
         again = claim_in_lanes(reader, self._wants, self._asked.limit, self._asked.now)
+        self._waits_for_ends = len(reader.claimed) < self._asked.limit and reader.waits_for_ends
         return reader.claimed, again
 
     def _promote(self) -> None:
@@ -178,8 +186,10 @@ class MysqlExchange:
         changed, began = self._asked.news
         told = changed if self._asked.changes else began if jobs else ()
         # After the COMMIT in the same packet: the look holds no lock, and costs no round trip.
-        more = [] if known else [sql.NEXT_DUE]
-        answers = self._link.run(*written, *lease, *told, COMMIT, *more)
+        more = [look_for_laned(self._wants)] if self._waits_for_ends else []
+        answers = self._link.run(*written, *lease, *told, COMMIT, *more, *([] if known else [sql.NEXT_DUE]))
+        if more:
+            self._is_held_back = bool(answers[-1 if known else -2].rows[0][0])
         if known:
             return due
         rows = answers[-1].rows

@@ -15,7 +15,7 @@ from tarry.store.mysql.claim import Reader, Start, last_of_each
 from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
 from tarry.store.mysql.limits import MysqlLimits, write_levels
 from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
-from tarry.store.mysql.link.literals import bounded_statements, id_list, text
+from tarry.store.mysql.link.literals import LANE, bounded_statements, id_list, lane_table, text
 from tarry.store.mysql.open_lanes import LatenessLine, exists, halves
 from tarry.store.mysql.settings import StoreSettings
 from tarry.store.rules.base import band
@@ -43,6 +43,8 @@ _LINE = "queue = {} AND band = {}"
 _CANDIDATE = "CONCAT_WS(' ', HEX(id), claim_order, due, late)"
 _LANE = f"""SELECT {_CANDIDATE} FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = {{}}
     AND band = {{}} AND task = {{}} AND lane = {{}} ORDER BY claim_order, due, id LIMIT {{}} FOR UPDATE{{}}"""
+_FIRSTS = f"""SELECT {LANE}, (SELECT {_CANDIDATE} FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = {{}}
+    AND band = {{}} AND task = {{}} AND lane = {LANE} ORDER BY claim_order, due, id LIMIT 1 FOR UPDATE{{}}) FROM {{}}"""
 _WRITE_TURNS = "INSERT INTO tarry_level (name, turn) VALUES "
 _SET_TURNS = " ON DUPLICATE KEY UPDATE turn = VALUES(turn)"
 _ALL, _CLOSED = 10**6, 100
@@ -61,6 +63,8 @@ class MysqlLaneReader(LaneReader[bytes]):
         self._found: dict[bytes, Job] = {}
         self._was_read: set[bytes] = set()
         self.claimed: list[Job] = []
+        self.waits_for_ends = False
+        """As in `LaneUse`."""
 
     def look(self, lines: Sequence[Line]) -> LaneState:
         """Also opens lanes whose time has come."""
@@ -116,11 +120,21 @@ class MysqlLaneReader(LaneReader[bytes]):
         return [FoundLane(lane, (task, lane) not in empty) for lane in found]
 
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[bytes]]]:
-        look = [
-            _LANE.format(text(line[0]), -line[1], text(task), text(lane), most, self._reader.skip)
-            for (task, lane), most in counts.items()
-        ]
-        return dict(zip(counts, map(_candidates, self._link.run(*look)), strict=True))
+        # Of many lanes mostly one job each is asked for.
+        of_one: dict[str, list[str]] = {}
+        for (task, lane), most in counts.items():
+            if most == 1:
+                of_one.setdefault(task, []).append(lane)
+        more = {lane: most for lane, most in counts.items() if most > 1}
+        place, skip = (text(line[0]), -line[1]), self._reader.skip
+        looks = [_FIRSTS.format(*place, text(task), skip, lane_table(lanes)) for task, lanes in of_one.items()]
+        looks += [_LANE.format(*place, text(task), text(lane), most, skip) for (task, lane), most in more.items()]
+        answers = self._link.run(*looks)
+        fronts: dict[Lane, Sequence[Candidate[bytes]]] = dict.fromkeys(counts, ())
+        for task, answer in zip(of_one, answers, strict=False):
+            fronts |= {(task, name_text(lane)): [_candidate(first)] for lane, first in answer.rows if first is not None}
+        fronts |= dict(zip(more, map(_candidates, answers[len(of_one) :]), strict=True))
+        return fronts
 
     def costs(self, items: Sequence[bytes]) -> list[int]:
         self._read(items)
@@ -146,6 +160,7 @@ class MysqlLaneReader(LaneReader[bytes]):
 
     def save(self, use: LaneUse) -> None:
         """Writes levels and turns, closes full lanes, and removes empty ones."""
+        self.waits_for_ends = use.waits_for_ends
         turns = (f"({text(name)},{text(turn)})" for name, turn in sorted(use.turns.items()))
         self._run(
             [

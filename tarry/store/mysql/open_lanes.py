@@ -17,7 +17,7 @@ from tarry.model.job import Job, State
 from tarry.model.limit import EACH
 from tarry.store.mysql import sql
 from tarry.store.mysql.link.connection import MysqlConnection
-from tarry.store.mysql.link.literals import bounded_statements, id_list, raw, text
+from tarry.store.mysql.link.literals import LANE, bounded_statements, id_list, lane_table, raw, text
 from tarry.store.mysql.settings import NUMBER, StoreSettings
 from tarry.store.rules.base import BANDS, Want, band
 from tarry.store.rules.lanes import UNTIL_AN_END
@@ -41,6 +41,9 @@ ADD_JOBS = f"""{_OPEN} SELECT queue, SIGN(claim_order), task, lane, MIN(id) FROM
 _REMOVE = """DELETE p FROM JSON_TABLE('[{}]', '$[*]' COLUMNS (i VARCHAR(1500) PATH '$')) v STRAIGHT_JOIN tarry_open p
     FORCE INDEX (PRIMARY) ON p.queue = {} AND p.band = {} AND p.task = {}
     AND p.lane = UNHEX(SUBSTRING(v.i, 33)) AND p.id = UNHEX(LEFT(v.i, 32))"""
+# A subquery with LIMIT looks once for each lane: an EXISTS the planner may turn into a read of all jobs of the task.
+_EMPTY = f"""SELECT {LANE} FROM {{}} WHERE
+    (SELECT 1 FROM tarry_laned WHERE {{}} AND lane = {LANE} LIMIT 1) IS NULL"""
 OPEN_TASK = f"""{_OPEN} SELECT queue, band, task, lane, {_NOBODY} FROM tarry_closed WHERE task = {{}}"""
 ALL_OF = f"""{_OPEN} SELECT queue, band, task, lane, {_NOBODY} FROM tarry_laned WHERE task = {{}}
     GROUP BY queue, band, task, lane"""
@@ -92,6 +95,13 @@ def _any_laned(queue: str, band: int, gaps: str) -> str:
     )
 
 
+def look_for_laned(wants: Iterable[Want]) -> str:
+    """The statement that answers whether jobs wait in lanes of these queues and bands."""
+    lines = dict.fromkeys((text(want.queue), -want.band) for want in wants)
+    looks = [f"EXISTS(SELECT 1 FROM tarry_laned WHERE queue = {queue} AND band = {sign})" for queue, sign in lines]
+    return f"SELECT {' OR '.join(looks)}"
+
+
 def insert_statements(jobs: Iterable[Job]) -> Iterator[str]:
     """The statements that add the lanes of these new jobs, where they are ready."""
     places: dict[str, bytes] = {}
@@ -110,14 +120,18 @@ def close_and_remove(
     where = _PLACE.format(*place)
     lanes = id_list(lane.encode() for lane in {*empty, *full})
     # First read the rows, then look for jobs: a row that is visible was committed together with its job.
-    rows = link.rows(f"SELECT lane, id FROM tarry_open WHERE {where} AND lane IN ({lanes}) LIMIT {_MOST}")
-    gone = find_empty(link, line[:2], {line[2]: sorted(empty)}) | {(line[2], lane) for lane in full}
-    remove(link, place, [(lane, id) for lane, id in rows if (line[2], name_text(lane)) in gone])
+    looks = [_EMPTY.format(lane_table(empty), where)] if empty else []
+    rows, *found = link.run(
+        f"SELECT lane, id FROM tarry_open WHERE {where} AND lane IN ({lanes}) LIMIT {_MOST}", *looks
+    )
+    gone = {name_text(lane) for answer in found for (lane,) in answer.rows} | full.keys()
     closed = (
         f"({place[2]},{text(lane)},{text(queue)},{place[1]},{UNTIL_AN_END if again is None else again})"
         for lane, again in sorted(full.items())
     )
-    link.run(*bounded_statements(_CLOSED, closed))
+    going = [(lane, id) for lane, id in rows.rows if name_text(lane) in gone]
+    if written := [*remove(place, going), *bounded_statements(_CLOSED, closed)]:
+        link.run(*written)
 
 
 def find_open(link: MysqlConnection, line: TaskLine, lanes: Sequence[str]) -> list[str]:
@@ -131,25 +145,25 @@ def find_open(link: MysqlConnection, line: TaskLine, lanes: Sequence[str]) -> li
 
 def find_empty(link: MysqlConnection, line: Line, lanes: Mapping[str, Sequence[str]]) -> set[Lane]:
     """Those of these lanes of tasks in which no job waits."""
-    places = [(task, lane) for task, names in lanes.items() for lane in names]
-    wheres = [f"{_PLACE.format(text(line[0]), -line[1], text(task))} AND lane = {text(lane)}" for task, lane in places]
-    asked = [f"SELECT EXISTS(SELECT 1 FROM tarry_laned WHERE {where})" for where in wheres]
+    tasks = [task for task, names in lanes.items() if names]
+    places = [_PLACE.format(text(line[0]), -line[1], text(task)) for task in tasks]
+    asked = [_EMPTY.format(lane_table(lanes[task]), place) for task, place in zip(tasks, places, strict=True)]
     answers = link.run(*asked) if asked else []
-    return {place for place, answer in zip(places, answers, strict=True) if not answer.rows[0][0]}
+    return {(task, name_text(lane)) for task, answer in zip(tasks, answers, strict=True) for (lane,) in answer.rows}
 
 
-def remove(link: MysqlConnection, place: tuple[str, int, str], rows: Sequence[tuple[bytes, bytes]]) -> None:
-    """Removes rows by lane and id. place: queue, band and task as SQL literals."""
-    if rows:
-        listed = '"' + '","'.join(id.hex() + lane.hex() for lane, id in sorted(rows)) + '"'
-        link.run(_REMOVE.format(listed, *place))
+def remove(place: tuple[str, int, str], rows: Sequence[tuple[bytes, bytes]]) -> list[str]:
+    """The statements that remove rows by lane and id. place: queue, band and task as SQL literals."""
+    listed = '"' + '","'.join(id.hex() + lane.hex() for lane, id in sorted(rows)) + '"'
+    return [_REMOVE.format(listed, *place)] if rows else []
 
 
 def remove_unneeded(link: MysqlConnection, line: TaskLine) -> None:
     """Removes rows of a task without a limit for each key, which needs none."""
     place = (text(line[0]), -line[1], text(line[2]))
     rows = link.rows(f"SELECT lane, id FROM tarry_open WHERE {_PLACE.format(*place)} LIMIT {_MOST}")
-    remove(link, place, [(lane, id) for lane, id in rows])
+    if written := remove(place, [(lane, id) for lane, id in rows]):
+        link.run(*written)
 
 
 def reopen_statements(link: MysqlConnection, lanes: Iterable[Lane]) -> list[str]:

@@ -55,6 +55,16 @@ _ONE, _TWO = "i CHAR(64) PATH '$'", "d BIGINT PATH '$[0]', i CHAR(64) PATH '$[1]
 _JSON_TABLE = re.compile(r"JSON_TABLE\('([^']*)', '\$\[\*\]' COLUMNS \([^']*'\$(?:\[0\]', [^']*'\$\[1\])?'\)\) v")
 
 
+LANE = "UNHEX(v.i)"
+"""The name in a row of `lane_table`."""
+
+
+def lane_table(lanes: Iterable[str]) -> str:
+    """Names of lanes, sorted, as the table v."""
+    names = [lane.encode().hex() for lane in sorted(lanes)]
+    return _TABLE.format('"' + '","'.join(names) + '"', "i VARCHAR(1500) PATH '$'")
+
+
 def id_table(ids: Iterable[bytes]) -> str:
     """Ids, sorted, as the table v with the hexadecimal column i."""
     return _TABLE.format('"' + '","'.join([id.hex() for id in sorted(ids)]) + '"', _ONE)
