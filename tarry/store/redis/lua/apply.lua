@@ -183,11 +183,16 @@ function lib.write_changes()
   lib.call_in_batches('HSET', lib.ENDS, lib.new_outcomes)
   lib.call_in_batches('HDEL', lib.JOBS, lib.gone_ids)
   lib.call_in_batches('HDEL', lib.RUN, lib.ended_ids)
-  for owner, count in pairs(lib.freed_counts) do
-    if lib.call('HINCRBY', lib.HELD, owner, -count) <= 0 then lib.call('HDEL', lib.HELD, owner) end
-  end
   lib.tally_endings()
   lib.write_lines()
+end
+
+-- How many jobs each owner runs: as many as before where one starts as many as end.
+function lib.write_held()
+  for owner, count in pairs(lib.freed_counts) do
+    if count ~= 0 and lib.call('HINCRBY', lib.HELD, owner, -count) <= 0 then lib.call('HDEL', lib.HELD, owner) end
+  end
+  lib.freed_counts = {}
 end
 
 function lib.fetch_record(id)

@@ -89,6 +89,7 @@ function lib.exchange()
       lib.retry_at = nil
     end
   end
+  lib.write_held()
   if limits then lib.write_levels(now) end
   -- Also if the claim went wrong. And only now: what it counts is mostly what the changes count back.
   lib.write_tallies()
@@ -264,7 +265,7 @@ function lib.start_jobs(ids, owner, now8, jobs)
     lib.tally(lib.RUNNING, names, count, sizes[names])
   end
   lib.set_many(lib.RUN, entries)
-  lib.call('HINCRBY', lib.HELD, owner, #ids)
+  lib.freed_counts[owner] = (lib.freed_counts[owner] or 0) - #ids
 end
 
 function lib.has_lanes(wants)

@@ -255,6 +255,7 @@ function lib.supersede()
   if holder and holder ~= ARGV[3] then return 0 end
   local valid = lib.apply({ARGV[2]}, {ARGV[3]}, '', limits, now)
   if valid ~= '1' then return 0 end
+  lib.write_held()
   if ARGV[5] ~= '' then lib.keep_followed_place(ARGV[5], ARGV[6], ARGV[7], now) end
   if limits then lib.write_levels(now) end
   lib.to_journal(ARGV[4], valid)
