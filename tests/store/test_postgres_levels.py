@@ -53,6 +53,17 @@ def test_an_end_between_a_claims_look_and_its_end_counts(
     assert store.recount(NOW) == 0, "the level counted an attempt that had ended"
 
 
+def test_a_claim_that_a_limit_cuts_says_so(store: PostgresStore) -> None:
+    store.limit("task:mail", Limit(3))
+    put(store, 5)
+    wants = [Want("default", 0, 9)]
+    answer = store.exchange((), wants, 9, "ann", LEASE, NOW)
+    assert (len(answer.jobs), answer.is_held_back) == (3, True)
+    done = [lifecycle.after(job, Returned(), DEFAULT, NOW) for job in answer.jobs]
+    answer = store.exchange(done, wants, 2, "ann", LEASE, NOW)
+    assert (len(answer.jobs), answer.is_held_back) == (2, False)
+
+
 def claim_side_by_side(server: PostgresServer, count: int) -> list[Job]:
     """What two claims of so many jobs get that have both chosen before one of them may start any."""
     owners = ("ann", "bob")

@@ -302,10 +302,19 @@ class PostgresStore(SqlStore):
                     raise
                 # No error may leave this: the changes are made. The next exchange comes at once, and raises.
                 next_due, unanswered = 0, not isinstance(error, NOT_DONE)
+        # It had room for more jobs of lanes: those that are left wait for others of their limits, if there are any.
+        is_held_back = limited and 0 < len(jobs) < limit and any(job.lane is not None for job in jobs)
         # A claim is a step that watchers of jobs want to see; with changes it was told above.
         if jobs and not changes:
             self._hub.notify(WakeReason.STEP)
-        return Exchange(valid, jobs, earliest(next_due, again), unanswered=unanswered, more_to_release=more_to_release)
+        return Exchange(
+            valid,
+            jobs,
+            earliest(next_due, again),
+            unanswered=unanswered,
+            more_to_release=more_to_release,
+            is_held_back=is_held_back,
+        )
 
     def _exchange_rows(self, changes: Sequence[Change], packed: Packed, rows: FetchRows) -> list[Row]:
         if touching_flows(changes):
