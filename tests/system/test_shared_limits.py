@@ -195,7 +195,7 @@ def test_never_above_a_limit_while_stores_and_keepers_are_killed(place: Place) -
 
 @pytest.mark.soak
 @pytest.mark.timeout(SECONDS * 2 + 300)
-@pytest.mark.parametrize("place", [(2, True), (4, True)], indirect=True, ids=["2", "4"])
+@pytest.mark.parametrize("place", [(2, True), (4, True), (8, True)], indirect=True, ids=["2", "4", "8"])
 def test_never_above_a_limit_whatever_is_killed(place: Place) -> None:
     chance, end = random.Random(seeds.seed()), time.monotonic() + SECONDS
     while time.monotonic() < end:
