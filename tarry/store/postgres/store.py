@@ -84,6 +84,11 @@ def _locks_first(change: Change) -> bool:
     return bool(change.keeps_places or change.seen_times or change.rate_correction)
 
 
+def _is_held_back(jobs: Sequence[Job], limit: int) -> bool:
+    """Whether a claim had room for more jobs of lanes: those that are left, if any, wait for others of their limits."""
+    return 0 < len(jobs) < limit and any(job.lane is not None for job in jobs)
+
+
 class _NotSuperseded(Exception):
     """Rolls back."""
 
@@ -259,6 +264,8 @@ class PostgresStore(SqlStore):
             valid, more_to_release = valid + first.valid, more_to_release or first.more_to_release
         with a_part_is_done(bool(valid)):
             answer = self._exchange_batch(last, wants, limit, owner, lease, now)
+        if _is_held_back(answer.jobs, limit):
+            answer = replace(answer, is_held_back=True)
         # Where there are jobs more are likely to come: without NOTIFY sleepers look more often again.
         if answer.jobs:
             self._hub.poll_often()
@@ -302,19 +309,10 @@ class PostgresStore(SqlStore):
                     raise
                 # No error may leave this: the changes are made. The next exchange comes at once, and raises.
                 next_due, unanswered = 0, not isinstance(error, NOT_DONE)
-        # It had room for more jobs of lanes: those that are left wait for others of their limits, if there are any.
-        is_held_back = limited and 0 < len(jobs) < limit and any(job.lane is not None for job in jobs)
         # A claim is a step that watchers of jobs want to see; with changes it was told above.
         if jobs and not changes:
             self._hub.notify(WakeReason.STEP)
-        return Exchange(
-            valid,
-            jobs,
-            earliest(next_due, again),
-            unanswered=unanswered,
-            more_to_release=more_to_release,
-            is_held_back=is_held_back,
-        )
+        return Exchange(valid, jobs, earliest(next_due, again), unanswered=unanswered, more_to_release=more_to_release)
 
     def _exchange_rows(self, changes: Sequence[Change], packed: Packed, rows: FetchRows) -> list[Row]:
         if touching_flows(changes):
