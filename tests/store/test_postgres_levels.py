@@ -78,12 +78,12 @@ def claim_side_by_side(server: PostgresServer, count: int) -> list[Job]:
 
 
 def waiting_for_locks(server: PostgresServer) -> int:
-    return int(server.call("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+    return int(server.call("SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"))
 
 
-def claim_once(url: str, owner: str, count: int, changes: Sequence[Change] = ()) -> list[Job]:
+def claim_once(url: str, owner: str, count: int, changes: Sequence[Change] = (), queue: str = "default") -> list[Job]:
     with closing(PostgresStore(url)) as store:
-        return store.exchange(changes, [Want("default", 0, count)], count, owner, LEASE, NOW).jobs
+        return store.exchange(changes, [Want(queue, 0, count)], count, owner, LEASE, NOW).jobs
 
 
 @pytest.mark.parametrize("name", ["task:mail", "each:mail", "queue:default"])
@@ -114,6 +114,38 @@ def test_one_at_a_time_is_in_order_also_for_claims_side_by_side(
         assert [job.id for job in claim_once(mortal_postgres.url, "ann", 1)] == [first.id]
         other.commit()
         assert claim.result() == []
+
+
+def test_a_claim_starts_no_job_of_a_task_that_came_while_it_waited_for_its_levels(
+    store: PostgresStore, mortal_postgres: PostgresServer
+) -> None:
+    """It holds no lock of that task: another claim reads the same level, and both would start the last job."""
+    store.limit("each:mail", Limit(1))
+    store.limit("task:b", Limit(1))
+    put(store)
+    url, names = mortal_postgres.url, ("task:mail", "task:b")
+    with (
+        ThreadPoolExecutor(2) as claimers,
+        psycopg.connect(url) as of_mail,
+        psycopg.connect(url) as of_b,
+    ):
+        for name in names:
+            of_b.execute("INSERT INTO tarry.level VALUES (%s, 0, 0) ON CONFLICT DO NOTHING", (name,))
+        of_b.commit()
+        for link, name in zip((of_mail, of_b), names, strict=True):
+            link.execute("SELECT FROM tarry.level WHERE name = %s FOR UPDATE", (name,))
+        first = claimers.submit(claim_once, url, "ann", 2)
+        until(lambda: waiting_for_locks(mortal_postgres) == 1)
+        put(store, task="b")
+        put(store, task="b", queue="other")
+        second = claimers.submit(claim_once, url, "bob", 1, (), "other")
+        until(lambda: waiting_for_locks(mortal_postgres) == 2)
+        of_mail.commit()
+        until(lambda: first.done() or waiting_for_locks(mortal_postgres) == 2)
+        of_b.commit()
+        jobs = [*first.result(), *second.result()]
+    assert sum(job.task == "b" for job in jobs) <= 1
+    assert store.levels(["task:b"]) == [Level(1)]
 
 
 def test_claims_that_choose_side_by_side_take_from_different_lanes(

@@ -28,6 +28,7 @@ AS $function$
 DECLARE
     choice record;
     is_locked boolean := false;
+    locked text[];  -- the limits whose levels it has locked
     is_over boolean;  -- more were chosen than may start
     names text[];
     starts bigint[];
@@ -37,7 +38,9 @@ BEGIN
     LOOP
         SELECT * INTO choice
         FROM {s}.choose_in_lanes_v1(w_queue, w_band, w_count, most, now_, e_name, e_count, is_locked);
-        IF choice.done IS NULL THEN
+        -- While it waited for levels there came jobs of other tasks: those levels may change yet. To lock them now would
+        -- be out of order.
+        IF choice.done IS NULL OR NOT choice.l_name <@ locked THEN
             RETURN;
         END IF;
         is_over := NOT choice.done;
@@ -65,6 +68,7 @@ BEGIN
         END IF;
         EXIT WHEN NOT is_over;
         is_locked := true;
+        locked := choice.l_name;
     END LOOP;
     chosen := choice.chosen; again := choice.again;
     d_queue := choice.d_queue; d_band := choice.d_band; d_task := choice.d_task; d_lane := choice.d_lane;
