@@ -210,3 +210,46 @@ def work_off(url: str, owner: str) -> int:
 
 def deadlocks(server: PostgresServer) -> int:
     return int(server.call("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"))
+
+
+def test_a_claim_comes_again_where_another_one_has_locked_jobs_that_it_may_leave(
+    store: PostgresStore, mortal_postgres: PostgresServer
+) -> None:
+    """A claim locks more than it takes, where it chooses from several lines. An idle worker that asks just then would
+    sleep, and what the other one leaves would wait."""
+    tasks = ("a", "b")
+    for task in tasks:
+        store.limit(f"task:{task}", Limit(9))
+        put(store, 3, task=task)
+    with ThreadPoolExecutor(1) as claimer, psycopg.connect(mortal_postgres.url) as other:
+        names = [f"task:{task}" for task in tasks]
+        other.execute("INSERT INTO tarry.level SELECT unnest(%s::text[]), 0, 0 ON CONFLICT DO NOTHING", (names,))
+        other.commit()
+        other.execute("SELECT FROM tarry.level WHERE name = ANY (%s) FOR UPDATE", (names,))
+        claim = claimer.submit(claim_once, mortal_postgres.url, "ann", 3)
+        until(lambda: waiting_for_locks(mortal_postgres) == 1)
+        answer = store.exchange((), [Want("default", 0, 3)], 3, "bob", LEASE, NOW)
+        assert (answer.jobs, answer.next_due) == ([], 0), "it is to come again at once"
+        other.commit()
+        assert len(claim.result()) == 3
+    answer = store.exchange((), [Want("default", 0, 4)], 4, "bob", LEASE, NOW)
+    assert (len(answer.jobs), answer.next_due) == (3, None), "nobody else has locked any"
+
+
+def test_a_claim_comes_again_where_another_one_looks_at_the_same_jobs_without_a_lane(
+    store: PostgresStore, mortal_postgres: PostgresServer
+) -> None:
+    store.limit("queue:default", Limit(9))
+    put(store, 2)
+    put(store, 2, due=NOW - 5)
+    with ThreadPoolExecutor(1) as claimer, psycopg.connect(mortal_postgres.url) as other:
+        other.execute("INSERT INTO tarry.level VALUES ('queue:default', 0, 0) ON CONFLICT DO NOTHING")
+        other.commit()
+        other.execute("SELECT FROM tarry.level WHERE name = 'queue:default' FOR UPDATE")
+        claim = claimer.submit(claim_once, mortal_postgres.url, "ann", 3)
+        until(lambda: waiting_for_locks(mortal_postgres) == 1)
+        answer = store.exchange((), [Want("default", 0, 3)], 3, "bob", LEASE, NOW)
+        assert (answer.jobs, answer.next_due) == ([], 0)
+        other.commit()
+        assert len(claim.result()) == 3
+    assert len(taken(store)) == 1

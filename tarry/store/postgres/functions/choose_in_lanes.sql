@@ -29,6 +29,9 @@ DECLARE
     t_task text[];
     is_beside boolean[];  -- of each task of a want: another claim goes through its lanes just now
     has_open boolean[];  -- of each want: whether jobs without a lane wait
+    is_crowded boolean;  -- another claim looks at these jobs without a lane just now
+    is_short boolean := false;  -- another claim has locked jobs here, and may leave some of them
+    is_short_of_keys boolean := false;  -- as before, where each key has a limit
     left_over boolean[];  -- of each want: whether it may have more jobs
     alone boolean;
     names text[];
@@ -133,6 +136,8 @@ BEGIN
         f_first := '{}'; f_last := '{}';
         has_cost := false;
         IF room > 0 AND has_open[place] THEN
+            is_crowded := NOT pg_try_advisory_xact_lock(hashtext('tarry'),
+                hashtext('{s}open:' || w_band[place] || chr(31) || w_queue[place]));
             FOREACH is_late IN ARRAY ARRAY[true, false] LOOP
                 WITH in_order AS (
                     SELECT r.ctid AS at, r.claim_order, r.due, r.id, r.task, r.headers FROM {s}.job r
@@ -160,6 +165,7 @@ BEGIN
                     f_last := f_last || cardinality(f_at);
                 END IF;
             END LOOP;
+            is_short := is_short OR is_crowded AND cardinality(f_at) < room;
         END IF;
         FOR t IN 1 .. cardinality(t_want) LOOP
             CONTINUE WHEN t_want[t] <> place OR room <= 0;
@@ -241,6 +247,10 @@ BEGIN
                 -- Many may be empty or full.
                 asked := {examined};
             END LOOP;
+            IF is_beside[t] AND coalesce(n_found, 0) < task_room THEN
+                is_short := is_short OR numbers IS NULL;
+                is_short_of_keys := true;
+            END IF;
             IF is_late AND n_found < task_room THEN
                 again := 0;  -- not all lanes were examined
             END IF;
@@ -325,7 +335,8 @@ BEGIN
                 FROM {s}.count_levels_v1(c_queue, c_task, c_lane) AS n);
         END IF;
     END LOOP;
-    again := CASE WHEN got = 0 THEN again END;
+    -- To wait for the other claim would be a circle: it may wait for a level that this one has locked.
+    again := CASE WHEN is_short OR got = 0 AND is_short_of_keys THEN 0 WHEN got = 0 THEN again END;
     done := true;
 END
 $function$

@@ -15,7 +15,7 @@
 -- Answer
 --   done     NULL: nothing was written, and the caller lowers the levels and claims in another way
 --   chosen   the jobs to start, which are locked
---   again    if there are none: when a rate allows a start; 0: come again at once
+--   again    if there are none: when a rate allows a start. 0: come again at once, there may be more
 --   has_made_room   more may start under some limit than before
 --   d_*      lanes that may be empty once these jobs have started
 -- Cost       that of choose_in_lanes_v1, mostly once; two rows of level for each limit and each lane that has a turn

@@ -161,7 +161,7 @@ BEGIN
             RETURNING {claimed}, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
                 NULL::boolean, NULL::boolean;
             GET DIAGNOSTICS got = ROW_COUNT;
-            next_due := CASE WHEN got > 0 THEN next_due ELSE least(next_due, claim.again) END;
+            next_due := least(next_due, claim.again);
             IF cardinality(claim.d_lane) > 0 THEN
                 PERFORM {s}.remove_lanes_v1(claim.d_queue, claim.d_band, claim.d_task, claim.d_lane);
             END IF;
