@@ -5,6 +5,9 @@ the store makes it, and a new job only if the store did not have it; so a store 
 """
 
 from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta
 
 from tarry.model.change import CANCELLED, DEAD, DONE, EXPIRED, FAILED, PUT, Change
 from tarry.model.duration import SECOND
@@ -18,6 +21,8 @@ KINDS = {PUT: "put", DONE: "done", FAILED: "failed", DEAD: "dead", CANCELLED: "c
 """The names of what is counted. A job is `put` once. An attempt after which its job comes again counts as `failed`; one
 that was the last, as `dead`. An attempt that is not counted (given back, put off, interrupted) counts as nothing."""
 
+Fingerprint = Annotated[str, Meta(pattern="^[0-9a-f]{16}$", max_length=16)]
+"""The id of a kind of errors, as `error_kind` makes it."""
 MINUTE = 60 * SECOND
 # Looked up once: access to an enum's members is slow.
 RUNNING = State.RUNNING

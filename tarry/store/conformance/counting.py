@@ -255,7 +255,7 @@ class Counting(Promises):
         for _ in range(4):
             put(store, 2)
         records = store.history.unsummed(100)
-        assert sum((read_record(record) for record in records), Counter()).total() == 8
+        assert sum((read_record(record).counts for record in records), Counter()).total() == 8
         assert len(store.history.unsummed(3)) == 3
         sum_up(store, limit=3)
         assert store.history.unsummed(100) == []

@@ -35,7 +35,7 @@ class MemoryHistory(JournalHistory):
                 return False
             self._number += 1
             del self._journal[: len(taken.records)]
-            self._cells |= cells
+            self._cells = {place: cell for place, cell in {**self._cells, **cells}.items() if cell}
             return True
 
     def read(self, resolution: int, start: int, end: int) -> dict[Place, bytes]:

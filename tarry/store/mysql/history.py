@@ -6,9 +6,11 @@ from typing import Any
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.link.literals import bind, bounded_statements, literal, raw, text
 from tarry.store.rules.history.history import Taken
+from tarry.store.rules.history.sums import Place
 from tarry.store.sql.history import RAISE, SqlHistory, Tables
 
 _WRITE = "INSERT INTO tarry_history (resolution, start, queue, task, value) VALUES "
+_DELETE = "DELETE FROM tarry_history WHERE (resolution, start, queue, task) IN ("
 _ANEW = " ON DUPLICATE KEY UPDATE value = VALUES(value)"
 
 
@@ -25,10 +27,10 @@ class MysqlHistory(SqlHistory):
         super().__init__(store, "tarry_")
         self._write = write
 
-    def _fold(self, taken: Taken, rows: Sequence[tuple[Any, ...]]) -> bool:
+    def _fold(self, taken: Taken, rows: Sequence[tuple[Any, ...]], gone: Sequence[Place]) -> bool:
         forget = [f"DELETE FROM tarry_journal WHERE n IN ({','.join(map(str, taken.places))})"] if taken.places else []
-        cells = (",".join(text(value) if isinstance(value, str) else literal(value) for value in row) for row in rows)
-        statements = [*forget, *bounded_statements(_WRITE, (f"({cell})" for cell in cells), _ANEW)]
+        statements = [*forget, *bounded_statements(_WRITE, map(_row, rows), _ANEW)]
+        statements += bounded_statements(_DELETE, map(_row, gone), ")")
 
         def work(link: MysqlConnection) -> bool:
             # Who waits here for another who sums up finds another number then.
@@ -38,3 +40,7 @@ class MysqlHistory(SqlHistory):
             return bool(raised.changed)
 
         return self._write(work)
+
+
+def _row(values: Sequence[Any]) -> str:
+    return f"({','.join(text(value) if isinstance(value, str) else literal(value) for value in values)})"

@@ -5,7 +5,7 @@ from typing import Any
 
 from tarry.store.rules.history.gauges import QueueSample, side_by_side
 from tarry.store.rules.history.history import TAKEN_AT_ONCE, StoreHistory
-from tarry.store.rules.history.sums import Place, Sums, decode, encode
+from tarry.store.rules.history.sums import ERRORS, Place, Sums, decode, encode
 from tarry.store.shards.answers import ShardAnswers, ask_shards, present
 from tarry.store.shards.shard import Shard
 
@@ -36,6 +36,10 @@ class ShardedHistory(StoreHistory):
         answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.unsummed(limit))
         return answers.result([record for records in answers.values() for record in records][:limit])
 
+    def change_errors(self, change: Callable[[Mapping[Place, bytes]], Mapping[Place, bytes]]) -> bool:
+        answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.change_errors(change))
+        return answers.result(all(answers.values()))
+
     def drop(self, resolution: int, before: int) -> int:
         answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.drop(resolution, before))
         return answers.result(sum(answers.values()))
@@ -47,10 +51,18 @@ def _merge(parts: ShardAnswers[dict[Place, bytes]]) -> dict[Place, bytes]:
         for place, cell in part.items():
             cells.setdefault(place, []).append(cell)
     # Mostly a cell is on one shard only.
-    return {place: found[0] if len(found) == 1 else _sum(found) for place, found in sorted(cells.items())}
+    return {place: found[0] if len(found) == 1 else _sum(place, found) for place, found in sorted(cells.items())}
 
 
-def _sum(cells: list[bytes]) -> bytes:
+def _sum(place: Place, cells: list[bytes]) -> bytes:
+    if place.resolution == ERRORS:
+        from tarry.store.rules.history.error_groups import (  # noqa: PLC0415 - few ask for them
+            decode_group,
+            encode_group,
+            sum_groups,
+        )
+
+        return encode_group(sum_groups(map(decode_group, cells)))
     total = Sums()
     parts = [decode(cell) for cell in cells]
     for part in parts:

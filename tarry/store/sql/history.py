@@ -45,12 +45,13 @@ class SqlHistory(JournalHistory):
 
     def fold(self, taken: Taken, cells: Mapping[Place, bytes]) -> bool:
         # In the order of the key: two who write the same cells wait for each other, but never in a circle.
-        return self._fold(taken, [(*place, cell) for place, cell in sorted(cells.items())])
+        written = [(*place, cell) for place, cell in sorted(cells.items()) if cell]
+        return self._fold(taken, written, sorted(place for place, cell in cells.items() if not cell))
 
     @abstractmethod
-    def _fold(self, taken: Taken, rows: Sequence[tuple[Any, ...]]) -> bool:
+    def _fold(self, taken: Taken, rows: Sequence[tuple[Any, ...]], gone: Sequence[Place]) -> bool:
         """In one transaction: raises the number if it is still that of `taken`, deletes these records, writes these
-        rows; returns whether it did."""
+        rows and deletes those of these places; returns whether it did."""
 
     def read(self, resolution: int, start: int, end: int) -> dict[Place, bytes]:
         rows = self._rows(_READ.format(self._tables), (resolution, start, end))

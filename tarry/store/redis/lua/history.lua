@@ -19,7 +19,7 @@ function lib.take_journal()
   return {lib.call('GET', lib.P .. 'summed') or '0', lib.call('LRANGE', lib.P .. 'journal', '0', ARGV[1] - 1)}
 end
 
--- fold_journal: removes records and writes sums, unless the journal was summed up meanwhile.
+-- fold_journal: removes records and writes sums, unless the journal was summed up meanwhile. An empty one is deleted.
 -- Keys: journal, summed, sums, and a hash for each start.
 -- Arguments: how often the journal was summed up when the records were taken; how many records; then start, names and
 -- sums in turn.
@@ -30,8 +30,12 @@ function lib.fold_journal()
   lib.call('INCR', lib.P .. 'summed')
   lib.call('LTRIM', lib.P .. 'journal', ARGV[2], '-1')
   for at = 3, #ARGV, 3 do
-    lib.call('ZADD', lib.P .. 'sums', '0', ARGV[at])
-    lib.call('HSET', lib.P .. 'sum:' .. ARGV[at], ARGV[at + 1], ARGV[at + 2])
+    if ARGV[at + 2] == '' then
+      lib.call('HDEL', lib.P .. 'sum:' .. ARGV[at], ARGV[at + 1])
+    else
+      lib.call('ZADD', lib.P .. 'sums', '0', ARGV[at])
+      lib.call('HSET', lib.P .. 'sum:' .. ARGV[at], ARGV[at + 1], ARGV[at + 2])
+    end
   end
   return 1
 end

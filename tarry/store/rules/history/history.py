@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from tarry.model.duration import SECOND
 from tarry.store.rules.history.gauges import QueueSample, is_sampled, sampled_cells
-from tarry.store.rules.history.sums import KEPT, LENGTH, MINUTES, Place, add_up, merge
+from tarry.store.rules.history.journal import read_record
+from tarry.store.rules.history.sums import ERRORS, KEPT, LENGTH, MINUTES, Place, add_up, merge
 
 TAKEN_AT_ONCE = 1000
 """The most records of the journal that are summed up in one transaction."""
@@ -58,10 +59,19 @@ class StoreHistory(ABC):
         """Keeps one sample for the minute of `now` (microseconds): the first one, whoever else samples too. store:
         whose history this is; read: samples a store, by queue. Of several stores each is sampled."""
 
+    @abstractmethod
+    def change_errors(self, change: Callable[[Mapping[Place, bytes]], Mapping[Place, bytes]]) -> bool:
+        """Changes groups of errors: `change` gets all cells that there are, and answers the new ones; empty: it goes.
+        Answers whether they are kept so; not if somebody summed up meanwhile. Of several stores in each."""
+
     def prune(self, now: int) -> None:
-        """Deletes the sums that were kept long enough."""
+        """Deletes the sums that were kept long enough, and groups of errors that were not seen for long."""
         for resolution, kept in KEPT.items():
             self.drop(resolution, now // SECOND - kept)
+        from tarry.store.rules.history.error_sums import old_groups  # noqa: PLC0415 - keepers alone prune
+
+        # If somebody sums up meanwhile, they go the next time.
+        self.change_errors(lambda there: dict.fromkeys(old_groups(there, now), b""))
 
 
 class JournalHistory(StoreHistory):
@@ -73,12 +83,17 @@ class JournalHistory(StoreHistory):
 
     @abstractmethod
     def fold(self, taken: Taken, cells: Mapping[Place, bytes]) -> bool:
-        """Deletes the records taken and writes these sums, in one transaction, unless the journal was summed up since
-        they were taken; returns whether it did."""
+        """Deletes the records taken and writes these cells, in one transaction, unless the journal was summed up since
+        they were taken; returns whether it did. An empty cell is deleted."""
 
     @abstractmethod
     def number(self) -> int:
         """How often the journal was summed up."""
+
+    def change_errors(self, change: Callable[[Mapping[Place, bytes]], Mapping[Place, bytes]]) -> bool:
+        number = self.number()
+        cells = change(self.read(ERRORS, 0, 1))
+        return not cells or self.fold(Taken(number, (), ()), cells)
 
     def sample(self, now: int, store: Any, read: Callable[[Any], Mapping[str, QueueSample]]) -> None:
         second = now // SECOND
@@ -97,11 +112,17 @@ class JournalHistory(StoreHistory):
         taken = self.take(limit)
         if not taken.records:
             return 0
-        added = add_up(taken.records, now)
+        records = [read_record(record) for record in taken.records]
+        added = add_up(records, now)
         there: dict[Place, bytes] = {}
         for resolution, start in sorted({place[:2] for place in added}):
             there |= self.read(resolution, start, start + 1)
-        return len(taken.records) if self.fold(taken, merge(added, there)) else 0
+        cells = merge(added, there)
+        if errors := [error for record in records for error in record.errors]:
+            from tarry.store.rules.history.error_sums import groups_of, merge_groups  # noqa: PLC0415 - keepers alone
+
+            cells |= merge_groups(groups_of(errors, now), self.read(ERRORS, 0, 1))
+        return len(taken.records) if self.fold(taken, cells) else 0
 
     def unsummed(self, limit: int) -> list[bytes]:
         return list(self.take(limit).records)

@@ -12,12 +12,14 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.history.counting import NO_ATTEMPT, Count
 from tarry.model.job import StoredCount
-from tarry.store.rules.history.journal import read_record
+from tarry.store.rules.history.journal import Recorded
 
 log = logging.getLogger("tarry.store")
 
 MINUTES, HOURS, DAYS, TOTALS = range(4)
 """Resolutions. Never change a number: every store has them."""
+ERRORS = 4
+"""In place of a resolution: groups of errors (`error_groups`), whose start is 0."""
 LENGTH = {MINUTES: 60, HOURS: 3600, DAYS: 86400}
 """Seconds. Hours and days are those of UTC."""
 KEPT = {MINUTES: 86400, HOURS: 31 * 86400, DAYS: 731 * 86400}
@@ -93,13 +95,13 @@ def decode(cell: bytes) -> Sums:
     return sums
 
 
-def add_up(records: Iterable[bytes], now: int) -> dict[Place, Sums]:
+def add_up(records: Iterable[Recorded], now: int) -> dict[Place, Sums]:
     """The sums of these records, at each resolution and of all time. now: microseconds; what a wrong clock put later
     counts as now."""
     latest = now // SECOND
     sums: dict[Place, Sums] = {}
     for record in records:
-        for count, number in read_record(record).items():
+        for count, number in record.counts.items():
             second = max(0, min(count[0], latest))
             starts = {resolution: second // length * length for resolution, length in LENGTH.items()}
             for resolution, start in (starts | {TOTALS: 0}).items():

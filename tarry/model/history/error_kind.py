@@ -1,0 +1,98 @@
+"""Which errors are the same mistake: those of one kind, which is read from the note of a failed attempt.
+
+Two are of one kind if they have the same class, the same message but for numbers, ids and quoted parts, and were raised
+by the same function of the user's code; of deliveries, if the same endpoint answered with the same status. The idea is
+that of error trackers, as Sentry's fingerprints.
+"""
+
+import re
+from hashlib import blake2b
+
+from msgspec import Struct
+
+from tarry.model.checks.decoders import json_decoder
+from tarry.model.checks.texts import MOST_TYPE, cut
+from tarry.model.checks.unreadable import UNREADABLE
+
+MOST_TEMPLATE = 300
+"""Characters of a message without its changing parts, and of a place."""
+_LOOKED_AT = 2000
+"""Characters of a message that are looked at."""
+LEFT_OUT = "…"
+"""What stands in the place of a changing part."""
+# Bounded and from fixed beginnings, so that each is linear. An apostrophe within a word quotes nothing.
+_QUOTED = re.compile(r"""(?<!\w)'[^'\n]{0,200}'(?!\w)|"[^"\n]{0,200}"|(?<!\w)`[^`\n]{0,200}`""")
+_WORD = re.compile(r"[\w-]+")
+_HEX = re.compile(r"[0-9a-fA-F]{8,}")
+_DIGIT = re.compile(r"\d")
+_REPEATED = re.compile(f"{LEFT_OUT}(?:[ .,:/;|+]{{0,3}}{LEFT_OUT})+")
+_FRAME = re.compile(r'^[ |]{0,40}File "([^"\n]{1,1000})", line \d{1,9}, in ([^\n]{1,200})$', re.MULTILINE)
+_BEGINS = "Traceback (most recent call last)"
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<frozen |/tarry/(?:worker|tasks|client)/")
+
+
+class ErrorKind(Struct, frozen=True, array_like=True):
+    """What errors of one kind have in common."""
+
+    fingerprint: str
+    """16 hexadecimal digits."""
+    type: str
+    """The name of the class; of a delivery `HTTP` and the status, or `delivery` if no answer came."""
+    message: str
+    """Without its changing parts, in whose place `LEFT_OUT` stands."""
+    place: str
+    """File and function of the innermost call of the user's code; of a delivery the endpoint. Empty: not known."""
+
+
+class _FailureNote(Struct):
+    type: str = ""
+    message: str = ""
+    traceback: str = ""
+    outcome: str = ""
+    reason: str = ""
+    status: int = 0
+
+
+_notes = json_decoder(_FailureNote)
+
+
+def error_kind(task: str, note: bytes) -> ErrorKind:
+    """The kind of the error that this note of a failed attempt is about. Raises nothing, whatever the note is."""
+    try:
+        found = _notes.decode(note)
+    except UNREADABLE:
+        found = _FailureNote()
+    if found.outcome:
+        kind = f"HTTP {found.status}" if found.status else "delivery"
+        # What answers is known by the status: the reason has the words of the endpoint.
+        return _kind(kind, found.outcome if found.status else template(found.reason), task)
+    return _kind(found.type or "unknown", template(found.message), place_of(found.traceback))
+
+
+def _kind(type: str, message: str, place: str) -> ErrorKind:
+    texts = cut(type, MOST_TYPE), cut(message, MOST_TEMPLATE), cut(place, MOST_TEMPLATE)
+    digest = blake2b("\0".join(texts).encode(), digest_size=8)
+    return ErrorKind(digest.hexdigest(), *texts)
+
+
+def template(message: str) -> str:
+    """A message without what differs from one error to the next: numbers, ids, quoted and hexadecimal parts."""
+    text = _QUOTED.sub(LEFT_OUT, message[:_LOOKED_AT])
+    text = _WORD.sub(lambda word: LEFT_OUT if _changes(word[0]) else word[0], text)
+    return _REPEATED.sub(LEFT_OUT, text)
+
+
+def _changes(word: str) -> bool:
+    return _DIGIT.search(word) is not None or _HEX.fullmatch(word) is not None
+
+
+def place_of(traceback: str) -> str:
+    """File and function of the innermost call of the user's code in this traceback; of the innermost of all, if none
+    is; empty if there is no call. Of the file its last two names, which stay the same from deploy to deploy."""
+    # Causes come first, and the error itself last.
+    frames = _FRAME.findall(traceback, max(0, traceback.rfind(_BEGINS)))
+    if not frames:
+        return ""
+    own = [frame for frame in frames if not _INSTALLED.search(frame[0])]
+    file, function = (own or frames)[-1]
+    return f"{'/'.join(file.split('/')[-2:])}:{function}"
