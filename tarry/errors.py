@@ -105,6 +105,10 @@ class OperationNotFound(TarryError, LookupError):
     """No operation has that id: it never existed, or its time of keeping is over."""
 
 
+class ErrorGroupNotFound(TarryError, LookupError):
+    """No group of errors has that id: there never was one, or it was deleted, or it had no error for a month."""
+
+
 class TooManyOperations(TarryError):
     """So many operations are under way that no other begins."""
 

@@ -9,7 +9,7 @@ from tarry.cli.shared.printing import format_clock, print_json, print_result, pr
 from tarry.client.acting import command_actor
 from tarry.errors import UsageError
 from tarry.model.duration import SECOND
-from tarry.operate.connection_records import (
+from tarry.model.values.connection_records import (
     LISTED,
     MOST_LISTED,
     ConnectionFilter,

@@ -31,6 +31,7 @@ COMMAND_MODULES = {
     "tarry.cli.operate.endpoints": ("endpoints",),
     "tarry.cli.operate.limits": ("limits",),
     "tarry.cli.operate.schedules": ("schedules",),
+    "tarry.cli.operate.errors": ("errors",),
     "tarry.cli.operate.operations": ("operations",),
     "tarry.cli.shards": ("shards",),
     "tarry.cli.check": ("check",),

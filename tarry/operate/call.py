@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tarry.metrics.store_health import StoreHealth
     from tarry.metrics.store_overview import StoreOverview
     from tarry.model.job import Job
-    from tarry.operate.connection_records import ConnectionFilter, ConnectionList, ConnectionRecord
+    from tarry.model.values.connection_records import ConnectionFilter, ConnectionList, ConnectionRecord
     from tarry.store.queries.hosts import Host
 
 _KINDS = (IDEMPOTENCY, LEADING)

@@ -6,16 +6,17 @@ from msgspec import Meta, Struct
 
 from tarry import errors
 from tarry.model.quantity import Short
-from tarry.operate.access import Scope
-from tarry.operate.call import MethodCall
-from tarry.operate.connection_records import (
+from tarry.model.values.connection_records import (
     LISTED,
     MOST_LISTED,
+    MOST_TEXT,
     ConnectionFilter,
     ConnectionList,
     ConnectionRecord,
     describe_connection,
 )
+from tarry.operate.access import Scope
+from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import method, methods_of
 from tarry.tasks.arguments.options import Name
@@ -67,6 +68,19 @@ def find_connections(call: MethodCall, query: ConnectionQuery) -> ConnectionList
     """Those that match. Blocks for a few seconds at most, for processes that do not answer."""
     call.check(EVERY_QUEUE)
     return call.find_connections(ConnectionFilter(query.door, query.address, query.caller, query.limit))
+
+
+def split_id(id: str) -> tuple[int, int]:
+    """The process of a connection, and its number there; ConnectionNotFound if the text is no such id."""
+    pid, _, number = id.partition("-")
+    if not all(part.isascii() and part.isdigit() and len(part) < 20 for part in (pid, number)):
+        raise connection_not_found(id)
+    return int(pid), int(number)
+
+
+def connection_not_found(id: str) -> errors.ConnectionNotFound:
+    """The error for a connection that is not there."""
+    return errors.ConnectionNotFound(f"connection {id[:MOST_TEXT]} is not open (any more)")
 
 
 METHODS = methods_of(__name__)

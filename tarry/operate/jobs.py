@@ -19,6 +19,7 @@ from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
 from tarry.model.duration import microseconds
 from tarry.model.flow_rules import refusal
+from tarry.model.history.counting import Fingerprint
 from tarry.model.job import MAX_PRIORITY, MOST_LABELS, Job, LabelText, State, States, parse_labels
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
@@ -72,6 +73,8 @@ class JobsQuery(Struct, forbid_unknown_fields=True):
     id: Annotated[str, Meta(max_length=36, pattern=r"^([0-9a-fA-F-]{6,})?$")] = ""
     """Ids that begin with these 6 or more hexadecimal digits; where none does, ids that end with them: for that each
     request looks at some thousands of jobs."""
+    error: Fingerprint | None = None
+    """Whose last attempt failed by an error of this group. A request looks at some thousands of jobs, as for a text."""
     order: Literal["oldest", "newest"] = "oldest"
     """Which come first, by the time of their put."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
@@ -248,7 +251,7 @@ def _search(call: MethodCall, query: JobsQuery, now: int) -> JobSearch:
         labels=labels,
     )  # fmt: skip
     own = () if query.key is None or not call.caller.namespace else (call.own_key(query.key),)
-    return _with_id(call, query.id, JobSearch(wanted, query.text, until, own, since=since))
+    return _with_id(call, query.id, JobSearch(wanted, query.text, until, own, since=since, error=query.error or ""))
 
 
 def _cursor(query: JobsQuery) -> bytes:

@@ -19,14 +19,13 @@ from tarry import files
 from tarry.client.acting import Actor
 from tarry.errors import Busy, ConnectionNotFound, MasterError
 from tarry.model.checks.decoders import decode_json
-from tarry.operate.connection_records import (
+from tarry.model.values.connection_records import (
     ConnectionFilter,
     ConnectionRecord,
     ConnectionReport,
-    connection_not_found,
     describe_connection,
-    split_id,
 )
+from tarry.operate.connections import connection_not_found, split_id
 from tarry.tasks.lazy_asyncio import asyncio
 
 if TYPE_CHECKING:

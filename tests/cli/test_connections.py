@@ -13,7 +13,7 @@ import pytest
 
 from tarry import App
 from tarry.errors import ConnectionNotFound
-from tarry.operate.connection_records import ConnectionFilter
+from tarry.model.values.connection_records import ConnectionFilter
 from tarry.process.connection_sockets import (
     ConnectionSocket,
     HostConnections,

@@ -18,8 +18,7 @@ import uvloop
 from tarry import App
 from tarry.config.server_settings import ServerConfig
 from tarry.model.job import State
-from tarry.model.values.listen_address import listen_address
-from tarry.operate.connection_records import (
+from tarry.model.values.connection_records import (
     ConnectionFilter,
     ConnectionGroup,
     ConnectionList,
@@ -27,6 +26,7 @@ from tarry.operate.connection_records import (
     ConnectionReport,
     merge_reports,
 )
+from tarry.model.values.listen_address import listen_address
 from tarry.server.identity.tokens import digest
 from tarry.server.open_connections.activity import Activity
 from tarry.server.open_connections.connection_registry import OpenConnections

@@ -11,9 +11,10 @@ from tarry.client.enqueue_listener import JobEvent
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND, microseconds
+from tarry.model.history.counting import Fingerprint
 from tarry.model.job import MAX_PRIORITY, MOST_LABELS, Job, LabelText, State, parse_labels
 from tarry.model.quantity import Short
-from tarry.store.queries.job_search import has_text, id_of_moment, parse_moment
+from tarry.store.queries.job_search import has_error, has_text, id_of_moment, parse_moment
 from tarry.store.rules.base import Query, Tally
 from tarry.tasks.arguments.options import Name
 
@@ -47,6 +48,8 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     """Text in their arguments."""
     labels: Annotated[tuple[LabelText, ...], Meta(max_length=MOST_LABELS)] = ()
     """With all of these labels, such as `customer=7`."""
+    error: Fingerprint | None = None
+    """With an error of this group, as `tarry errors` names it."""
 
     @property
     def matches_all(self) -> bool:
@@ -81,7 +84,8 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     def fits(self, job: Job) -> bool:
         """Whether a job that the query found has what no store knows of."""
         is_since = self.since is None or job.state_since >= self.since * SECOND
-        return is_since and (not self.text or has_text(job, self.text))
+        is_error = self.error is None or has_error(job, self.error)
+        return is_since and is_error and (not self.text or has_text(job, self.text))
 
 
 def find_matching(client: Client, filter: JobFilter) -> Iterator[list[Job]]:

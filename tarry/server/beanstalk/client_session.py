@@ -6,7 +6,7 @@ from typing import Any
 from tarry.client.handle import Handle
 from tarry.errors import BodyTooLarge, Busy, Draining
 from tarry.model.job import Job
-from tarry.operate.connection_records import MOST_TEXT
+from tarry.model.values.connection_records import MOST_TEXT
 from tarry.server.beanstalk import job_mapping, replies
 from tarry.server.beanstalk.command_parser import Command
 from tarry.server.beanstalk.conversation import Conversation, or_error

@@ -14,15 +14,14 @@ from tarry.app import App
 from tarry.client.operations.operation import Operation
 from tarry.metrics.store_health import StoreHealth
 from tarry.metrics.store_overview import KEPT_FOR, StoreOverview
-from tarry.operate.access import Caller, Scope
-from tarry.operate.call import MethodCall
-from tarry.operate.connection_records import (
+from tarry.model.values.connection_records import (
     ConnectionFilter,
     ConnectionList,
     ConnectionRecord,
-    connection_not_found,
-    split_id,
 )
+from tarry.operate.access import Caller, Scope
+from tarry.operate.call import MethodCall
+from tarry.operate.connections import connection_not_found, split_id
 from tarry.operate.method import Method, MethodSettings, method
 from tarry.server.history_snapshot import OLDEST
 from tarry.server.identity.access import is_as_before

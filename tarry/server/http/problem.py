@@ -66,6 +66,7 @@ KINDS: dict[type[Exception], ProblemKind] = {
     errors.JobNotFound: ProblemKind(404, "no-such-job", "There is no such job"),
     errors.UnknownTask: ProblemKind(404, "no-such-task", "There is no such task"),
     errors.OperationNotFound: ProblemKind(404, "no-such-operation", "There is no such operation"),
+    errors.ErrorGroupNotFound: ProblemKind(404, "no-such-error", "There is no such group of errors"),
     errors.TooManyOperations: ProblemKind(429, "too-many-operations", "Too many operations are under way"),
     errors.HostNotFound: ProblemKind(404, "no-such-host", "There is no such host"),
     errors.ConnectionNotFound: ProblemKind(404, "no-such-connection", "There is no such connection"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.operate.connection_records import MOST_TEXT, ConnectionState
+from tarry.model.values.connection_records import MOST_TEXT, ConnectionState
 
 ENDS_WITHIN = 5.0
 """Seconds in which the client of a connection that is ended may still read what it was answered."""

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from tarry.operate.connection_records import (
+from tarry.model.values.connection_records import (
     MOST_OF_PROCESS,
     ConnectionFilter,
     ConnectionGroup,
@@ -13,10 +13,10 @@ from tarry.operate.connection_records import (
     ConnectionRecord,
     ConnectionReport,
     add_group,
-    connection_not_found,
     largest_groups,
     merge_reports,
 )
+from tarry.operate.connections import connection_not_found
 from tarry.server.open_connections.activity import Activity
 
 

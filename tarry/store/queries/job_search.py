@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tarry.errors import PartlyUnavailable
 from tarry.model.duration import SECOND, microseconds
-from tarry.model.job import Job, JobLabel
+from tarry.model.job import Job, JobLabel, State
 from tarry.model.quantity import MAX_SHORT, shorten
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.partial_result import partial_result, reachable_part
@@ -26,12 +26,14 @@ MOST_EXAMINED = 50_000
 LONGEST = 0.25
 """Seconds after which a search asks the store no further."""
 _YEARS_MS = 2**47
+_FAILED = (State.SCHEDULED, State.READY, State.RUNNING, State.DEAD)
 
 
 class JobSearch(Struct, frozen=True):
     """What to look for. query: what a store knows of it. text: in the arguments; empty: any. until: only ids up to this
     one; empty: all. other_keys: keys that will do as well as that of the query. end: hexadecimal digits with which the
-    ids end. since: in their state from this time on, in microseconds; 0: any."""
+    ids end. since: in their state from this time on, in microseconds; 0: any. error: the fingerprint of the error
+    that they had last; empty: any."""
 
     query: Query
     text: str = ""
@@ -39,11 +41,12 @@ class JobSearch(Struct, frozen=True):
     other_keys: tuple[str, ...] = ()
     end: str = ""
     since: int = 0
+    error: str = ""
 
     @property
     def is_scan(self) -> bool:
         """Whether it looks for what no store knows, and so reads jobs that do not match."""
-        return bool(self.text or self.end or self.since)
+        return bool(self.text or self.end or self.since or self.error)
 
 
 class SearchResult(Struct, frozen=True):
@@ -115,7 +118,16 @@ def is_found(job: Job, search: JobSearch) -> bool:
     """Whether a job that the store found has what no store knows of."""
     if job.state_since < search.since or (search.end and not job.id.hex().endswith(search.end)):
         return False
+    if search.error and not has_error(job, search.error):
+        return False
     return not search.text or has_text(job, search.text)
+
+
+def has_error(job: Job, fingerprint: str) -> bool:
+    """Whether the last attempt of the job failed by an error of this kind, and it has not been done since."""
+    from tarry.model.history.error_kind import error_kind  # noqa: PLC0415 - few look for errors
+
+    return job.state in _FAILED and bool(job.note) and error_kind(job.task, job.note).fingerprint == fingerprint
 
 
 def has_text(job: Job, text: str) -> bool:

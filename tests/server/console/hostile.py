@@ -26,6 +26,7 @@ from tarry.store.queries.hosts import PREFIX as HOSTS
 from tarry.store.queries.hosts import Host, PoolFigures, WorkerFigures
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store
+from tarry.store.rules.history.error_groups import ErrorGroup, encode_group, group_place
 
 TEXT = (
     "'\"><div hx-post=/tasks hx-trigger=load id=evil>%s%(x)s 100% {{7*7}}{% x %}{x}</script>"
@@ -88,7 +89,7 @@ def fill(app: App) -> Mapping[str, list[str]]:
     _endpoint(store)
     _hosts(store, now)
     _schedule(store, now, jobs[0])
-    operation = _operations(store, now)
+    operation, error = _operations(store, now), _error(store, now)
     via = ["http", "console", TEXT]
     acts = [Act(now, TEXT, TEXT, TEXT, TEXT, one, TEXT, TEXT, (TEXT,)) for one in via]
     ActLog(store).append(acts, now)
@@ -99,6 +100,7 @@ def fill(app: App) -> Mapping[str, list[str]]:
         "id": [ids.text(job.id) for job in known],
         "flow": flows,
         "operation": operation,
+        "error": [error],
         "hook": [quote(HOOK, safe="")],
         "queue": [quote(TEXT, safe="")],
         "task": [quote(name, safe="") for name in (TEXT, HOOK)],
@@ -183,6 +185,14 @@ def _operations(store: Store, now: int) -> list[str]:
     for one in found:
         assert store.kv_cas(OPERATIONS + one.id, msgspec.json.encode(one), None)
     return [one.id for one in found]
+
+
+def _error(store: Store, now: int) -> str:
+    """Two groups of one kind, as another program may have written them."""
+    group = ErrorGroup(TEXT, TEXT, TEXT, 3, now, now, TEXT, TEXT.encode(), {TEXT: 2, "": 1}, {1: 2}, {1: 2}, True)
+    place = group_place(TEXT, "0123456789abcdef")
+    assert store.history.change_errors(lambda _: {place: encode_group(group), group_place("", ""): encode_group(group)})
+    return place.task
 
 
 _OWN_KINDS = {

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from tarry.model import attempts
-from tarry.operate.connection_records import ConnectionState
+from tarry.model.values.connection_records import ConnectionState
 from tarry.server.console.views.job_course import OUTCOME_WORDS
 
 CIRCUITS = ("closed", "open", "half open", "asked to wait")

@@ -34,7 +34,7 @@ def every_act(app: App) -> list[str]:
     """The path of each act, for something that is there."""
     (first, *_) = app.client.store.find(Query())
     names = {"queue": "mail", "task": "mail.send", "schedule": "mail.send", "limit": "queue:mail", "id": first.id.hex()}
-    names |= {"host": "none", "key": "none", "connection": "1-1"}
+    names |= {"host": "none", "key": "none", "connection": "1-1", "error": "0123456789abcdef"}
     return [act.route.format(**names) for act in ACTS]
 
 

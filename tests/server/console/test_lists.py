@@ -12,6 +12,7 @@ from tarry import App
 from tarry.client.operations.operation import JobFilter
 from tarry.model.change import DEAD, DONE, FAILED, PUT
 from tarry.model.duration import SECOND
+from tarry.model.history.error_kind import error_kind
 from tarry.model.job import Job, State
 from tarry.server.console.views.jobs import MOST_NAMES, JobsPageQuery
 from tarry.store.memory.store import MemoryStore
@@ -133,7 +134,23 @@ def test_every_filter_of_the_list_is_one_of_an_operation_or_the_page_says_so(app
     several = {"state": "states", "label": "labels"}
     names = JobsPageQuery.__struct_fields__
     assert {several.get(name, name) for name in names if name not in own} <= set(JobFilter.__struct_fields__)
-    assert set(FILTERS) == set(names) - own
+    # A job with an error has ended, and nothing is cancelled then.
+    assert set(FILTERS) == set(names) - own - {"error"}
+
+
+def test_the_jobs_of_an_error_are_listed_and_can_be_changed(app: App) -> None:
+    (failing,) = put(app, "ann@example.org")
+    app.drain()
+    put(app, "bob@example.org")
+    (job,) = app.client.store.find(Query((State.DEAD,)))
+    fingerprint = error_kind(job.task, job.note).fingerprint
+
+    async def story(browser: Visitor) -> str:
+        return await browser.text(f"/jobs?error={fingerprint}")
+
+    page = visit(app, story)
+    assert ROW.findall(page) == [failing]
+    assert f'name="filter.error" value="{fingerprint}"' in page
 
 
 @pytest.mark.parametrize("name", FILTERS)

@@ -17,11 +17,13 @@ from tarry.server.serving.application import create_application
 from tarry.server.serving.console import PAGES, Console
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules.base import Query
+from tarry.store.rules.history.error_groups import ErrorGroup, encode_group, group_place
 from tests.server.console.visiting import Tokens, Visitor, visit, visitor
 from tests.server.http.calling import caller, run
 from tests.server.http.test_authorisation import HOST
 from tests.store.switched import Switched
 
+ERROR = "0123456789abcdef"
 AWAY = "The store cannot be reached now"
 
 
@@ -53,6 +55,8 @@ def test_a_page_says_so_and_recovers(app: App, store: Switched, page: object) ->
     (job,) = store.find(Query())
     assert isinstance(page, type(PAGES[0]))
     HostEntry(store, lambda: HOST).register_host()
+    place = group_place("mail", ERROR)
+    assert store.history.change_errors(lambda _: {place: encode_group(ErrorGroup("ValueError", count=1))})
     flow = app.group([app.tasks["mail.send"].call()]).id
 
     async def story() -> None:
@@ -63,7 +67,13 @@ def test_a_page_says_so_and_recovers(app: App, store: Switched, page: object) ->
             added = {"task": "added", "settings": {"url": "https://shop.example/"}}
             assert (await browser.client.post("/v1/tasks", json=added)).status_code == 201
             task = "hook" if "endpoints" in page.route else "added" if "edit" in page.route else "mail.send"
-            names = {"queue": "mail", "host": HOST.name, "schedule": "mail.send", "limit": "each:mail.send"}
+            names = {
+                "queue": "mail",
+                "host": HOST.name,
+                "schedule": "mail.send",
+                "limit": "each:mail.send",
+                "error": ERROR,
+            }
             path = page.route.format(id=id, task=task, **names)
             assert (await browser.get(path)).status_code == 200
             store.down()

@@ -20,6 +20,8 @@ from tarry.server.serving.api import METHODS
 from tarry.store.queries.hosts import Host, PoolFigures, WorkerFigures
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store, Want
+from tarry.store.rules.history.error_groups import ErrorGroup, encode_group, group_place
+from tarry.store.rules.history.sums import ERRORS
 from tests.server.http.calling import api, run
 
 HOOK = "https://shop.example/hook"
@@ -61,6 +63,14 @@ def ask(store: Store) -> None:
     assert store.apply([lifecycle.after(job, waits, lifecycle.DEFAULT, store.time())], store.time()) == [True]
 
 
+def add_error(store: Store) -> str:
+    """The id of a group of errors in the queue mail."""
+    place = group_place("mail", "0123456789abcdef")
+    group = encode_group(ErrorGroup("ValueError", "no mail", count=1, tasks={"mail.send": 1}))
+    assert store.history.change_errors(lambda _: {place: group})
+    return place.task
+
+
 class Shop:
     """An app with jobs, tasks and limits of the queue mail only, and what its doors are called with."""
 
@@ -75,6 +85,7 @@ class Shop:
         self.held = held.id
         self.flow = app.using(queue="mail").chain(send.call()).id
         ask(self.store)
+        self.error = add_error(self.store)
         HostEntry(self.store, lambda: HOST).register_host()
 
     def id_for(self, route: str, operation: str) -> str:
@@ -93,7 +104,8 @@ class Shop:
         # What was refused is in the log of acts.
         others = ("external/", "audit/")
         cells = {name: cell for name, cell in self.store.kv_list("").items() if not name.startswith(others)}
-        return jobs, self.store.queues(), self.store.limits(), cells
+        errors = self.store.history.read(ERRORS, 0, 1)
+        return jobs, self.store.queues(), self.store.limits(), cells, errors
 
 
 async def call(client: httpx.AsyncClient, method: Method, names: dict[str, str]) -> httpx.Response:
@@ -129,7 +141,7 @@ def answer(shop: Shop, method: Method, scopes: str, queues: str) -> tuple[httpx.
                 pass
         names = {
             "queue": "mail", "task": "hook", "schedule": "mail.send", "limit": "queue:mail", "host": HOST.name,
-            "key": "7", "connection": "1-1", "id": shop.id_for(method.route, operation),
+            "key": "7", "connection": "1-1", "error": shop.error, "id": shop.id_for(method.route, operation),
         }  # fmt: skip
         async with api(shop.app, access=shop.access(scopes, queues)) as client:
             before = shop.state()

@@ -12,7 +12,7 @@ from tarry.server.serving.api import METHODS
 from tarry.store.memory.store import MemoryStore
 from tarry.tasks.lazy_asyncio import asyncio
 from tests.server.http.calling import api, run
-from tests.server.http.test_authorisation import HOOK, HOST, ask, call
+from tests.server.http.test_authorisation import HOOK, HOST, add_error, ask, call
 from tests.store.switched import Switched
 
 WITHOUT_A_STORE = {"list_connections", "healthz", "list_stores", "openapi", "docs", "metrics", "stream_events"}
@@ -33,6 +33,7 @@ def test_a_method_says_503_while_the_store_is_away_and_works_again_at_once(metho
     for _ in range(2):
         app.named("mail.send").enqueue()
     ask(store)
+    error = add_error(store)
     flow = app.using(queue="mail").chain(send.call()).id
     HostEntry(store, lambda: HOST).register_host()
 
@@ -50,9 +51,10 @@ def test_a_method_says_503_while_the_store_is_away_and_works_again_at_once(metho
             names = {"queue": "mail", "task": "hook", "schedule": "mail.send", "limit": "queue:mail"}
             if method.name in ("pause_limit_key", "resume_limit_key"):
                 names["limit"] = "each:mail.send=ann"
-            names |= {"host": HOST.name, "key": "7", "connection": "1-1"}
+            names |= {"host": HOST.name, "key": "7", "connection": "1-1", "error": error}
             names["id"] = next(
-                (id for part, id in {"operations": operation, "flows": flow}.items() if part in method.route), held
+                (id for part, id in {"operations": operation, "flows": flow}.items() if part in method.route),
+                held,
             )
             store.down()
             away = await call(client, method, names)

@@ -26,7 +26,7 @@ MOST_SHOWN = 100
 MOST_NAMES = 200
 """Names that a field suggests."""
 _ID_PART = re.compile("[0-9a-fA-F-]{6,36}")
-_NAMED = ("queue", "task", "key", "older", "since", "created_since", "created_until", "text")
+_NAMED = ("queue", "task", "key", "older", "since", "created_since", "created_until", "text", "error")
 """Filters that an operation has, too."""
 
 
@@ -73,7 +73,7 @@ def jobs_page(call: ApiCall, query: JobsPageQuery) -> PageData:
         # An operation of all queues is for those who may use all.
         "is_for_some": bool(call.queues) and query.queue is None,
         "key_as_id": query.key if query.key and _ID_PART.fullmatch(query.key) else "",
-        "is_scan": bool(query.text or query.id),
+        "is_scan": bool(query.text or query.id or query.error),
         "queue_names": _names(known, lambda tally: tally.queue),
         "task_names": _names(known, lambda tally: tally.task),
     }

@@ -1,4 +1,4 @@
-"""What operators look after: schedules, limits, operations."""
+"""What operators look after: schedules, limits, errors, operations."""
 
 from typing import Annotated
 from urllib.parse import quote, urlencode
@@ -7,6 +7,17 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
+from tarry.operate.errors import (
+    ErrorPath,
+    ErrorsQuery,
+    delete_error,
+    list_errors,
+    mute_error,
+    retry_error,
+    show_error,
+    unmute_error,
+)
+from tarry.operate.jobs import JobsQuery, list_jobs
 from tarry.operate.limits import (
     LimitPath,
     LimitsQuery,
@@ -33,6 +44,8 @@ from tarry.tasks.arguments.options import MAX_NAME
 
 _SHOWN = 100
 """Keys of a limit on one page."""
+_JOBS = 20
+"""Jobs of an error on its page."""
 
 
 @console_page("/schedules", "schedules.html")
@@ -81,6 +94,20 @@ def limit_keys_page(call: ApiCall, path: LimitPath, query: KeysPageQuery) -> Pag
     return {"limit": path.limit, "keys": [*found, *others], "key": query.key, "following": following}
 
 
+@console_page("/errors", "errors.html")
+def errors_page(call: ApiCall, query: ErrorsQuery) -> PageData:
+    """Failed attempts in groups of equal errors."""
+    found = list_errors.handler(call, query)
+    return {"errors": found.errors, "total": found.total, "query": query}
+
+
+@console_page("/errors/{error}", "error.html")
+def error_page(call: ApiCall, path: ErrorPath) -> PageData:
+    """One of these groups, with some of the jobs that have the error now."""
+    jobs = list_jobs.handler(call, JobsQuery(error=path.error, order="newest", limit=_JOBS))
+    return {"error": show_error.handler(call, path), "jobs": jobs.jobs}
+
+
 @console_page("/operations", "operations.html")
 def operations_page(call: ApiCall) -> PageData:
     """Changes of many jobs."""
@@ -101,6 +128,8 @@ PAGES: tuple[ConsolePage, ...] = (
     schedule_page,
     limits_page,
     limit_keys_page,
+    errors_page,
+    error_page,
     operations_page,
     operation_page,
 )
@@ -112,6 +141,10 @@ ACTS = (
     ConsoleAct(pause_limit_key, "{limit} is paused: no job of this key starts."),
     ConsoleAct(resume_limit_key, "{limit} is resumed."),
     ConsoleAct(reset_limit, "The limit is what code and settings say."),
+    ConsoleAct(retry_error, "The operation has begun.", lambda one: f"/operations/{one.id}"),
+    ConsoleAct(delete_error, "The operation has begun.", lambda one: f"/operations/{one.id}"),
+    ConsoleAct(mute_error, "Nobody is alerted about this error any more."),
+    ConsoleAct(unmute_error, "This error is not muted any more."),
     ConsoleAct(start_operation, "The operation has begun.", lambda one: f"/operations/{one.id}"),
     ConsoleAct(stop_operation, "The operation ends after its present page of jobs."),
 )

@@ -7,6 +7,7 @@ DOES = {
     "test_a_waiting_job_is_moved_run_cancelled_and_deleted": "move_job retry_job cancel_job delete_job",
     "test_many_jobs_are_counted_first_and_then_changed": "start_operation",
     "test_selected_jobs_are_changed_and_no_others": "change_selected",
+    "test_the_dead_jobs_of_an_error_are_sent_again_and_deleted": "retry_error delete_error mute_error unmute_error",
     "test_an_operation_is_stopped": "stop_operation",
     "test_a_schedule_is_run_paused_and_resumed": "run_schedule pause_schedule resume_schedule",
     "test_a_limit_is_set_changed_and_reset": "set_limit reset_limit",

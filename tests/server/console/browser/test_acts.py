@@ -133,6 +133,35 @@ def test_selected_jobs_are_changed_and_no_others(operator: Person) -> None:
     assert [operator.place.state(job) for job in jobs] == ["scheduled", "cancelled", "cancelled"]
 
 
+def test_the_dead_jobs_of_an_error_are_sent_again_and_deleted(operator: Person) -> None:
+    jobs = [operator.place.add("send", "nobody") for _ in range(3)]
+    for job in jobs:
+        operator.place.becomes(job, "dead")
+    until(lambda: counted_errors(operator) == [3])
+    operator.open("/errors?queue=mail").locator("tr", has_text="nobody").locator("a").first.click()
+    operator.sees("Jobs that have it now")
+    operator.press("Mute")
+    operator.is_told("Nobody is alerted")
+    operator.press("Unmute")
+    operator.is_told("not muted any more")
+    operator.press("Retry its dead jobs")
+    operator.is_told("The operation has begun")
+    until(lambda: counted_errors(operator) == [6])
+    for job in jobs:
+        operator.place.becomes(job, "dead")
+    operator.open("/errors?queue=mail").locator("tr", has_text="nobody").locator("a").first.click()
+    operator.confirm("Delete its dead jobs")
+    operator.is_told("The operation has begun")
+    for job in jobs:
+        operator.place.becomes(job, "gone")
+    assert counted_errors(operator) == []
+
+
+def counted_errors(operator: Person) -> list[int]:
+    errors = operator.place.api.get("/v1/errors?queue=mail").json()["errors"]
+    return [one["count"] for one in errors if one["message"] == "nobody is no address"]
+
+
 def test_an_operation_is_stopped(operator: Person) -> None:
     # Another server runs it, for as long as a person takes.
     now, id = time.time_ns() // 1000, ids.text(ids.uuid7())

@@ -31,6 +31,7 @@ PAGES = (
     "/schedules", "/schedules/app.nightly", "/limits",
     "/limits/each:app.send/keys?key=new",
     "/hosts", "/hosts/{host}", "/connections", "/stores", "/operations", "/operations/{operation}",
+    "/errors", "/errors?order=count&new_since=2h", "/errors/{error}",
     "/audit", "/audit?who=nobody",
 )  # fmt: skip
 
@@ -59,6 +60,8 @@ def names(place: Place) -> Iterator[dict[str, str]]:
     for state in ("done", "dead", "running"):
         place.becomes(found[state], state)
     remember_runs(place, found["done"])
+    until(lambda: place.api.get("/v1/errors").json()["errors"])
+    found["error"] = place.api.get("/v1/errors").json()["errors"][0]["id"]
     yield found
     place.write("the gate", "")
 

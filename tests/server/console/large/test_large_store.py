@@ -10,8 +10,12 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tarry import App
+from tarry.model.duration import SECOND
 from tarry.server.console.page_updates import SHARE
 from tarry.server.serving.console import PAGES
+from tarry.store.opening import open_store
+from tarry.store.rules.history.error_groups import ErrorGroup, encode_group, group_place
+from tarry.store.rules.history.error_sums import MOST_GROUPS
 from tests.cli.project import until
 from tests.server.console.browser.conftest import OPTIONS
 from tests.server.console.large.filling import NEEDLE, QUEUES, RARE, task_name
@@ -89,10 +93,30 @@ def names(large: LargePlace) -> Mapping[str, str]:
         "waiting": job("queue=mail&state=ready"),
         "hook": job(f"queue={QUEUES[-1]}&state=dead"),
         "operation": operation,
+        "error": many_errors(large),
         "flow": wide_flow(large),
         "host": large.browser.get("/v1/hosts").json()["hosts"][0]["name"],
         "middle": job("created_since=12h"),
     }
+
+
+def many_errors(place: LargePlace) -> str:
+    """The id of one of as many groups as are kept."""
+    letters = "ghijklmnop"
+    texts = ["".join(letters[int(digit)] for digit in f"{number:04}") for number in range(MOST_GROUPS)]
+    now = time.time_ns() // 1000
+    hours = {now // SECOND // 3600 * 3600 - 3600 * back: 7 for back in range(48)}
+    groups = {
+        group_place(QUEUES[number % 20], f"{number:016x}"): encode_group(
+            ErrorGroup(
+                "ValueError", text * 60, "shop/mail.py:send", 9, now, now, "", bytes(16), {text: 9}, hours, hours
+            )
+        )
+        for number, text in enumerate(texts)
+    }
+    with closing(open_store(place.store_url)) as store:
+        assert any(store.history.change_errors(lambda _: groups) for _ in range(20))
+    return f"{0:016x}"
 
 
 def wide_flow(place: LargePlace) -> str:

@@ -6,8 +6,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tarry.errors import ConnectionNotFound
-
 MOST_TEXT = 200
 """Characters of what a connection waits for."""
 ConnectionState = Literal["idle", "receiving", "working", "waiting"]
@@ -141,19 +139,6 @@ def add_group(groups: dict[tuple[str, str, str], ConnectionGroup], more: Connect
 def largest_groups(groups: Iterable[ConnectionGroup], most: int) -> list[ConnectionGroup]:
     """Those with the most connections, the largest first."""
     return heapq.nsmallest(most, groups, key=lambda one: (-one.connections, one.door, one.address, one.caller))
-
-
-def split_id(id: str) -> tuple[int, int]:
-    """The process of a connection, and its number there; ConnectionNotFound if the text is no such id."""
-    pid, _, number = id.partition("-")
-    if not all(part.isascii() and part.isdigit() and len(part) < 20 for part in (pid, number)):
-        raise connection_not_found(id)
-    return int(pid), int(number)
-
-
-def connection_not_found(id: str) -> ConnectionNotFound:
-    """The error for a connection that is not there."""
-    return ConnectionNotFound(f"connection {id[:MOST_TEXT]} is not open (any more)")
 
 
 def describe_connection(record: ConnectionRecord) -> str:

@@ -1,0 +1,82 @@
+"""Groups of errors as people and programs see them."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from tarry.model.duration import SECOND
+from tarry.store.rules import ids
+from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, sum_groups
+from tarry.store.rules.history.history import StoreHistory
+from tarry.store.rules.history.sums import ERRORS, HOURS, LENGTH, OTHERS
+
+SHOWN_HOURS = 24
+
+
+class ErrorGroupRecord(Struct, frozen=True, kw_only=True):
+    """Errors of one kind: of the same class and place, with the same message but for numbers, ids and quoted parts."""
+
+    id: str
+    """16 hexadecimal digits; empty: all errors that were too many to be counted by kind."""
+    type: str
+    """The class; of a delivery `HTTP` and the status."""
+    message: str
+    """With … in the place of what differs."""
+    place: str
+    """The file and function of your code where it was raised; of a delivery the task."""
+    count: int
+    first: float
+    """When the first one was seen, in seconds since the epoch; 0: not known."""
+    last: float
+    began_on: str
+    """The host of the worker where the first one happened; empty: not known."""
+    tasks: dict[str, int]
+    """How many each task had; an empty name: all further tasks."""
+    queues: dict[str, int]
+    job: str | None
+    """A job that had it lately; it may be deleted by now."""
+    is_muted: bool
+    """Nobody is alerted about it."""
+    hours: list[int]
+    """How many there were in each of the last 24 hours, the present one last."""
+
+
+def read_groups(
+    history: StoreHistory, now: int, is_wanted: Callable[[str, Mapping[str, int]], bool]
+) -> dict[str, ErrorGroupRecord]:
+    """The groups by id, the one seen last first. is_wanted: tells by queue and tasks which errors count. now:
+    microseconds. StoreError; PartlyUnavailable, with those of the others, if a shard is away."""
+    found: dict[str, dict[str, ErrorGroup]] = {}
+    for place, cell in history.read(ERRORS, 0, 1).items():
+        group = decode_group(cell)
+        if is_wanted(place.queue, group.tasks):
+            found.setdefault(place.task, {})[place.queue] = group
+    records = [_record(id, queues, now) for id, queues in found.items()]
+    return {record.id: record for record in sorted(records, key=lambda one: one.last, reverse=True)}
+
+
+def _record(id: str, queues: Mapping[str, ErrorGroup], now: int) -> ErrorGroupRecord:
+    counts = {queue: group.count for queue, group in queues.items() if queue != OTHERS}
+    group = sum_groups(queues.values())
+    return ErrorGroupRecord(
+        id=id,
+        type=group.type,
+        message=group.message,
+        place=group.place,
+        count=group.count,
+        first=group.first / SECOND,
+        last=group.last / SECOND,
+        began_on=group.began.removeprefix("outside:").partition("|")[0],
+        tasks=dict(Counter(group.tasks).most_common()),
+        queues=dict(Counter(counts).most_common()),
+        job=ids.text(group.job) if len(group.job) == 16 else None,
+        is_muted=group.is_muted,
+        hours=_last_hours(group, now),
+    )
+
+
+def _last_hours(group: ErrorGroup, now: int) -> list[int]:
+    length = LENGTH[HOURS]
+    present = now // SECOND // length * length
+    return [group.hours.get(present - back * length, 0) for back in reversed(range(SHOWN_HOURS))]
