@@ -151,6 +151,7 @@ MOST_LOADED = {
     "tarry.cli.operate.limits": (115, "tarry.store.rules.base"),
     "tarry.cli.operate.schedules": (150, "tarry.store.rules.base"),
     "tarry.cli.operate.errors": (160, "tarry.store.rules.base"),
+    "tarry.cli.operate.deploys": (160, "tarry.store.rules.base"),
     "tarry.cli.operate.operations": (155, "tarry.store.rules.base"),
     "tarry.cli.shards": (110, "tarry.store.rules.base"),
     "tarry.cli.check": (290, "tarry.app tarry.store.rules.base tarry.worker.worker"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tarry.alert.condition import MOST_DETAILS, Condition
 from tarry.alert.deaths import Deaths
+from tarry.alert.new_errors import new_error_conditions
 from tarry.config.config import Alerts
 from tarry.model.duration import MINUTE, SECOND, format_duration
 from tarry.model.flow.own_queues import is_own_queue
@@ -15,10 +16,11 @@ from tarry.push.endpoint import endpoint_cells
 from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store
+from tarry.store.rules.history.sums import ERRORS
 from tarry.store.rules.partial_result import reachable_part
 
 FAILING_FOR = MINUTE
-QUEUES_EVERY, REMOVED_EVERY = 15.0, 300.0
+QUEUES_EVERY, ERRORS_EVERY, REMOVED_EVERY = 15.0, 5.0, 300.0
 """Seconds between two checks; longer if a check takes more than a twentieth of that."""
 COUNTED = 1000
 # Several checks, however short `alerts.every` is: else a check could miss a death.
@@ -35,12 +37,14 @@ class WorkChecks:
         self._store, self._alerts, self._endpoints, self._deaths = store, alerts, endpoints, deaths
         self._throttled_queues = _Throttle(QUEUES_EVERY)
         self._throttled_removed = _Throttle(REMOVED_EVERY)
+        self._throttled_errors = _Throttle(ERRORS_EVERY)
 
     def check(self, now: int, complete: bool) -> list[Condition]:
         """What is wrong. complete: all shards are available. now: microseconds since the epoch. StoreError."""
         self._deaths.refresh(now, complete)
         return [
             *(self._dead_conditions(now) if self._alerts.dead else ()),
+            *(self._throttled_errors.check(lambda: self._error_conditions(now)) if self._alerts.new_errors else ()),
             *(self._endpoint_conditions() if self._endpoints() else ()),
             *(self._throttled_queues.check(lambda: self._queue_conditions(now)) if self._alerts.oldest else ()),
             *self._throttled_removed.check(self._removed_conditions),
@@ -63,6 +67,11 @@ class WorkChecks:
                 calm=0,
                 since=dead[0].at,
             )
+
+    def _error_conditions(self, now: int) -> Iterator[Condition]:
+        window = max(self._alerts.every, MIN_WINDOW)
+        cells = reachable_part(lambda: self._store.history.read(ERRORS, 0, 1))
+        return new_error_conditions(cells, now - window, window)
 
     def _endpoint_conditions(self) -> Iterator[Condition]:
         flows = {name: state for name, (state, _) in endpoint_cells.read_flows(self._store).items()}

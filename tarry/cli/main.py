@@ -32,6 +32,7 @@ COMMAND_MODULES = {
     "tarry.cli.operate.limits": ("limits",),
     "tarry.cli.operate.schedules": ("schedules",),
     "tarry.cli.operate.errors": ("errors",),
+    "tarry.cli.operate.deploys": ("deploys",),
     "tarry.cli.operate.operations": ("operations",),
     "tarry.cli.shards": ("shards",),
     "tarry.cli.check": ("check",),

@@ -251,6 +251,8 @@ class MasterConfig(Struct, frozen=True):
     """Seconds in which a process has to be ready."""
     watch: Annotated[bool, FLAG] = False
     """Whether to reload when the configuration or the app's files change."""
+    app_version: Annotated[str, TEXT] = ""
+    """Which version of the app runs, for `tarry deploys`; empty: the commit of its git repository, if there is one."""
     remote_control: Annotated[bool, FLAG] = True
     """Whether the master takes requests that come through the store: from the console, the API, and other hosts."""
 
@@ -370,6 +372,8 @@ class Alerts(Struct, frozen=True):
     """A store is too full when it takes this part of its own maximum."""
     dead: Annotated[int, FROM_0] = 1
     """How many dead jobs of one task, within `every`, cause an alert."""
+    new_errors: Annotated[bool, FLAG] = True
+    """Whether an error that was not seen before causes an alert."""
 
 
 class Config(Struct, frozen=True):

@@ -9,7 +9,6 @@ from tarry.model.quantity import Short
 from tarry.model.values.connection_records import (
     LISTED,
     MOST_LISTED,
-    MOST_TEXT,
     ConnectionFilter,
     ConnectionList,
     ConnectionRecord,
@@ -68,19 +67,6 @@ def find_connections(call: MethodCall, query: ConnectionQuery) -> ConnectionList
     """Those that match. Blocks for a few seconds at most, for processes that do not answer."""
     call.check(EVERY_QUEUE)
     return call.find_connections(ConnectionFilter(query.door, query.address, query.caller, query.limit))
-
-
-def split_id(id: str) -> tuple[int, int]:
-    """The process of a connection, and its number there; ConnectionNotFound if the text is no such id."""
-    pid, _, number = id.partition("-")
-    if not all(part.isascii() and part.isdigit() and len(part) < 20 for part in (pid, number)):
-        raise connection_not_found(id)
-    return int(pid), int(number)
-
-
-def connection_not_found(id: str) -> errors.ConnectionNotFound:
-    """The error for a connection that is not there."""
-    return errors.ConnectionNotFound(f"connection {id[:MOST_TEXT]} is not open (any more)")
 
 
 METHODS = methods_of(__name__)

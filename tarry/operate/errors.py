@@ -1,4 +1,5 @@
-"""Methods about errors in groups: what failed, since when, how often, and what becomes of the jobs."""
+"""Methods about errors in groups: what failed, since when, how often, and what becomes of the jobs; and about deploys,
+in which errors begin."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -17,12 +18,16 @@ from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import method, methods_of
 from tarry.operate.problem import checking
+from tarry.store.queries.deploys import DeployRecord, deploy_record, last_began, read_deploys
 from tarry.store.queries.error_changing import forget_group, mute_group, no_group
 from tarry.store.queries.error_reading import ErrorGroupRecord, read_groups
 from tarry.store.queries.job_search import parse_moment
 from tarry.store.rules.history.sums import OTHERS
 from tarry.store.rules.partial_result import made_of
 from tarry.tasks.arguments.options import Name
+
+SINCE_DEPLOY = "deploy"
+"""In place of a time: since the last deploy began."""
 
 
 class ErrorsQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,12 +40,24 @@ class ErrorsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     since: float | Short | None = None
     """Only groups with an error since then: how long ago ("2h", or seconds), or a time (2026-11-24T16:00Z)."""
     new_since: float | Short | None = None
-    """Only groups whose first error was seen then or later."""
+    """Only groups whose first error was seen then or later; `deploy`: since the last deploy began."""
     muted: bool | None = None
     """Only those that are muted, or that are not."""
     order: Literal["last", "first", "count"] = "last"
     """Which come first: those seen last, those that began last, or those with most errors."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 50
+
+
+class DeploysQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many."""
+
+    limit: Annotated[int, Meta(ge=1, le=500)] = 20
+
+
+class DeployList(Struct, frozen=True):
+    """Deploys, the newest first."""
+
+    deploys: list[DeployRecord]
 
 
 class ErrorPath(Struct, frozen=True):
@@ -75,21 +92,33 @@ def list_errors(call: MethodCall, query: ErrorsQuery) -> ErrorList:
     Kept for a month after their last error; 1,000 groups at most."""
     if query.queue is not None:
         call.check(query.queue)
-    now = call.client.clock.now()
-    since, new_since = _moment("since", query.since, now), _moment("new_since", query.new_since, now)
+    now, deploys = call.client.clock.now(), read_deploys(call.client.store)
+    since = _moment("since", query.since, now)
+    is_deploy = query.new_since == SINCE_DEPLOY
+    new_since = last_began(deploys) / SECOND if is_deploy else _moment("new_since", query.new_since, now)
 
     def list_of(groups: Mapping[str, ErrorGroupRecord]) -> ErrorList:
         found = [
             one
             for one in groups.values()
-            if one.last >= since and one.first >= new_since and query.muted in (None, one.is_muted)
+            if one.last >= since and query.muted in (None, one.is_muted)
+            # A worker may fail a moment before its generation has its mark.
+            if one.first >= new_since or (is_deploy and one.deploy is not None and one.deploy.at >= new_since)
         ]
         if query.order != "last":
             found.sort(key=lambda one: one.first if query.order == "first" else one.count, reverse=True)
         return ErrorList(found[: query.limit], len(found))
 
     wanted = partial(_is_wanted, call, query.queue, query.task)
-    return made_of(lambda: read_groups(call.client.store.history, now, wanted), list_of)
+    return made_of(lambda: read_groups(call.client.store.history, now, wanted, deploys), list_of)
+
+
+@method("GET /v1/deploys", Scope.READ, command="deploys list")
+def list_deploys(call: MethodCall, query: DeploysQuery) -> DeployList:
+    """Lists when which code began to run: each start and reload of each master, the newest first. 500 are kept."""
+    # Hosts serve all queues.
+    found = read_deploys(call.client.store) if call.allows(EVERY_QUEUE) else []
+    return DeployList([deploy_record(one) for one in found[: query.limit]])
 
 
 @method("GET /v1/errors/{error}", Scope.READ, errors=(ErrorGroupNotFound,), command="errors show")
@@ -162,7 +191,8 @@ def _only(names: Mapping[str, int]) -> str | None:
 
 
 def _known(call: MethodCall, id: str) -> ErrorGroupRecord:
-    groups = read_groups(call.client.store.history, call.client.clock.now(), partial(_is_wanted, call, None, None))
+    store, wanted = call.client.store, partial(_is_wanted, call, None, None)
+    groups = read_groups(store.history, call.client.clock.now(), wanted, read_deploys(store))
     if id not in groups:
         raise no_group(id)
     return groups[id]

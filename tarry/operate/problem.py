@@ -13,6 +13,8 @@ _AT = re.compile(r" - at `(?:key in )?\$\.?(?P<field>[^`]*)`$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`")
 _MISSING_FIELD = re.compile(r"missing required field `(?P<field>[^`]*)`")
 
+_MOST_ID = 200
+
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding a text that is no JSON, or is nested too deeply, raises."""
 
@@ -50,3 +52,16 @@ def wrong_value(error: Exception, where: str) -> RequestError:
     field = ".".join(filter(None, (within, named["field"] if named else ""))) or where
     said = text[: at.start()] if at else text
     return RequestError(f"{where}: {field}: {said[:1].lower()}{said[1:]}", field, 422)
+
+
+def split_id(id: str) -> tuple[int, int]:
+    """The process of a connection, and its number there; ConnectionNotFound if the text is no such id."""
+    pid, _, number = id.partition("-")
+    if not all(part.isascii() and part.isdigit() and len(part) < 20 for part in (pid, number)):
+        raise connection_not_found(id)
+    return int(pid), int(number)
+
+
+def connection_not_found(id: str) -> errors.ConnectionNotFound:
+    """The error for a connection that is not there."""
+    return errors.ConnectionNotFound(f"connection {id[:_MOST_ID]} is not open (any more)")

@@ -25,7 +25,7 @@ from tarry.model.values.connection_records import (
     ConnectionReport,
     describe_connection,
 )
-from tarry.operate.connections import connection_not_found, split_id
+from tarry.operate.problem import connection_not_found, split_id
 from tarry.tasks.lazy_asyncio import asyncio
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from tarry import __version__
 from tarry.client.clock import Clock
 from tarry.config.config import Config, Pool
 from tarry.errors import StoreError
-from tarry.keeper.chores import Keeper
+from tarry.keeper.chores import SELDOM, Keeper
 from tarry.keeper.hosts import HostEntry
 from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model.duration import SECOND
@@ -37,6 +37,7 @@ class HostHeartbeat:
     """Belongs to the keeper's process, a child of the master."""
 
     def __init__(self, store: Store, config: Config, clock: Clock) -> None:
+        self._store, self._config = store, config
         self._settings, self._master, self._pools = config.master, ParentBoard(config), config.pools
         self._cpu = CpuMeter()
         self._instance = owner.master_name(self._master.pid)
@@ -44,7 +45,10 @@ class HostHeartbeat:
         self._lease_renewer = LeaseRenewer(store, self.unresponsive_leases, clock)
 
     def register_chores(self, keeper: Keeper) -> None:
-        """Makes both tasks chores of the keeper."""
+        """Makes all that this is for chores of the keeper."""
+        from tarry.process.deploy_mark import DeployMark  # noqa: PLC0415 - keepers alone leave marks
+
+        keeper.register_chore(_LOOK_EVERY, DeployMark(self._store, self._config, keeper.clock).write, SELDOM)
         keeper.register_chore(_LOOK_EVERY, self._lease_renewer.renew_leases)
         keeper.register_chore(_LOOK_EVERY, self._host_entry.register_host)
 

@@ -16,7 +16,7 @@ from tests.cli.project import SMALL_APP, CommandResult, Project, until
 
 READING = [
     "jobs", "jobs show --state dead", "flows", "queues", "queues show mail", "limits", "schedules", "tasks",
-    "endpoints", "hosts", "shards", "stats", "audit", "check", "doctor", "status",
+    "endpoints", "hosts", "shards", "stats", "audit", "check", "doctor", "status", "errors", "deploys",
 ]  # fmt: skip
 """A command of each module that only reads, or finds nothing to change where there is no store."""
 

@@ -64,6 +64,7 @@ def _print_each(call: CommandCall, names: Sequence[str], found: Sequence[ErrorGr
             ("place", one.place or "not known"),
             ("count", f"{one.count:,}"),
             ("first", f"{format_clock(round(one.first * SECOND))}, on {one.began_on or 'a host that is not known'}"),
+            ("deploy", _deploy(one)),
             ("last", format_clock(round(one.last * SECOND))),
             ("tasks", _counts(one.tasks)),
             ("queues", _counts(one.queues)),
@@ -72,6 +73,13 @@ def _print_each(call: CommandCall, names: Sequence[str], found: Sequence[ErrorGr
             ("24 hours", bars(one.hours)),
         ]
         print_table((one.id, one.type), rows)
+
+
+def _deploy(one: ErrorGroupRecord) -> str:
+    if one.deploy is None:
+        return "not known"
+    began = format_clock(round(one.deploy.at * SECOND))
+    return f"{one.deploy.version or one.deploy.kind}, generation {one.deploy.generation}, since {began}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

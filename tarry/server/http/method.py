@@ -21,8 +21,8 @@ from tarry.model.values.connection_records import (
 )
 from tarry.operate.access import Caller, Scope
 from tarry.operate.call import MethodCall
-from tarry.operate.connections import connection_not_found, split_id
 from tarry.operate.method import Method, MethodSettings, method
+from tarry.operate.problem import connection_not_found, split_id
 from tarry.server.history_snapshot import OLDEST
 from tarry.server.identity.access import is_as_before
 from tarry.server.open_connections.activity import note_wait

@@ -16,7 +16,7 @@ from tarry.model.values.connection_records import (
     largest_groups,
     merge_reports,
 )
-from tarry.operate.connections import connection_not_found
+from tarry.operate.problem import connection_not_found
 from tarry.server.open_connections.activity import Activity
 
 

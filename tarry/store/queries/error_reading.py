@@ -1,11 +1,12 @@
 """Groups of errors as people and programs see them."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from tarry.model.duration import SECOND
+from tarry.store.queries.deploys import Deploy, DeployRecord, deploy_of, deploy_record
 from tarry.store.rules import ids
 from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, sum_groups
 from tarry.store.rules.history.history import StoreHistory
@@ -31,6 +32,8 @@ class ErrorGroupRecord(Struct, frozen=True, kw_only=True):
     last: float
     began_on: str
     """The host of the worker where the first one happened; empty: not known."""
+    deploy: DeployRecord | None
+    """The generation of workers in which the first one happened; null: not known."""
     tasks: dict[str, int]
     """How many each task had; an empty name: all further tasks."""
     queues: dict[str, int]
@@ -43,22 +46,26 @@ class ErrorGroupRecord(Struct, frozen=True, kw_only=True):
 
 
 def read_groups(
-    history: StoreHistory, now: int, is_wanted: Callable[[str, Mapping[str, int]], bool]
+    history: StoreHistory,
+    now: int,
+    is_wanted: Callable[[str, Mapping[str, int]], bool],
+    deploys: Sequence[Deploy] = (),
 ) -> dict[str, ErrorGroupRecord]:
     """The groups by id, the one seen last first. is_wanted: tells by queue and tasks which errors count. now:
-    microseconds. StoreError; PartlyUnavailable, with those of the others, if a shard is away."""
+    microseconds. deploys: the newest first. StoreError; PartlyUnavailable, with those of the others, if one is away."""
     found: dict[str, dict[str, ErrorGroup]] = {}
     for place, cell in history.read(ERRORS, 0, 1).items():
         group = decode_group(cell)
         if is_wanted(place.queue, group.tasks):
             found.setdefault(place.task, {})[place.queue] = group
-    records = [_record(id, queues, now) for id, queues in found.items()]
+    records = [_record(id, queues, now, deploys) for id, queues in found.items()]
     return {record.id: record for record in sorted(records, key=lambda one: one.last, reverse=True)}
 
 
-def _record(id: str, queues: Mapping[str, ErrorGroup], now: int) -> ErrorGroupRecord:
+def _record(id: str, queues: Mapping[str, ErrorGroup], now: int, deploys: Sequence[Deploy]) -> ErrorGroupRecord:
     counts = {queue: group.count for queue, group in queues.items() if queue != OTHERS}
     group = sum_groups(queues.values())
+    began = deploy_of(group.began, deploys)
     return ErrorGroupRecord(
         id=id,
         type=group.type,
@@ -68,6 +75,7 @@ def _record(id: str, queues: Mapping[str, ErrorGroup], now: int) -> ErrorGroupRe
         first=group.first / SECOND,
         last=group.last / SECOND,
         began_on=group.began.removeprefix("outside:").partition("|")[0],
+        deploy=None if began is None else deploy_record(began),
         tasks=dict(Counter(group.tasks).most_common()),
         queues=dict(Counter(counts).most_common()),
         job=ids.text(group.job) if len(group.job) == 16 else None,

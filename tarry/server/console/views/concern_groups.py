@@ -11,7 +11,12 @@ from tarry.server.console.views.concerns import RED, Concern
 
 MOST_SHOWN = 50
 """Concerns of a line that it opens to."""
-_PLACES = {"dead": "/jobs?state=dead", "flow": "/flows?state=dead", "endpoint": "/endpoints"}
+_PLACES = {
+    "error": "/errors?new_since=deploy",
+    "dead": "/jobs?state=dead",
+    "flow": "/flows?state=dead",
+    "endpoint": "/endpoints",
+}
 _QUEUES = ("unserved", "paused", "late", "full")
 _NO_COUNT = ("late", "lost", "away", "advice")
 """Kinds whose `count` is no number of jobs or flows."""

@@ -17,7 +17,7 @@ from tarry.worker.external_queues import is_external
 
 LATE = 60.0
 """Seconds after which a ready job that nobody has taken needs attention."""
-RED = ("away", "no_host", "lost", "endpoint", "flow", "dead")
+RED = ("away", "error", "no_host", "lost", "endpoint", "flow", "dead")
 """Kinds that tell of something broken or lost, the worst first."""
 ORDER = (*RED, "unserved", "full", "late", "approval", "approvals", "paused", "advice")
 """The kinds, the worst first."""

@@ -1,12 +1,13 @@
 """The first page: how much there is, and what needs attention."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tarry.keeper.keeper_records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
-from tarry.model.duration import SECOND
+from tarry.model.duration import DAY, SECOND
 from tarry.model.job import State
+from tarry.operate.errors import SINCE_DEPLOY, ErrorsQuery, list_errors
 from tarry.operate.hosts import host_records
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.queues import list_queues
@@ -18,13 +19,15 @@ from tarry.server.console.charts.ranges import RangeQuery
 from tarry.server.console.page import ConsolePage, PageData, console_page
 from tarry.server.console.put_off import COOKIE, DAYS, read_put_off
 from tarry.server.console.views.concern_groups import MOST_SHOWN, group_concerns
-from tarry.server.console.views.concerns import find_concerns
+from tarry.server.console.views.concerns import Concern, find_concerns
 from tarry.server.console.views.flow_concerns import flow_concerns, without_flows
 from tarry.server.http.method import ApiCall
 
 _STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DEAD)
 _SHOWN = 10
 """Queues that are listed."""
+_NEW_FOR = 7 * DAY / SECOND
+"""Seconds for which an error is new, at most."""
 
 
 @console_page("/", "overview.html")
@@ -53,6 +56,13 @@ def overview_page(call: ApiCall, query: RangeQuery) -> PageData:
     }
 
 
+def _error_concerns(call: ApiCall, now: float) -> Iterator[Concern]:
+    """Errors that are new since the last deploy, which is not long ago."""
+    for one in list_errors.handler(call, ErrorsQuery(new_since=SINCE_DEPLOY, muted=False, limit=MOST_SHOWN)).errors:
+        if one.id and one.deploy is not None and one.first > now - _NEW_FOR:
+            yield Concern("error", f"{one.type}: {one.message}", one.count, f"/errors/{one.id}", one.place)
+
+
 def _attention(call: ApiCall, hosts: Sequence[HostRecord], sees_all: bool, now: int, reader: StoreReader) -> PageData:
     """What needs attention, without what the reader has put off."""
     counts = call.look().counts
@@ -64,7 +74,7 @@ def _attention(call: ApiCall, hosts: Sequence[HostRecord], sees_all: bool, now: 
             list_stores.handler(call).stores if sees_all else [],
             now,
             reader,
-            list(flow_concerns(call, now / SECOND)),
+            [*_error_concerns(call, now / SECOND), *flow_concerns(call, now / SECOND)],
             shows_hosts=sees_all,
         )
     )

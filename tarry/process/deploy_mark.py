@@ -1,0 +1,89 @@
+"""What the keeper writes once for each generation of its master: when which code began to run."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from tarry import __version__
+from tarry.client.clock import Clock
+from tarry.config.config import Config
+from tarry.model.checks.texts import cut
+from tarry.process.parent_board import ParentBoard
+from tarry.store.queries.deploys import MOST_KEPT, PREFIX, Deploy, began_at, read_deploys
+from tarry.store.rules import owner
+from tarry.store.rules.base import Store
+
+MOST_VERSION = 100
+"""Characters of the version of an app."""
+_MOST_PARENTS, _MOST_BYTES = 40, 2**22
+"""Folders above the app's that are looked at for a repository, and bytes of a file there."""
+
+
+class DeployMark:
+    """Belongs to the keeper's process, a child of the master: whose generation its code is of."""
+
+    def __init__(self, store: Store, config: Config, clock: Clock) -> None:
+        self._store, self._config, self._clock = store, config, clock
+        self._master = ParentBoard(config)
+        # Read once, now: the files may be those of the next deploy already when the store is there again.
+        self._version = cut(config.master.app_version or git_commit(config.directory), MOST_VERSION)
+        self._generation = 0
+
+    def write(self) -> bool:
+        """Writes the mark of the generation that serves now, unless it has one. False: it had. StoreError."""
+        board = self._master.read()
+        if board is None or board.notice.generation == self._generation:
+            return False
+        instance, generation = owner.master_name(self._master.pid), board.notice.generation
+        # While a reload goes on, the keeper of before may still be here, with the version of before.
+        if not any(child.pid == os.getpid() and child.generation == generation for child in board.children):
+            return False
+        # By their pids: a worker that has just begun has no name yet.
+        pids = [child.pid for child in board.children if child.generation == generation and child.pid]
+        ticks = min(filter(None, (began_at(f"{owner.process_owner(pid)}:0")[1] for pid in pids)), default=0)
+        mark = Deploy(instance, generation, self._clock.now(), self._version, __version__, ticks)
+        # Another keeper of the same generation may have written it, before it died.
+        is_new = self._store.kv_cas(f"{PREFIX}{instance}:{generation}", msgspec.json.encode(mark), None)
+        self._generation = generation
+        if is_new:
+            self._forget_oldest()
+        return is_new
+
+    def _forget_oldest(self) -> None:
+        for old in read_deploys(self._store)[MOST_KEPT:]:
+            name = f"{PREFIX}{old.instance}:{old.generation}"
+            self._store.kv_cas(name, None, self._store.kv_get(name))
+
+
+def git_commit(directory: Path) -> str:
+    """The first 12 digits of the commit that is checked out where this folder is; empty: there is none. Raises nothing,
+    and runs no program."""
+    try:
+        folder = next(one for one in (directory, *list(directory.parents)[:_MOST_PARENTS]) if (one / ".git").exists())
+        git = folder / ".git"
+        if git.is_file():
+            # Of a worktree: a file that names its folder.
+            git = folder / _text(git).removeprefix("gitdir:").strip()
+        head = _text(git / "HEAD").strip()
+        commit = head if not head.startswith("ref:") else _commit_of(git, head.removeprefix("ref:").strip())
+    except (OSError, StopIteration, ValueError):
+        return ""
+    return commit[:12] if len(commit) >= 40 and all(digit in "0123456789abcdef" for digit in commit) else ""
+
+
+def _commit_of(git: Path, ref: str) -> str:
+    shared = git / "commondir"
+    for home in (git, git / _text(shared).strip() if shared.exists() else git):
+        if (home / ref).is_file():
+            return _text(home / ref).strip()
+        packed = home / "packed-refs"
+        lines = _text(packed).splitlines() if packed.exists() else []
+        if found := next((line for line in lines if line.endswith(f" {ref}")), ""):
+            return found.partition(" ")[0]
+    return ""
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(_MOST_BYTES).decode("utf-8", "replace")
