@@ -7,6 +7,7 @@ that of error trackers, as Sentry's fingerprints.
 
 import re
 from hashlib import blake2b
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -20,15 +21,22 @@ _LOOKED_AT = 2000
 """Characters of a message that are looked at."""
 LEFT_OUT = "…"
 """What stands in the place of a changing part."""
-# Bounded and from fixed beginnings, so that each is linear. An apostrophe within a word quotes nothing.
-_QUOTED = re.compile(r"""(?<!\w)'[^'\n]{0,200}'(?!\w)|"[^"\n]{0,200}"|(?<!\w)`[^`\n]{0,200}`""")
+# Each is linear. An apostrophe within a word quotes nothing; the b of bytes is no word.
+_OPENING = r"""(?:(?<!\w)b?'|\bb"|"|(?<!\w)`)"""
+_QUOTED = re.compile(r"""(?<!\w)b?'[^'\n]*'(?!\w)|(?:\bb)?"[^"\n]*"|(?<!\w)`[^`\n]*`""")
+_CUT_QUOTED = re.compile(rf"""{_OPENING}[^'"`\n]*\Z""")
 _WORD = re.compile(r"[\w-]+")
 _HEX = re.compile(r"[0-9a-fA-F]{8,}")
 _DIGIT = re.compile(r"\d")
 _REPEATED = re.compile(f"{LEFT_OUT}(?:[ .,:/;|+]{{0,3}}{LEFT_OUT})+")
 _FRAME = re.compile(r'^[ |]{0,40}File "([^"\n]{1,1000})", line \d{1,9}, in ([^\n]{1,200})$', re.MULTILINE)
 _BEGINS = "Traceback (most recent call last)"
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<frozen |/tarry/(?:worker|tasks|client)/")
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<frozen ")
+_TARRY = f"{Path(__file__).parents[2]}/"
+# Python 3.12 has no frames of their own for these any more.
+_COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
+_RELEASE = re.compile(r"v?\d+(?:[._-]\d+)+|\d+|.*\d{4}.*|(?=.*\d)[0-9a-f]{7,40}")
+"""The name of a folder that each deploy has anew: a number, a version, a date, a commit; `v2` is none."""
 
 
 class ErrorKind(Struct, frozen=True, array_like=True):
@@ -70,7 +78,8 @@ def error_kind(task: str, note: bytes) -> ErrorKind:
 
 
 def _kind(type: str, message: str, place: str) -> ErrorKind:
-    texts = cut(type, MOST_TYPE), cut(message, MOST_TEMPLATE), cut(place, MOST_TEMPLATE)
+    # The end of a long message depends on how long its changing parts were.
+    texts = cut(type, MOST_TYPE), cut(message[:MOST_TEMPLATE], MOST_TEMPLATE), cut(place, MOST_TEMPLATE)
     digest = blake2b("\0".join(texts).encode(), digest_size=8)
     return ErrorKind(digest.hexdigest(), *texts)
 
@@ -78,6 +87,8 @@ def _kind(type: str, message: str, place: str) -> ErrorKind:
 def template(message: str) -> str:
     """A message without what differs from one error to the next: numbers, ids, quoted and hexadecimal parts."""
     text = _QUOTED.sub(LEFT_OUT, message[:_LOOKED_AT])
+    if len(message) > _LOOKED_AT:
+        text = _CUT_QUOTED.sub(LEFT_OUT, text)
     text = _WORD.sub(lambda word: LEFT_OUT if _changes(word[0]) else word[0], text)
     return _REPEATED.sub(LEFT_OUT, text)
 
@@ -88,11 +99,15 @@ def _changes(word: str) -> bool:
 
 def place_of(traceback: str) -> str:
     """File and function of the innermost call of the user's code in this traceback; of the innermost of all, if none
-    is; empty if there is no call. Of the file its last two names, which stay the same from deploy to deploy."""
+    is; empty if there is no call. Of the file its last two names, without a number of a release, so that it stays the
+    same from deploy to deploy."""
     # Causes come first, and the error itself last.
-    frames = _FRAME.findall(traceback, max(0, traceback.rfind(_BEGINS)))
+    found = _FRAME.findall(traceback, max(0, traceback.rfind(_BEGINS)))
+    frames = [(file, function) for file, function in found if function not in _COMPREHENSIONS]
     if not frames:
         return ""
-    own = [frame for frame in frames if not _INSTALLED.search(frame[0])]
+    own = [frame for frame in frames if not _INSTALLED.search(frame[0]) and not frame[0].startswith(_TARRY)]
     file, function = (own or frames)[-1]
-    return f"{'/'.join(file.split('/')[-2:])}:{function}"
+    folder, slash, name = file.rpartition("/")
+    parent = folder.rpartition("/")[2]
+    return f"{LEFT_OUT if _RELEASE.fullmatch(parent) else parent}{slash}{name}:{function}"
