@@ -10,7 +10,8 @@ from tarry.store.queries.deploys import Deploy, DeployRecord, deploy_of, deploy_
 from tarry.store.rules import ids
 from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, sum_groups
 from tarry.store.rules.history.history import StoreHistory
-from tarry.store.rules.history.sums import ERRORS, HOURS, LENGTH, OTHERS
+from tarry.store.rules.history.sums import ERRORS, HOURS, LENGTH, OTHERS, Place
+from tarry.store.rules.partial_result import made_of
 
 SHOWN_HOURS = 24
 
@@ -53,13 +54,17 @@ def read_groups(
 ) -> dict[str, ErrorGroupRecord]:
     """The groups by id, the one seen last first. is_wanted: tells by queue and tasks which errors count. now:
     microseconds. deploys: the newest first. StoreError; PartlyUnavailable, with those of the others, if one is away."""
-    found: dict[str, dict[str, ErrorGroup]] = {}
-    for place, cell in history.read(ERRORS, 0, 1).items():
-        group = decode_group(cell)
-        if is_wanted(place.queue, group.tasks):
-            found.setdefault(place.task, {})[place.queue] = group
-    records = [_record(id, queues, now, deploys) for id, queues in found.items()]
-    return {record.id: record for record in sorted(records, key=lambda one: one.last, reverse=True)}
+
+    def records_of(cells: Mapping[Place, bytes]) -> dict[str, ErrorGroupRecord]:
+        found: dict[str, dict[str, ErrorGroup]] = {}
+        for place, cell in cells.items():
+            group = decode_group(cell)
+            if is_wanted(place.queue, group.tasks):
+                found.setdefault(place.task, {})[place.queue] = group
+        records = [_record(id, queues, now, deploys) for id, queues in found.items()]
+        return {record.id: record for record in sorted(records, key=lambda one: one.last, reverse=True)}
+
+    return made_of(lambda: history.read(ERRORS, 0, 1), records_of)
 
 
 def _record(id: str, queues: Mapping[str, ErrorGroup], now: int, deploys: Sequence[Deploy]) -> ErrorGroupRecord:
