@@ -1,16 +1,52 @@
 """Groups of errors; what each store keeps of them is in the conformance suite."""
 
+import time
+
 import pytest
 
 from tarry.errors import PartlyUnavailable
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.error_reading import read_groups
-from tarry.store.rules.history.error_groups import ErrorGroup, encode_group, group_place
+from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, encode_group, group_place
+from tarry.store.rules.history.error_sums import MOST_GROUPS, merge_groups
+from tarry.store.rules.history.sums import Place
 from tarry.store.shards.sharded import ShardedStore
 from tests.store.switched import Switched
 
 NOW = 1_800_000_000_000_000
 ID = "0123456789abcdef"
+
+
+def added(count: int, tasks: int, since: int = NOW) -> dict[Place, ErrorGroup]:
+    """Groups of so many tasks by turns, each a bit later than the one before."""
+    return {
+        group_place("mail", f"{since + number:016x}"): ErrorGroup(
+            "ValueError", count=1, last=since + number, tasks={f"task{number % tasks}": 1}
+        )
+        for number in range(count)
+    }
+
+
+def test_a_flood_of_kinds_of_many_tasks_is_summed_up_at_once() -> None:
+    """Else the keeper would do nothing else, and the journal would grow."""
+    began = time.monotonic()
+    kept = merge_groups(added(20_000, tasks=5_000), {})
+    assert time.monotonic() - began < 10
+    groups = [decode_group(cell) for cell in kept.values()]
+    assert len(groups) == MOST_GROUPS + 1
+    assert sum(group.count for group in groups) == 20_000
+
+
+def test_a_task_with_many_kinds_drives_out_its_own_oldest_ones() -> None:
+    quiet = added(400, tasks=2)
+    there = merge_groups(quiet, {})
+    kept = {place for place, cell in merge_groups(added(5_000, tasks=1, since=NOW + 1000), there).items() if cell}
+    assert kept >= {group_place("mail", f"{NOW + 1000 + number:016x}") for number in range(4_300, 5_000)}
+    assert (
+        merge_groups(added(5_000, tasks=1, since=NOW + 1000), there)
+        .keys()
+        .isdisjoint(place for place in quiet if decode_group(there[place]).tasks == {"task1": 1})
+    )
 
 
 def test_of_the_shards_that_are_there_all_are_read() -> None:

@@ -1,6 +1,5 @@
 """Adds errors to the groups that a history keeps, bounds their number, and finds those that are too old."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from tarry.model.duration import SECOND
@@ -53,17 +52,15 @@ def _nameless(group: ErrorGroup) -> ErrorGroup:
 
 def _over(groups: Mapping[Place, ErrorGroup]) -> list[Place]:
     """Which groups are too many. A task whose messages are all different drives out its own ones."""
-    named = {place: group for place, group in groups.items() if place.task}
-    gone: list[Place] = []
-    while len(named) > MOST_GROUPS:
-        of_task = Counter(min(group.tasks, default="") for group in named.values())
-        most, _ = of_task.most_common(1)[0]
-        its = [place for place, group in named.items() if min(group.tasks, default="") == most]
-        its.sort(key=lambda place: named[place].last)
-        for place in its[: max(1, min(len(named) - MOST_GROUPS, len(its) // 2))]:
-            del named[place]
-            gone.append(place)
-    return gone
+    named = [place for place in groups if place.task]
+    if len(named) <= MOST_GROUPS:
+        return []
+    of_task: dict[str, list[Place]] = {}
+    for place in sorted(named, key=lambda place: groups[place].last, reverse=True):
+        of_task.setdefault(min(groups[place].tasks, default=""), []).append(place)
+    # Each task keeps its newest ones, as many as any other if it has so many: first that of each, then the next.
+    ranked = sorted((rank, -groups[place].last, place) for its in of_task.values() for rank, place in enumerate(its))
+    return [place for _, _, place in ranked[MOST_GROUPS:]]
 
 
 def old_groups(there: Mapping[Place, bytes], now: int) -> list[Place]:
