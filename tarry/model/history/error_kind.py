@@ -29,7 +29,7 @@ _WORD = re.compile(r"[\w-]+")
 _HEX = re.compile(r"[0-9a-fA-F]{8,}")
 _DIGIT = re.compile(r"\d")
 _REPEATED = re.compile(f"{LEFT_OUT}(?:[ .,:/;|+]{{0,3}}{LEFT_OUT})+")
-_FRAME = re.compile(r'^[ |]{0,40}File "([^"\n]{1,1000})", line \d{1,9}, in ([^\n]{1,200})$', re.MULTILINE)
+_FRAME = re.compile(r'[ |]{0,40}File "([^"\n]{1,1000})", line \d{1,9}, in ([^\n]{1,200})')
 _BEGINS = "Traceback (most recent call last)"
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<frozen ")
 _TARRY = f"{Path(__file__).parents[2]}/"
@@ -101,13 +101,20 @@ def place_of(traceback: str) -> str:
     """File and function of the innermost call of the user's code in this traceback; of the innermost of all, if none
     is; empty if there is no call. Of the file its last two names, without a number of a release, so that it stays the
     same from deploy to deploy."""
-    # Causes come first, and the error itself last.
-    found = _FRAME.findall(traceback, max(0, traceback.rfind(_BEGINS)))
-    frames = [(file, function) for file, function in found if function not in _COMPREHENSIONS]
-    if not frames:
-        return ""
-    own = [frame for frame in frames if not _INSTALLED.search(frame[0]) and not frame[0].startswith(_TARRY)]
-    file, function = (own or frames)[-1]
+    innermost = ""
+    # Causes come first, and the error itself last; of its calls the innermost is the last one.
+    for line in reversed(traceback[max(0, traceback.rfind(_BEGINS)) :].split("\n")):
+        frame = _FRAME.fullmatch(line)
+        if frame is None or frame[2] in _COMPREHENSIONS:
+            continue
+        place = _place(frame[1], frame[2])
+        if not _INSTALLED.search(frame[1]) and not frame[1].startswith(_TARRY):
+            return place
+        innermost = innermost or place
+    return innermost
+
+
+def _place(file: str, function: str) -> str:
     folder, slash, name = file.rpartition("/")
     parent = folder.rpartition("/")[2]
     return f"{LEFT_OUT if _RELEASE.fullmatch(parent) else parent}{slash}{name}:{function}"
