@@ -159,7 +159,8 @@ def delete_error(call: MethodCall, path: ErrorPath, body: ErrorJobs) -> Operatio
 
 @method("POST /v1/errors/{error}/mute", Scope.OPERATE, errors=(ErrorGroupNotFound,), command="errors mute")
 def mute_error(call: MethodCall, path: ErrorPath) -> ErrorGroupRecord:
-    """Mutes a group: nobody is alerted about it any more. Its errors are counted all the same."""
+    """Mutes a group: nobody is alerted about it any more, in the queues that the caller may operate. Its errors are
+    counted all the same."""
     return _set_muted(call, path.error, is_muted=True)
 
 
@@ -171,7 +172,7 @@ def unmute_error(call: MethodCall, path: ErrorPath) -> ErrorGroupRecord:
 
 def _set_muted(call: MethodCall, id: str, is_muted: bool) -> ErrorGroupRecord:
     _known(call, id)
-    mute_group(call.client.store.history, id, call.allows, is_muted)
+    mute_group(call.client.store.history, id, call.allows, is_muted, is_for_all=call.allows(EVERY_QUEUE))
     return _known(call, id)
 
 

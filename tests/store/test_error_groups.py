@@ -6,7 +6,9 @@ import pytest
 
 from tarry.errors import PartlyUnavailable
 from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.error_changing import mute_group
 from tarry.store.queries.error_reading import read_groups
+from tarry.store.rules.base import Store
 from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, encode_group, group_place
 from tarry.store.rules.history.error_sums import MOST_GROUPS, merge_groups
 from tarry.store.rules.history.sums import Place
@@ -47,6 +49,41 @@ def test_a_task_with_many_kinds_drives_out_its_own_oldest_ones() -> None:
         .keys()
         .isdisjoint(place for place in quiet if decode_group(there[place]).tasks == {"task1": 1})
     )
+
+
+def happen(store: Store, queue: str) -> None:
+    """An error that is summed up."""
+    group = ErrorGroup("ValueError", count=1, last=NOW, tasks={"send": 1})
+    assert store.history.change_errors(lambda there: merge_groups({group_place(queue, ID): group}, there))
+
+
+def muted(store: Store, *queues: str) -> bool:
+    """Whether the error is muted for who sees these queues; none: all."""
+    return read_groups(store.history, NOW, lambda queue, _: not queues or queue in queues)[ID].is_muted
+
+
+def test_who_mutes_an_error_in_one_queue_mutes_it_in_no_other() -> None:
+    store = MemoryStore()
+    happen(store, "mail")
+    mute_group(store.history, ID, lambda queue: queue == "mail", is_muted=True, is_for_all=False)
+    assert muted(store)
+    happen(store, "mail")
+    happen(store, "bills")
+    assert (muted(store, "mail"), muted(store, "bills"), muted(store)) == (True, False, False)
+    mute_group(store.history, ID, lambda queue: queue == "mail", is_muted=False, is_for_all=False)
+    happen(store, "mail")
+    assert not muted(store, "mail")
+
+
+def test_who_mutes_an_error_in_all_queues_hears_of_it_in_no_further_one() -> None:
+    store = MemoryStore()
+    happen(store, "mail")
+    mute_group(store.history, ID, lambda _: True, is_muted=True, is_for_all=True)
+    happen(store, "bills")
+    assert (muted(store, "bills"), muted(store)) == (True, True)
+    mute_group(store.history, ID, lambda _: True, is_muted=False, is_for_all=True)
+    happen(store, "later")
+    assert (muted(store, "mail"), muted(store, "later"), muted(store)) == (False, False, False)
 
 
 def test_of_the_shards_that_are_there_all_are_read() -> None:

@@ -11,11 +11,13 @@ _TRIES = 20
 """How often a change is tried while keepers sum up."""
 
 
-def mute_group(history: StoreHistory, id: str, allows: Callable[[str], bool], is_muted: bool) -> None:
-    """Mutes a group in these queues, or ends that. ErrorGroupNotFound, StoreError."""
+def mute_group(history: StoreHistory, id: str, allows: Callable[[str], bool], is_muted: bool, is_for_all: bool) -> None:
+    """Mutes a group in these queues, or ends that. is_for_all: they are all, and it is to be so too in those where such
+    an error comes later. ErrorGroupNotFound, StoreError."""
 
     def mute(group: ErrorGroup) -> bytes:
         group.is_muted = is_muted
+        group.is_muted_in_all = is_muted and (is_for_all or group.is_muted_in_all)
         return encode_group(group)
 
     _change(history, id, allows, mute)

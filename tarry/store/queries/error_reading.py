@@ -41,7 +41,7 @@ class ErrorGroupRecord(Struct, frozen=True, kw_only=True):
     job: str | None
     """A job that had it lately; it may be deleted by now."""
     is_muted: bool
-    """Nobody is alerted about it."""
+    """Nobody is alerted about it, in any of these queues."""
     hours: list[int]
     """How many there were in each of the last 24 hours, the present one last."""
 
@@ -69,6 +69,7 @@ def read_groups(
 
 def _record(id: str, queues: Mapping[str, ErrorGroup], now: int, deploys: Sequence[Deploy]) -> ErrorGroupRecord:
     counts = {queue: group.count for queue, group in queues.items() if queue != OTHERS}
+    is_muted = all(group.is_muted for group in queues.values())
     group = sum_groups(queues.values())
     began = deploy_of(group.began, deploys)
     return ErrorGroupRecord(
@@ -84,7 +85,7 @@ def _record(id: str, queues: Mapping[str, ErrorGroup], now: int, deploys: Sequen
         tasks=dict(Counter(group.tasks).most_common()),
         queues=dict(Counter(counts).most_common()),
         job=ids.text(group.job) if len(group.job) == 16 else None,
-        is_muted=group.is_muted,
+        is_muted=is_muted or group.is_muted_in_all,
         hours=_last_hours(group, now),
     )
 

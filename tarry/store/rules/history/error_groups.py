@@ -45,6 +45,8 @@ class ErrorGroup(Struct, array_like=True):
     days: _Counts = {}
     is_muted: bool = False
     """Somebody wants no alerts about it."""
+    is_muted_in_all: bool = False
+    """That was somebody who may do so in all queues: it is so too in those where the error is not seen yet."""
 
     def add(self, other: "ErrorGroup") -> None:
         """Adds what was counted of the same kind elsewhere, or later."""
@@ -54,6 +56,7 @@ class ErrorGroup(Struct, array_like=True):
             self.last, self.job = other.last, other.job
         self.count += other.count
         self.is_muted = self.is_muted or other.is_muted
+        self.is_muted_in_all = self.is_muted_in_all or other.is_muted_in_all
         self.tasks = _with_most_tasks(Counter(self.tasks) + Counter(other.tasks))
         self.hours = _newest(Counter(self.hours) + Counter(other.hours), _MOST_HOURS)
         self.days = _newest(Counter(self.days) + Counter(other.days), _MOST_DAYS)

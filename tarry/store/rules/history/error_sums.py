@@ -30,13 +30,13 @@ def groups_of(errors: Iterable[tuple[ErrorsSeen, int]], now: int) -> dict[Place,
 def merge_groups(added: Mapping[Place, ErrorGroup], there: Mapping[Place, bytes]) -> dict[Place, bytes]:
     """The cells that change if these groups are added to those that are there; empty: that one goes."""
     groups = {place: decode_group(cell) for place, cell in there.items()}
-    muted = {place.task for place, group in groups.items() if group.is_muted}
+    muted = {place.task for place, group in groups.items() if group.is_muted_in_all}
     changed = set(added)
     for place, group in added.items():
-        group.is_muted = place.task in muted
         if place in groups:
             groups[place].add(group)
         else:
+            group.is_muted = group.is_muted_in_all = place.task in muted
             groups[place] = group
     gone = _over(groups)
     for place in gone:
