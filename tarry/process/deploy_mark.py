@@ -1,6 +1,7 @@
 """What the keeper writes once for each generation of its master: when which code began to run."""
 
 import os
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -16,8 +17,10 @@ from tarry.store.rules.base import Store
 
 MOST_VERSION = 100
 """Characters of the version of an app."""
-_MOST_PARENTS, _MOST_BYTES = 40, 2**22
+_MOST_PARENTS, _MOST_BYTES = 40, 2**16
 """Folders above the app's that are looked at for a repository, and bytes of a file there."""
+_MOST_LINES, _MOST_LINE = 10**6, 4096
+"""Lines of its list of branches, and bytes of one."""
 
 
 class DeployMark:
@@ -77,13 +80,24 @@ def _commit_of(git: Path, ref: str) -> str:
     for home in (git, git / _text(shared).strip() if shared.exists() else git):
         if (home / ref).is_file():
             return _text(home / ref).strip()
-        packed = home / "packed-refs"
-        lines = _text(packed).splitlines() if packed.exists() else []
-        if found := next((line for line in lines if line.endswith(f" {ref}")), ""):
-            return found.partition(" ")[0]
+        if found := _packed_commit(home / "packed-refs", f" {ref}\n".encode()):
+            return found
     return ""
 
 
+def _packed_commit(path: Path, end: bytes) -> str:
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        # Line by line: there may be some hundred thousands.
+        lines = islice(iter(lambda: file.readline(_MOST_LINE), b""), _MOST_LINES)
+        found = next((line for line in lines if line.endswith(end)), b"")
+    return found.partition(b" ")[0].decode("utf-8", "replace")
+
+
 def _text(path: Path) -> str:
+    # To open a pipe would wait for ever for somebody who writes.
+    if not path.is_file():
+        raise FileNotFoundError(path)
     with path.open("rb") as file:
         return file.read(_MOST_BYTES).decode("utf-8", "replace")

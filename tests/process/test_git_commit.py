@@ -1,5 +1,6 @@
 """The commit of an app's repository, which is read without git."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -52,6 +53,24 @@ def test_of_a_worktree_it_is_its_own(repository: Path, tmp_path: Path, is_packed
 def test_garbage_is_none(repository: Path, text: bytes) -> None:
     (repository / ".git" / "HEAD").write_bytes(text)
     assert git_commit(repository) == ""
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("name", ["HEAD", "commondir", "packed-refs"])
+def test_a_pipe_in_its_place_is_none(repository: Path, name: str) -> None:
+    """To open it would wait for ever, and the keeper with it."""
+    git(repository, "pack-refs", "--all")
+    (repository / ".git" / name).unlink(missing_ok=True)
+    os.mkfifo(repository / ".git" / name)
+    assert git_commit(repository) == ""
+
+
+def test_a_repository_may_have_very_many_branches(repository: Path) -> None:
+    git(repository, "pack-refs", "--all")
+    packed = repository / ".git" / "packed-refs"
+    others = "".join(f"{number:040x} refs/heads/a{number}\n" for number in range(80_000))
+    packed.write_text(others + packed.read_text())
+    assert git_commit(repository) == head(repository)
 
 
 def test_without_a_repository_there_is_none(tmp_path: Path) -> None:
