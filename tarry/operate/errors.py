@@ -95,7 +95,7 @@ def list_errors(call: MethodCall, query: ErrorsQuery) -> ErrorList:
     now, deploys = call.client.clock.now(), read_deploys(call.client.store)
     since = _moment("since", query.since, now)
     is_deploy = query.new_since == SINCE_DEPLOY
-    new_since = last_began(deploys) / SECOND if is_deploy else _moment("new_since", query.new_since, now)
+    new_since = last_began(deploys, now) / SECOND if is_deploy else _moment("new_since", query.new_since, now)
 
     def list_of(groups: Mapping[str, ErrorGroupRecord]) -> ErrorList:
         found = [

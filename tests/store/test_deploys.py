@@ -39,9 +39,13 @@ def test_a_worker_is_of_the_last_deploy_of_its_host_before_it_began(owner: str, 
 
 def test_hosts_that_come_to_the_same_version_one_by_one_are_one_deploy() -> None:
     of = [mark(40, 1, A, 3, "2"), mark(35, 1, B, 3, "2"), mark(20, 1, A, 2, "1"), mark(10, 1, B, 2, "2")]
-    assert last_began(of) == 35
-    assert last_began(MARKS) == 30
-    assert last_began([]) == 0
+    assert last_began(of, 50) == 35
+    assert last_began(MARKS, 50) == 30
+    assert last_began([], 50) == 0
+
+
+def test_a_mark_of_a_clock_that_was_set_back_since_is_not_the_last_deploy() -> None:
+    assert last_began([mark(900, 1, A, 2, "2"), *MARKS], now=50) == 30
 
 
 def test_marks_that_cannot_be_read_are_left_out() -> None:

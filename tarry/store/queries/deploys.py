@@ -76,11 +76,13 @@ def read_deploys(store: Store) -> list[Deploy]:
     return sorted(found, key=lambda one: (one.at, one.instance, one.generation), reverse=True)
 
 
-def last_began(deploys: Sequence[Deploy]) -> int:
+def last_began(deploys: Sequence[Deploy], now: int) -> int:
     """When the last deploy began, in microseconds; 0: there was none. Hosts that come to the same version one after the
-    other are one. deploys: the newest first."""
-    newest = deploys[0] if deploys else Deploy("")
-    same = takewhile(lambda one: one.version == newest.version != "", deploys)
+    other are one. deploys: the newest first. now: microseconds; marks of a clock that was wrong are later, and tell
+    nothing."""
+    began = [one for one in deploys if one.at <= now]
+    newest = began[0] if began else Deploy("")
+    same = takewhile(lambda one: one.version == newest.version != "", began)
     return min((one.at for one in same), default=newest.at)
 
 
