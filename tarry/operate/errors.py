@@ -23,7 +23,7 @@ from tarry.store.queries.error_changing import forget_group, mute_group, no_grou
 from tarry.store.queries.error_reading import ErrorGroupRecord, read_groups
 from tarry.store.queries.job_search import parse_moment
 from tarry.store.rules.history.sums import OTHERS
-from tarry.store.rules.partial_result import made_of
+from tarry.store.rules.partial_result import partial_result
 from tarry.tasks.arguments.options import Name
 
 SINCE_DEPLOY = "deploy"
@@ -72,6 +72,8 @@ class ErrorList(Struct, frozen=True):
     errors: list[ErrorGroupRecord]
     total: int
     """How many groups match."""
+    missing: str | None = None
+    """Set if some of several stores could not be asked: why. Then their errors are not counted."""
 
 
 class ErrorJobs(Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,20 +99,18 @@ def list_errors(call: MethodCall, query: ErrorsQuery) -> ErrorList:
     is_deploy = query.new_since == SINCE_DEPLOY
     new_since = last_began(deploys, now) / SECOND if is_deploy else _moment("new_since", query.new_since, now)
 
-    def list_of(groups: Mapping[str, ErrorGroupRecord]) -> ErrorList:
-        found = [
-            one
-            for one in groups.values()
-            if one.last >= since and query.muted in (None, one.is_muted)
-            # A worker may fail a moment before its generation has its mark.
-            if one.first >= new_since or (is_deploy and one.deploy is not None and one.deploy.at >= new_since)
-        ]
-        if query.order != "last":
-            found.sort(key=lambda one: one.first if query.order == "first" else one.count, reverse=True)
-        return ErrorList(found[: query.limit], len(found))
-
     wanted = partial(_is_wanted, call, query.queue, query.task)
-    return made_of(lambda: read_groups(call.client.store.history, now, wanted, deploys), list_of)
+    groups, away = partial_result(lambda: read_groups(call.client.store.history, now, wanted, deploys))
+    found = [
+        one
+        for one in groups.values()
+        if one.last >= since and query.muted in (None, one.is_muted)
+        # A worker may fail a moment before its generation has its mark.
+        if one.first >= new_since or (is_deploy and one.deploy is not None and one.deploy.at >= new_since)
+    ]
+    if query.order != "last":
+        found.sort(key=lambda one: one.first if query.order == "first" else one.count, reverse=True)
+    return ErrorList(found[: query.limit], len(found), None if away is None else str(away))
 
 
 @method("GET /v1/deploys", Scope.READ, command="deploys list")
@@ -193,10 +193,11 @@ def _only(names: Mapping[str, int]) -> str | None:
 
 def _known(call: MethodCall, id: str) -> ErrorGroupRecord:
     store, wanted = call.client.store, partial(_is_wanted, call, None, None)
-    groups = read_groups(store.history, call.client.clock.now(), wanted, read_deploys(store))
-    if id not in groups:
-        raise no_group(id)
-    return groups[id]
+    now, deploys = call.client.clock.now(), read_deploys(store)
+    groups, away = partial_result(lambda: read_groups(store.history, now, wanted, deploys))
+    if id in groups:
+        return groups[id]
+    raise no_group(id) if away is None else away
 
 
 def _is_wanted(call: MethodCall, queue: str | None, task: str | None, of: str, tasks: Mapping[str, int]) -> bool:

@@ -14,7 +14,7 @@ def groups(project: Project, count: int) -> list[dict[str, Any]]:
 
 
 def test_dead_jobs_are_retried_and_deleted_by_their_error(project: Project) -> None:
-    assert project.facts("errors") == {"errors": [], "total": 0}
+    assert project.facts("errors") == {"errors": [], "total": 0, "missing": None}
     jobs = project.put("app.fail", "no room for 1", times=2) + project.put("app.fail", "no room for 2")
     (other,) = project.put("app.fail", "closed")
     master = project.serve()

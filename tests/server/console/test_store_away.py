@@ -18,6 +18,7 @@ from tarry.server.serving.console import PAGES, Console
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules.base import Query
 from tarry.store.rules.history.error_groups import ErrorGroup, encode_group, group_place
+from tarry.store.shards.sharded import ShardedStore
 from tests.server.console.visiting import Tokens, Visitor, visit, visitor
 from tests.server.http.calling import caller, run
 from tests.server.http.test_authorisation import HOST
@@ -88,6 +89,29 @@ def test_a_page_says_so_and_recovers(app: App, store: Switched, page: object) ->
             assert (await browser.get(path)).status_code == 200
 
     run(story)
+
+
+def test_errors_of_the_shards_that_are_there_are_shown() -> None:
+    """At such a time people look at the first page, too."""
+    away = Switched(MemoryStore(name="b"))
+    app = App(ShardedStore([MemoryStore(name="a"), away]))
+    cell = encode_group(ErrorGroup("ValueError", count=1))
+    assert app.client.store.history.change_errors(lambda _: {group_place("mail", ERROR): cell})
+    away.down()
+
+    async def story() -> None:
+        async with visitor(app) as browser:
+            listed = (await browser.get("/errors")).text
+            assert ("ValueError" in listed, "memory://b is away" in listed) == (True, True)
+            for path in ("/", f"/errors/{ERROR}"):
+                assert (await browser.get(path)).status_code == 200
+            found = (await browser.client.get("/v1/errors")).json()
+            assert ([one["id"] for one in found["errors"]], found["missing"][:18]) == ([ERROR], "memory://b is away")
+            assert (await browser.client.get(f"/v1/errors/{'0' * 16}")).status_code == 503
+
+    run(story)
+    away.up()
+    app.close()
 
 
 def test_the_connections_are_listed_while_the_store_is_away(app: App, store: Switched) -> None:

@@ -98,14 +98,14 @@ def limit_keys_page(call: ApiCall, path: LimitPath, query: KeysPageQuery) -> Pag
 def errors_page(call: ApiCall, query: ErrorsQuery) -> PageData:
     """Failed attempts in groups of equal errors."""
     found = list_errors.handler(call, query)
-    return {"errors": found.errors, "total": found.total, "query": query}
+    return {"errors": found.errors, "total": found.total, "missing": found.missing, "query": query}
 
 
 @console_page("/errors/{error}", "error.html")
 def error_page(call: ApiCall, path: ErrorPath) -> PageData:
     """One of these groups, with some of the jobs that have the error now."""
     jobs = list_jobs.handler(call, JobsQuery(error=path.error, order="newest", limit=_JOBS))
-    return {"error": show_error.handler(call, path), "jobs": jobs.jobs}
+    return {"error": show_error.handler(call, path), "jobs": jobs.jobs, "missing": jobs.missing}
 
 
 @console_page("/operations", "operations.html")
