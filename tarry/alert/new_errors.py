@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from tarry.alert.condition import MOST_DETAILS, Condition
 from tarry.model.duration import format_duration
-from tarry.store.rules.history.error_groups import ErrorGroup, decode_group
+from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, sum_queues
 from tarry.store.rules.history.sums import Place
 
 MOST_APART = 5
@@ -40,16 +40,12 @@ def new_error_conditions(cells: Mapping[Place, bytes], since: int, every: int) -
 
 def _new_groups(cells: Mapping[Place, bytes], since: int) -> dict[str, ErrorGroup]:
     """By fingerprint, the oldest first. One that is older in another queue is not new."""
-    found: dict[str, ErrorGroup] = {}
+    found: dict[str, list[ErrorGroup]] = {}
     for place, cell in cells.items():
-        if not place.task:
-            continue
-        group = decode_group(cell)
-        if place.task in found:
-            found[place.task].add(group)
-        else:
-            found[place.task] = group
-    new = [(id, group) for id, group in found.items() if group.first > since and not group.is_muted]
+        if place.task:
+            found.setdefault(place.task, []).append(decode_group(cell))
+    sums = {id: sum_queues(groups) for id, groups in found.items()}
+    new = [(id, group) for id, group in sums.items() if group.first > since and not group.is_muted]
     return dict(sorted(new, key=lambda one: one[1].first))
 
 

@@ -35,6 +35,11 @@ def test_one_that_is_older_in_another_queue_is_not_new() -> None:
     assert keys({group_place("mail", ID): cell(200), group_place("slow", ID): cell(150)}) == [f"error {ID}"]
 
 
+def test_one_that_is_muted_in_one_queue_is_told_of_another() -> None:
+    cells = {group_place("mail", ID): cell(200, muted=True), group_place("slow", ID): cell(200)}
+    assert keys(cells) == [f"error {ID}"]
+
+
 def test_of_many_at_once_there_is_one() -> None:
     cells = {group_place("mail", f"{number:016x}"): cell(200 + number) for number in range(MOST_APART + 1)}
     assert keys(cells) == ["errors"]

@@ -8,7 +8,7 @@ from msgspec import Struct
 from tarry.model.duration import SECOND
 from tarry.store.queries.deploys import Deploy, DeployRecord, deploy_of, deploy_record
 from tarry.store.rules import ids
-from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, sum_groups
+from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, sum_queues
 from tarry.store.rules.history.history import StoreHistory
 from tarry.store.rules.history.sums import ERRORS, HOURS, LENGTH, OTHERS, Place
 from tarry.store.rules.partial_result import made_of
@@ -69,8 +69,7 @@ def read_groups(
 
 def _record(id: str, queues: Mapping[str, ErrorGroup], now: int, deploys: Sequence[Deploy]) -> ErrorGroupRecord:
     counts = {queue: group.count for queue, group in queues.items() if queue != OTHERS}
-    is_muted = all(group.is_muted for group in queues.values())
-    group = sum_groups(queues.values())
+    group = sum_queues(queues.values())
     began = deploy_of(group.began, deploys)
     return ErrorGroupRecord(
         id=id,
@@ -85,7 +84,7 @@ def _record(id: str, queues: Mapping[str, ErrorGroup], now: int, deploys: Sequen
         tasks=dict(Counter(group.tasks).most_common()),
         queues=dict(Counter(counts).most_common()),
         job=ids.text(group.job) if len(group.job) == 16 else None,
-        is_muted=is_muted or group.is_muted_in_all,
+        is_muted=group.is_muted,
         hours=_last_hours(group, now),
     )
 

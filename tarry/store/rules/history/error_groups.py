@@ -6,7 +6,7 @@ Its counts are as exact as all others: what a call counts of errors is appended 
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -89,11 +89,19 @@ def decode_group(cell: bytes) -> ErrorGroup:
 
 
 def sum_groups(groups: Iterable[ErrorGroup]) -> ErrorGroup:
-    """What several stores, or queues, have of one kind."""
+    """What several stores have of one kind in one queue."""
     first, *others = groups
     for other in others:
         first.add(other)
     return first
+
+
+def sum_queues(groups: Collection[ErrorGroup]) -> ErrorGroup:
+    """What several queues have of one kind: it is muted if it is so in each, or for all."""
+    is_muted = all(group.is_muted for group in groups) or any(group.is_muted_in_all for group in groups)
+    total = sum_groups(groups)
+    total.is_muted = is_muted
+    return total
 
 
 def group_place(queue: str, fingerprint: str) -> Place:
