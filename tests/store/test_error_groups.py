@@ -4,9 +4,10 @@ import time
 
 import pytest
 
-from tarry.errors import PartlyUnavailable
+from tarry.errors import PartlyUnavailable, StoreBusy
+from tarry.store.memory.history import MemoryHistory
 from tarry.store.memory.store import MemoryStore
-from tarry.store.queries.error_changing import mute_group
+from tarry.store.queries.error_changing import forget_group, mute_group
 from tarry.store.queries.error_reading import read_groups
 from tarry.store.rules.base import Store
 from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, encode_group, group_place
@@ -84,6 +85,17 @@ def test_who_mutes_an_error_in_all_queues_hears_of_it_in_no_further_one() -> Non
     mute_group(store.history, ID, lambda _: True, is_muted=False, is_for_all=True)
     happen(store, "later")
     assert (muted(store, "mail"), muted(store, "later"), muted(store)) == (False, False, False)
+
+
+def test_a_change_that_others_prevent_each_time_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    happen(store, "mail")
+    monkeypatch.setattr(MemoryHistory, "fold", lambda *_: False)
+    with pytest.raises(StoreBusy, match="try again"):
+        mute_group(store.history, ID, lambda _: True, is_muted=True, is_for_all=True)
+    with pytest.raises(StoreBusy, match="try again"):
+        forget_group(store.history, ID, lambda _: True)
+    assert not muted(store)
 
 
 def test_of_the_shards_that_are_there_all_are_read() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from tarry.errors import ErrorGroupNotFound
+from tarry.errors import ErrorGroupNotFound, StoreBusy
 from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, encode_group
 from tarry.store.rules.history.history import StoreHistory
 from tarry.store.rules.history.sums import Place
@@ -42,6 +42,8 @@ def _change(
     for _ in range(_TRIES):
         if history.change_errors(change_all):
             break
+    else:
+        raise StoreBusy(f"the errors {id} are unchanged: others changed the history each time; try again")
     if not seen:
         raise no_group(id)
 
