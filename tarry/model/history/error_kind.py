@@ -19,6 +19,8 @@ MOST_TEMPLATE = 300
 """Characters of a message without its changing parts, and of a place."""
 _LOOKED_AT = 2000
 """Characters of a message that are looked at."""
+_COMPARED = 50
+"""Characters by which a message is found in the traceback."""
 LEFT_OUT = "…"
 """What stands in the place of a changing part."""
 # Each is linear. An apostrophe within a word quotes nothing; the b of bytes is no word.
@@ -74,7 +76,14 @@ def error_kind(task: str, note: bytes) -> ErrorKind:
         kind = f"HTTP {found.status}" if found.status else "delivery"
         # What answers is known by the status: the reason has the words of the endpoint.
         return _kind(kind, found.outcome if found.status else template(found.reason), task)
-    return _kind(found.type or "unknown", template(found.message), place_of(found.traceback))
+    return _kind(found.type or "unknown", template(found.message), place_of(_calls(found)))
+
+
+def _calls(note: _FailureNote) -> str:
+    """Its traceback without the message and the notes of the error, which may have lines as of calls."""
+    message = f": {note.message[:_COMPARED]}" if note.message else "\n"
+    end = note.traceback.rfind(f"\n{note.type}{message}")
+    return note.traceback if end < 0 else note.traceback[:end]
 
 
 def _kind(type: str, message: str, place: str) -> ErrorKind:

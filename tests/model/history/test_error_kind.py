@@ -1,13 +1,15 @@
 """Which errors are of one kind."""
 
+import traceback
+
 import pytest
 
 from tarry.model.history.error_kind import MOST_TEMPLATE, error_kind, place_of
 from tarry.model.outcome import outcome_note
 
 
-def fingerprint(message: str, traceback: str = "") -> str:
-    return error_kind("shop.send", outcome_note("ValueError", message, traceback)).fingerprint
+def fingerprint(message: str) -> str:
+    return error_kind("shop.send", outcome_note("ValueError", message)).fingerprint
 
 
 def raised_at(*frames: tuple[str, str]) -> str:
@@ -68,6 +70,22 @@ def test_a_comprehension_is_part_of_its_function(function: str) -> None:
     """Python 3.11 has a frame for it, later ones have none."""
     plain = raised_at(("/srv/shop/app.py", "send"))
     assert place_of(raised_at(("/srv/shop/app.py", "send"), ("/srv/shop/app.py", function))) == place_of(plain)
+
+
+@pytest.mark.parametrize("message", ["", "no", "two\nlines"])
+def test_lines_of_the_message_and_of_notes_are_no_calls(message: str) -> None:
+    other = raised_at(("/srv/other/app.py", "run"))
+
+    def send() -> None:
+        error = ValueError(*[message + other] if message else [])
+        error.add_note(other)
+        raise error
+
+    with pytest.raises(ValueError, check=lambda error: str(error).startswith(message)) as raised:
+        send()
+    text = "".join(traceback.format_exception(raised.value))
+    note = outcome_note("ValueError", str(raised.value), text)
+    assert error_kind("shop.send", note).place == "history/test_error_kind.py:send"
 
 
 def test_a_folder_that_is_named_as_this_package_is_the_users() -> None:
