@@ -19,6 +19,7 @@ from tarry.client.clock import FakeClock
 from tarry.keeper.host_requests import HostAct, HostRequests, new_request
 from tarry.keeper.hosts import HostEntry
 from tarry.model.bound import Bound
+from tarry.model.history.error_kind import error_kind
 from tarry.model.job import State
 from tarry.model.limit import Limit
 from tarry.operate.access import Scope
@@ -29,7 +30,7 @@ from tarry.server.serving.console import ACTS, PAGES
 from tarry.store.queries.history_reading import bring_up_to_date
 from tarry.store.queries.hosts import Host, PoolFigures, WorkerFigures
 from tarry.store.rules import ids
-from tarry.store.rules.base import Query, Want
+from tarry.store.rules.base import Query, Store, Want
 from tests.server.console.visiting import ORIGIN
 from tests.server.http.calling import api, run
 from tests.server.http.test_authorisation import BODIES
@@ -102,6 +103,12 @@ def fill(app: App, name: str) -> None:
     bring_up_to_date(store.history, store.time())
 
 
+def error_of(store: Store, name: str) -> str:
+    """The id of the error of the job that failed; of none, if it is not there."""
+    found = store.find(Query((State.DEAD,), f"{name}-mail", f"{name}.send"))
+    return next((error_kind(job.task, job.note).fingerprint for job in found), "0" * 16)
+
+
 def owner_of(name: str) -> str:
     return f"{len(name)}|x.{len(name)}:2:3:1"
 
@@ -166,7 +173,7 @@ class Pair:
         store = app.client.store
         given = {
             "queue": f"{name}-mail", "task": f"{name}.hook", "schedule": f"{name}.send", "limit": f"queue:{name}-mail",
-            "host": f"{name}-host", "key": "7", "connection": "1-1",
+            "host": f"{name}-host", "key": "7", "connection": "1-1", "error": error_of(store, name),
         }  # fmt: skip
         yield given | {"id": NOBODY}
         yield given | {"task": f"{name}.send", "limit": f"task:{name}.send", "queue": f"{name}-paused", "id": NOBODY}
