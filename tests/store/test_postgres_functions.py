@@ -34,6 +34,7 @@ DIGESTS = {
     5: "3c42dbd745e6baa9cbba4e2c2363ad1238aeab58f02fc87eea9f292e769548d0",
     6: "767a7f9ffc51eefc933e35057f0bd6a2bd4ef25cc692e5f4c4c851221468dfd1",
     7: "c821470d687c20597c14230438223407c7ca313774510d8e2b9ed228146b7d7a",
+    8: "39b9f4a35116dd42bf4d8e691445380e7ba8b072a7522ec73c70bae8b37a07fc",
 }
 """The digest of the functions of each revision. Who changes a function raises REVISION and adds a line."""
 

@@ -148,6 +148,42 @@ def test_a_claim_starts_no_job_of_a_task_that_came_while_it_waited_for_its_level
     assert store.levels(["task:b"]) == [Level(1)]
 
 
+@pytest.mark.parametrize("steps", [False, True], ids=["at-once", "in-steps"])
+@pytest.mark.parametrize("name", ["task:mail", "queue:default", "each:mail", lane_level("mail", "a")])
+def test_no_claim_starts_by_the_limit_of_before_once_that_is_changed(
+    store: PostgresStore, mortal_postgres: PostgresServer, name: str, steps: bool
+) -> None:
+    """A claim that has chosen by the old limit waits for the levels while the new one is set."""
+    store.limit("each:mail", Limit(9))
+    if steps:
+        store.limit_key("mail", "z", KeyLimit(5))
+    if name in ("task:mail", "queue:default"):
+        store.limit(name, Limit(9))
+    put(store, 4, lane="a")
+    ended = [lifecycle.after(job, Returned(), DEFAULT, NOW) for job in taken(store)]
+    put(store, 4, lane="a")
+    levels = ["task:mail", "queue:default"]
+    with ThreadPoolExecutor(2) as callers, psycopg.connect(mortal_postgres.url) as other:
+        other.execute("INSERT INTO tarry.level SELECT unnest(%s::text[]), 0, 0 ON CONFLICT DO NOTHING", (levels,))
+        other.commit()
+        other.execute("SELECT FROM tarry.level WHERE name = ANY (%s) FOR UPDATE", (levels,))
+        change = callers.submit(set_to_none, mortal_postgres.url, name)
+        until(lambda: waiting_for_locks(mortal_postgres) == 1)
+        claim = callers.submit(claim_once, mortal_postgres.url, "bob", 4, ended)
+        until(lambda: waiting_for_locks(mortal_postgres) == 2)
+        other.commit()
+        assert (change.result(), claim.result()) == (None, [])
+
+
+def set_to_none(url: str, name: str) -> None:
+    """Lets no more jobs start under a limit, or of a key."""
+    with closing(PostgresStore(url)) as store:
+        if name == lane_level("mail", "a"):
+            store.limit_key("mail", "a", KeyLimit(0))
+        else:
+            store.limit(name, Limit(0))
+
+
 def test_claims_that_choose_side_by_side_take_from_different_lanes(
     store: PostgresStore, mortal_postgres: PostgresServer
 ) -> None:

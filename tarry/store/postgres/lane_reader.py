@@ -70,11 +70,11 @@ class PostgresLaneReader(PostgresTransaction, LaneReader[WaitingJob]):
         queues = {QUEUE + queue for queue, _ in tasks}
         # Only these: there may be thousands of other limits.
         names = {*queues, *(kind + task for task in all_tasks for kind in (TASK, EACH))}
-        self._read_limits(names)
+        self._read_limits(names)  # which levels to lock
         turns = {turn_name(*line, task) for line, names in tasks.items() for task in names}
         rows = self._lock_levels({*(TASK + task for task in all_tasks), *queues.intersection(self._limits), *turns})
-        if any(limit.share is not None for limit in self._limits.values()):
-            # Now that the levels are locked: a part may just have become smaller.
+        if self._limits:
+            # Now that the levels are locked: those of before do not count any more.
             self._read_limits(names)
         self._tasks = tasks
         return lane_state(self._limits, rows)

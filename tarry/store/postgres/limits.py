@@ -18,7 +18,7 @@ import psycopg
 
 from tarry.errors import StoreBusy
 from tarry.model.change import Change
-from tarry.model.limit import QUEUE, TASK, KeyLimit, Level, Limit
+from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Level, Limit
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.link.connection import PostgresConnection
@@ -99,17 +99,17 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
 
     def _reopen_task(self, task: str) -> None:
         # A claim that still uses the old limit could close lanes after this.
-        self._wait_for_claims(task)
+        self._wait_for_claims(TASK + task)
         super()._reopen_task(task)
 
     def _reopen_lane(self, task: str, lane: str) -> None:
         # As above. Claims read what keys have with the lock held, so those that follow know of this.
-        self._wait_for_claims(task)
+        self._wait_for_claims(TASK + task)
         super()._reopen_lane(task, lane)
 
-    def _wait_for_claims(self, task: str) -> None:
-        """Takes the lock that claims of the task have."""
-        turn = (pack.texts([TASK + task]),)
+    def _wait_for_claims(self, level: str) -> None:
+        """Takes the lock that claims of the task or queue have which has this level."""
+        turn = (pack.texts([level]),)
         self.change(sql.LEVELS_THERE, turn)
         self.rows(sql.LEVELS, turn)
 
@@ -169,7 +169,7 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
         """As `remove`, in a transaction of its own."""
         with self._link.transaction_with():
             # Two that remove rows at once may wait for each other.
-            self._wait_for_claims(line[-1])
+            self._wait_for_claims(TASK + line[-1])
             self.remove(line, lanes)
 
     def set_limit(self, name: str, limit: Limit | None) -> bool:
@@ -182,7 +182,10 @@ class PostgresLimits(PostgresTransaction, SqlLimits):
 
     def change_limit(self, name: str, limit: Limit) -> bool:
         self.change(sql.TURN_TO_LIMIT)
-        return super().change_limit(name, limit)
+        is_changed = super().change_limit(name, limit)
+        if is_changed and not name.startswith(EACH):
+            self._wait_for_claims(name)
+        return is_changed
 
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> bool:
         self.change(sql.TURN_TO_LIMIT)

@@ -63,6 +63,10 @@ BEGIN
                         FROM {s}.count_levels_v1(choice.c_queue, choice.c_task, choice.c_lane) AS n
                         UNION ALL SELECT e.name, 0, e.ends FROM unnest(e_name, e_count) AS e (name, ends)) AS b
                     GROUP BY b.name) AS n OFFSET 0) AS o;
+            -- Those of before do not count any more.
+            is_over := is_over OR NOT is_locked AND EXISTS (
+                SELECT FROM unnest(choice.l_name, choice.l_numbers) AS c (name, numbers) WHERE c.numbers IS DISTINCT FROM (
+                    SELECT {s}.limit_numbers_v1(l.value)::text FROM {s}.limits l WHERE l.name = c.name));
         ELSE
             PERFORM {s}.lock_claims_v1(choice.l_name, e_name);
         END IF;
