@@ -8,6 +8,7 @@ The figures of queues, workers, schedules and endpoints, as the store has them.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from heapq import nlargest
 from importlib.metadata import version
 from itertools import accumulate, filterfalse
 
@@ -29,6 +30,7 @@ from tarry.model.history.counting import KINDS
 from tarry.model.job import State
 from tarry.store.queries.hosts import Host
 from tarry.store.rules.base import Tally
+from tarry.store.rules.history.error_groups import decode_group
 from tarry.store.rules.history.sums import OTHERS, Place, Sums, decode
 
 
@@ -67,6 +69,7 @@ class Scrape(CollectorRegistry):
         if (figures := self._reading.figures) is not None:
             yield from queue_families(figures.look, self._allows)
             yield from history_families(figures.totals, self._allows)
+            yield from error_families(figures.errors, self._allows)
             yield from circuit_families(figures, self._allows)
             if sees_all:
                 yield from host_count_families(figures.look)
@@ -91,6 +94,8 @@ _NAMES = (*map(str, _LIMITS), "+Inf")
 _SECONDS = [middle_of(bucket) / SECOND for bucket in range(LAST + 1)]
 _LIMIT_OF = [bisect_left(_LIMITS, seconds) for seconds in _SECONDS]
 
+MOST_ERRORS = 50
+"""Groups of errors that have a series."""
 Named = Mapping[tuple[str, str], Sums]
 
 
@@ -107,6 +112,13 @@ def history_families(totals: Mapping[Place, bytes], allows: Callable[[str], bool
     pushed = _together((task, sums) for (_, task), sums in cells.items() if sums.statuses)
     attempts = {(task, status): number for task, sums in pushed.items() for status, number in _classes(sums).items()}
     yield from gauges({"tarry_push_attempts_total": attempts})
+
+
+def error_families(cells: Mapping[Place, bytes], allows: Callable[[str], bool]) -> Iterator[Metric]:
+    """Of the groups of errors those that were seen last."""
+    found = [(place, decode_group(cell)) for place, cell in cells.items() if place.task and allows(place.queue)]
+    newest = nlargest(MOST_ERRORS, found, key=lambda one: one[1].last)
+    yield from gauges({"tarry_errors_total": {(place.queue, place.task): group.count for place, group in newest}})
 
 
 def _by_names(totals: Mapping[Place, bytes], allows: Callable[[str], bool]) -> Named:

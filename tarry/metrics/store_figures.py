@@ -17,7 +17,7 @@ from tarry.keeper.keeper_records import ScheduleRecord, schedule_records
 from tarry.keeper.schedule_runs import LEFT_OUT, REFUSED
 from tarry.metrics.store_overview import CachedOverview, CachedRead, StoreOverview, read_totals
 from tarry.store.rules.base import Store
-from tarry.store.rules.history.sums import Place
+from tarry.store.rules.history.sums import ERRORS, Place
 from tarry.store.shards.shard import public_url
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shared.backoff import OutageLog
@@ -46,6 +46,8 @@ class StoreFigures(Struct, frozen=True):
     """By schedule: ticks that became no job, among those that the store remembers."""
     circuits: Mapping[str, Circuit]
     """By HTTP task."""
+    errors: Mapping[Place, bytes]
+    """Groups of errors (`decode_group`); empty while a part of the store is away."""
 
 
 class StoreReading(Struct, frozen=True):
@@ -145,15 +147,18 @@ def _ping(store: Store) -> float:
     return time.perf_counter() - began
 
 
-def _read_facts(store: Store, app: App) -> tuple[dict[str, ScheduleRecord], dict[str, int], dict[str, Circuit]]:
-    """The schedules, their missed ticks, the circuits; StoreError."""
-    schedules = schedules_of(app.tasks, app.config.named_calendars)
+_Facts = tuple[dict[str, ScheduleRecord], dict[str, int], dict[str, Circuit], Mapping[Place, bytes]]
+
+
+def _read_facts(store: Store, app: App) -> _Facts:
+    """The schedules, their missed ticks, the circuits, the errors; StoreError."""
+    schedules, errors = schedules_of(app.tasks, app.config.named_calendars), read_totals(store, ERRORS)
     if not schedules:
-        return {}, {}, _circuits(store, app)
+        return {}, {}, _circuits(store, app), errors
     records = {record.name: record for record in schedule_records(store, schedules, store.time())}
     states = schedule_state.read(store)
     missed = {name: _count_missed(states[name][0]) if name in states else 0 for name in schedules}
-    return records, missed, _circuits(store, app)
+    return records, missed, _circuits(store, app), errors
 
 
 def _count_missed(state: schedule_state.ScheduleState) -> int:

@@ -51,11 +51,11 @@ class StoreOverview(Struct, frozen=True):
         )
 
 
-def read_totals(store: Store) -> Mapping[Place, bytes]:
-    """What was ever counted, by queue and task (`sums.decode`); nothing while a part of the store is away, since a sum
-    without it would look as if counters went down. StoreError."""
+def read_totals(store: Store, of: int = TOTALS) -> Mapping[Place, bytes]:
+    """What was ever counted, by queue and task (`sums.decode`), or, of ERRORS, groups of errors; nothing while a part
+    of the store is away, since a sum without it would look as if counters went down. StoreError."""
     try:
-        return store.history.read(TOTALS, 0, 1)
+        return store.history.read(of, 0, 1)
     except PartlyUnavailable:
         return {}
 

@@ -14,7 +14,7 @@ from tarry.metrics import scrape
 from tarry.metrics.host_families import HostFigures, ProcessFigures
 from tarry.metrics.names import METRICS, OTHER
 from tarry.metrics.process_figures import OwnFigures
-from tarry.metrics.scrape import Scrape
+from tarry.metrics.scrape import MOST_ERRORS, Scrape
 from tarry.metrics.store_figures import FiguresReader
 from tarry.model import lifecycle
 from tarry.model.change import DONE
@@ -25,6 +25,7 @@ from tarry.model.outcome import Raised, Returned
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.hosts import PoolFigures
 from tarry.store.rules.base import NORMAL, Store, Want
+from tarry.store.rules.history.error_groups import ErrorGroup, encode_group, group_place
 from tarry.store.rules.history.sums import OTHERS, TOTALS, Place, Sums, encode
 from tarry.store.rules.ids import uuid7
 from tests.metrics.reading import ACCEPT, Samples, samples_of
@@ -64,6 +65,18 @@ def test_counters_are_by_queue_and_task() -> None:
     assert (ended["done", "mail", "send"], ended["dead", "mail", "send"], ended["done", "docs", "send"]) == (1, 1, 0)
     assert {outcome for outcome, _, _ in ended} == {"done", "dead", "cancelled", "expired"}
     assert found["tarry_job_retries_total"] == {("mail", "send"): 0, ("docs", "send"): 0}
+
+
+def test_errors_are_counted_by_their_ids() -> None:
+    store = MemoryStore()
+    places = {group_place("mail", f"{number:016x}"): number for number in range(MOST_ERRORS + 1)}
+    cells = {place: encode_group(ErrorGroup("ValueError", count=7, last=NOW + at)) for place, at in places.items()}
+    assert store.history.change_errors(lambda _: cells | {group_place("", ""): encode_group(ErrorGroup(count=3))})
+    found = scraped(store)["tarry_errors_total"]
+    # The one that was seen first has no series, nor has what is not counted by kind.
+    assert {error for error, _ in found} == {f"{number:016x}" for number in range(1, MOST_ERRORS + 1)}
+    assert set(found.values()) == {7}
+    assert scraped(store, lambda queue: queue == "docs").get("tarry_errors_total", {}) == {}
 
 
 def test_times_are_histograms() -> None:
