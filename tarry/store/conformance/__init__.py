@@ -26,7 +26,7 @@ from tarry.store.conformance.bulk import Bulk
 from tarry.store.conformance.changing import Changing
 from tarry.store.conformance.claiming import Claiming
 from tarry.store.conformance.counting import Counting
-from tarry.store.conformance.error_grouping import ErrorGrouping
+from tarry.store.conformance.error_grouping import ErrorGrouping, ErrorGroupingOfFlows
 from tarry.store.conformance.flows.ending import FlowEnding
 from tarry.store.conformance.flows.growing import FlowGrowing
 from tarry.store.conformance.flows.keeping import FlowKeeping
@@ -85,6 +85,7 @@ class Conformance(
     KeyBounding,
     Counting,
     ErrorGrouping,
+    ErrorGroupingOfFlows,
     Foreseeing,
     FlowStoring,
     FlowReleasing,

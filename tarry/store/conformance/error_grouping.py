@@ -9,6 +9,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Cancelled, Lost, Outcome, Raised, Returned, TimedOut, outcome_note
+from tarry.store.conformance.cases.flows import FlowCase, run, stored, tend_all
 from tarry.store.conformance.cases.jobs import (
     EVERYTHING,
     LEASE,
@@ -175,6 +176,14 @@ class ErrorGrouping(Promises):
         assert found["default", "other"].count == 1
         assert len(found) <= self.shards * (MOST_GROUPS + 1)
         assert sum_groups(found.values()).count == MOST_GROUPS + 51
+
+
+class ErrorGroupingOfFlows(FlowCase):
+    def test_a_node_that_fails_counts_once_and_its_flow_not(self, store: Store) -> None:
+        """Nor do the nodes that never run for it."""
+        run(store, stored(store, [[], [1]]), 1, outcome=failure("no"))
+        tend_all(store)
+        assert counts(store) == {("default", "no"): 1}
 
 
 def _mute(there: Mapping[Place, bytes]) -> dict[Place, bytes]:
