@@ -31,6 +31,7 @@ _WORD = re.compile(r"[\w-]+")
 _HEX = re.compile(r"[0-9a-fA-F]{8,}")
 _DIGIT = re.compile(r"\d")
 _REPEATED = re.compile(f"{LEFT_OUT}(?:[ .,:/;|+]{{0,3}}{LEFT_OUT})+")
+_WORKER = re.compile(r"(?<=^worker )\S+")
 _FRAME = re.compile(r'[ |]{0,40}File "([^"\n]{1,1000})", line \d{1,9}, in ([^\n]{1,200})')
 _BEGINS = "Traceback (most recent call last)"
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<frozen ")
@@ -76,7 +77,9 @@ def error_kind(task: str, note: bytes) -> ErrorKind:
         kind = f"HTTP {found.status}" if found.status else "delivery"
         # What answers is known by the status: the reason has the words of the endpoint.
         return _kind(kind, found.outcome if found.status else template(found.reason), task)
-    return _kind(found.type or "unknown", template(found.message), place_of(_calls(found)))
+    # Who died has a name that no other worker has, with that of its host.
+    message = _WORKER.sub(LEFT_OUT, found.message) if found.type == "WorkerDied" else found.message
+    return _kind(found.type or "unknown", template(message), place_of(_calls(found)))
 
 
 def _calls(note: _FailureNote) -> str:

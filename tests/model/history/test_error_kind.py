@@ -4,8 +4,10 @@ import traceback
 
 import pytest
 
+from tarry.model import lifecycle
 from tarry.model.history.error_kind import MOST_TEMPLATE, error_kind, place_of
-from tarry.model.outcome import outcome_note
+from tarry.model.job import Job, State
+from tarry.model.outcome import Lost, outcome_note
 
 
 def fingerprint(message: str) -> str:
@@ -86,6 +88,15 @@ def test_lines_of_the_message_and_of_notes_are_no_calls(message: str) -> None:
     text = "".join(traceback.format_exception(raised.value))
     note = outcome_note("ValueError", str(raised.value), text)
     assert error_kind("shop.send", note).place == "history/test_error_kind.py:send"
+
+
+def test_workers_of_different_hosts_that_die_alike_are_one_kind() -> None:
+    kinds = set()
+    for name in ("web-a|3f2b-cd.4026531836:7:300:1", "mail|ab-de.ef:9:42:2", "ann"):
+        job = Job(b"1" * 16, "mail", b"", state=State.RUNNING, epoch=1, owner=name)
+        kinds.add(error_kind("mail", lifecycle.after(job, Lost(on=True, why="SIGKILL"), lifecycle.DEFAULT, 9).note))
+    (kind,) = kinds
+    assert kind.message == "worker … died while this job was on: SIGKILL"
 
 
 def test_a_folder_that_is_named_as_this_package_is_the_users() -> None:
