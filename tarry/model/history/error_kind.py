@@ -27,6 +27,8 @@ LEFT_OUT = "…"
 _OPENING = r"""(?:(?<!\w)b?'|\bb"|"|(?<!\w)`)"""
 _QUOTED = re.compile(r"""(?<!\w)b?'[^'\n]*'(?!\w)|(?:\bb)?"[^"\n]*"|(?<!\w)`[^`\n]*`""")
 _CUT_QUOTED = re.compile(rf"""{_OPENING}[^'"`\n]*\Z""")
+# An address; and a value as databases tell it: `Key (name)=(Ann) already exists`.
+_VALUE = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w.-]{1,255}|(?<==\()[^)\n]{0,200}(?=\))")
 _WORD = re.compile(r"[\w-]+")
 _HEX = re.compile(r"[0-9a-fA-F]{8,}")
 _DIGIT = re.compile(r"\d")
@@ -101,6 +103,7 @@ def template(message: str) -> str:
     text = _QUOTED.sub(LEFT_OUT, message[:_LOOKED_AT])
     if len(message) > _LOOKED_AT:
         text = _CUT_QUOTED.sub(LEFT_OUT, text)
+    text = _VALUE.sub(LEFT_OUT, text)
     text = _WORD.sub(lambda word: LEFT_OUT if _changes(word[0]) else word[0], text)
     return _REPEATED.sub(LEFT_OUT, text)
 
