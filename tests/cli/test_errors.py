@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tarry.store.rules.history.error_groups import ErrorGroup, encode_group, group_place
 from tests.cli.project import Project, until
 
 
@@ -50,3 +51,10 @@ def test_a_line_of_bars_shows_the_last_hours(project: Project) -> None:
     head, line = project.said("errors").splitlines()
     assert head.split()[:3] == ["id", "count", "last"]
     assert "█  ValueError: closed" in line
+
+
+def test_the_name_of_a_class_does_nothing_to_the_terminal(project: Project) -> None:
+    group = ErrorGroup("Odd\x1b[31m\n", count=1)
+    with project.store() as store:
+        assert store.history.change_errors(lambda _: {group_place("mail", "0" * 16): encode_group(group)})
+    assert project.said("errors", "show", "0" * 16).splitlines()[0].endswith("Odd\\x1b[31m\\x0a")

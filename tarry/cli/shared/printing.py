@@ -36,10 +36,10 @@ def print_result(as_json: bool, facts: Any, line: str) -> None:
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Prints a table; columns of numbers are aligned to the right."""
     # Task names, queues and keys come from clients, and may hold characters that a terminal acts on.
-    texts = [[escape_control(_text(cell)) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
+    lines = [[escape_control(_text(cell)) for cell in row] for row in (heads, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     right = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(heads))]
-    for line in ([*heads], *texts):
+    for line in lines:
         cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)]
         print("  ".join(cells).rstrip())
 
