@@ -3,8 +3,13 @@
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from tarry.errors import PartlyUnavailable, StoreBusy
+from tarry.model import lifecycle
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.outcome import Raised, outcome_note
 from tarry.store.memory.history import MemoryHistory
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.error_changing import forget_group, mute_group
@@ -12,6 +17,7 @@ from tarry.store.queries.error_reading import read_groups
 from tarry.store.rules.base import Store
 from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, encode_group, group_place
 from tarry.store.rules.history.error_sums import MOST_GROUPS, merge_groups
+from tarry.store.rules.history.journal import MOST_KINDS, record_of_changes
 from tarry.store.rules.history.sums import Place
 from tarry.store.shards.sharded import ShardedStore
 from tests.store.switched import Switched
@@ -38,6 +44,26 @@ def test_a_flood_of_kinds_of_many_tasks_is_summed_up_at_once() -> None:
     groups = [decode_group(cell) for cell in kept.values()]
     assert len(groups) == MOST_GROUPS + 1
     assert sum(group.count for group in groups) == 20_000
+
+
+def test_a_call_with_very_many_kinds_names_some_and_counts_all() -> None:
+    """A keeper that was away reads a thousand of such records at once."""
+    word = str.maketrans("0123456789", "ghijklmnop")
+    runs = Job(b"1" * 16, "send", b"", state=State.RUNNING, epoch=1, owner="ann", state_since=NOW, queue="mail")
+    notes = [outcome_note("ValueError", f"{'so ' * 99}{number}".translate(word)[-280:]) for number in range(2_000)]
+    quiet = replace(runs, task="quiet")
+    ends = [
+        lifecycle.after(job, Raised(note), DEFAULT, NOW) for job, note in [*((runs, n) for n in notes), (quiet, b"{}")]
+    ]
+    record = record_of_changes(ends)
+    assert len(record) < 50_000
+    store = MemoryStore()
+    store.history.append(record)
+    store.history.sum_up(NOW)
+    found = read_groups(store.history, NOW, lambda *_: True)
+    assert len(found) == MOST_KINDS + 2
+    assert sum(one.count for one in found.values()) == 2_001
+    assert (found[""].count, found[""].first, found[""].tasks, found[""].job) == (2_000 - MOST_KINDS, 0, {}, None)
 
 
 def test_a_task_with_many_kinds_drives_out_its_own_oldest_ones() -> None:

@@ -32,6 +32,7 @@ from tarry.store.rules.history.error_groups import (
     sum_groups,
 )
 from tarry.store.rules.history.error_sums import KEPT_FOR, MOST_GROUPS
+from tarry.store.rules.history.journal import MOST_KINDS
 from tarry.store.rules.history.sums import ERRORS, Place
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/srv/7/shop/mail.py", line 3, in send\n    1 / 0\n'
@@ -171,8 +172,10 @@ class ErrorGrouping(Promises):
         (other,) = running(store)
         settle(store, other, failure("other"))
         changes = [lifecycle.after(job, failure(_word(n)), DEFAULT, NOW + n) for n, job in enumerate(jobs)]
-        store.apply(changes, NOW)
+        for start in range(0, len(changes), MOST_KINDS):
+            store.apply(changes[start : start + MOST_KINDS], NOW)
         found = groups(store)
+        assert len(found) > MOST_GROUPS
         assert found["default", "other"].count == 1
         assert len(found) <= self.shards * (MOST_GROUPS + 1)
         assert sum_groups(found.values()).count == MOST_GROUPS + 51

@@ -23,6 +23,8 @@ def groups_of(errors: Iterable[tuple[ErrorsSeen, int]], now: int) -> dict[Place,
         kind, times = (seen.type, seen.message, seen.place), (at, at)
         tasks = {seen.task: count}
         group = ErrorGroup(*kind, count, *times, seen.owner, seen.job, tasks, {hour: count}, {day: count})
+        if not seen.fingerprint:
+            group = _nameless(group)
         found.setdefault(group_place(seen.queue, seen.fingerprint), ErrorGroup(*kind)).add(group)
     return found
 

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tarry.store")
 
+MOST_KINDS = 50
+"""So many kinds of errors of one task are told apart in one call, so that neither a record nor who reads many of them
+grows large; the others are only counted, without any name."""
+_OTHER = "", "", ""
 _ALL = b"\0"
 """Ends the digits; a record without digits begins with it."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -113,6 +117,7 @@ def _record_with_errors(counts: list[Count], which: list[int], changes: Sequence
     # Of many jobs that fail alike the text is looked through once.
     kind_of = lru_cache(maxsize=100)(error_kind)
     which_errors: list[int] = []
+    kinds: Counter[str] = Counter()
     for place, change in zip(which, changes, strict=True):
         job = change.job
         if not place or job is None or not change.note or not _is_error(counts[place - 1]):
@@ -120,8 +125,11 @@ def _record_with_errors(counts: list[Count], which: list[int], changes: Sequence
             continue
         kind, queue = kind_of(job.task, change.note), counted_queue(job.queue)
         error = _error(kind, queue, job, change)
-        found = errors.setdefault((kind.fingerprint, queue, job.task), (len(errors) + 1, error))
-        which_errors.append(found[0])
+        name = kind.fingerprint, queue, job.task
+        if name not in errors and kinds[job.task] >= MOST_KINDS:
+            name, error = _OTHER, ErrorsSeen("", "", "", "", "", "", b"", "", error.at)
+        kinds[job.task] += name not in errors
+        which_errors.append(errors.setdefault(name, (len(errors) + 1, error))[0])
     return _ALL + _encode((counts, which, [error for _, error in errors.values()], which_errors))
 
 
