@@ -1,7 +1,7 @@
 """Methods about errors in groups: what failed, since when, how often, and what becomes of the jobs; and about deploys,
 in which errors begin."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import method, methods_of
 from tarry.operate.problem import checking
-from tarry.store.queries.deploys import DeployRecord, deploy_record, last_began, read_deploys
+from tarry.store.queries.deploys import Deploy, DeployRecord, deploy_record, last_began, read_deploys
 from tarry.store.queries.error_changing import forget_group, mute_group, no_group
 from tarry.store.queries.error_reading import ErrorGroupRecord, read_groups
 from tarry.store.queries.job_search import parse_moment
@@ -100,7 +100,8 @@ def list_errors(call: MethodCall, query: ErrorsQuery) -> ErrorList:
     new_since = last_began(deploys, now) / SECOND if is_deploy else _moment("new_since", query.new_since, now)
 
     wanted = partial(_is_wanted, call, query.queue, query.task)
-    groups, away = partial_result(lambda: read_groups(call.client.store.history, now, wanted, deploys))
+    seen = _seen_deploys(call, deploys)
+    groups, away = partial_result(lambda: read_groups(call.client.store.history, now, wanted, seen))
     found = [
         one
         for one in groups.values()
@@ -116,8 +117,7 @@ def list_errors(call: MethodCall, query: ErrorsQuery) -> ErrorList:
 @method("GET /v1/deploys", Scope.READ, command="deploys list")
 def list_deploys(call: MethodCall, query: DeploysQuery) -> DeployList:
     """Lists when which code began to run: each start and reload of each master, the newest first. 500 are kept."""
-    # Hosts serve all queues.
-    found = read_deploys(call.client.store) if call.allows(EVERY_QUEUE) else []
+    found = _seen_deploys(call, read_deploys(call.client.store))
     return DeployList([deploy_record(one) for one in found[: query.limit]])
 
 
@@ -186,6 +186,11 @@ def _operate(call: MethodCall, act: BulkAct, id: str, body: ErrorJobs) -> Operat
     return OperationRecord.of(call.submit(Operation("", act, chosen, dry_run=body.dry_run, caller=call.caller.name)))
 
 
+def _seen_deploys(call: MethodCall, deploys: Sequence[Deploy]) -> Sequence[Deploy]:
+    """Those that the caller may see: hosts serve all queues."""
+    return deploys if call.allows(EVERY_QUEUE) else ()
+
+
 def _only(names: Mapping[str, int]) -> str | None:
     (name,) = names if len(names) == 1 else (None,)
     return name or None
@@ -193,7 +198,7 @@ def _only(names: Mapping[str, int]) -> str | None:
 
 def _known(call: MethodCall, id: str) -> ErrorGroupRecord:
     store, wanted = call.client.store, partial(_is_wanted, call, None, None)
-    now, deploys = call.client.clock.now(), read_deploys(store)
+    now, deploys = call.client.clock.now(), _seen_deploys(call, read_deploys(store))
     groups, away = partial_result(lambda: read_groups(store.history, now, wanted, deploys))
     if id in groups:
         return groups[id]
