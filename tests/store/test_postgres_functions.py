@@ -35,6 +35,7 @@ DIGESTS = {
     6: "767a7f9ffc51eefc933e35057f0bd6a2bd4ef25cc692e5f4c4c851221468dfd1",
     7: "c821470d687c20597c14230438223407c7ca313774510d8e2b9ed228146b7d7a",
     8: "39b9f4a35116dd42bf4d8e691445380e7ba8b072a7522ec73c70bae8b37a07fc",
+    9: "2623faa0ecdd8d63babc588bfb0d7b14c644038983e5c335c700b46ef9015d58",
 }
 """The digest of the functions of each revision. Who changes a function raises REVISION and adds a line."""
 

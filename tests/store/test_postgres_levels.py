@@ -108,6 +108,9 @@ def test_one_at_a_time_is_in_order_also_for_claims_side_by_side(
     store.limit("each:mail", Limit(1))
     first, _ = put(store, 2, lane="a")
     with ThreadPoolExecutor(1) as claimer, psycopg.connect(mortal_postgres.url) as other:
+        # Else the claim would make this row before it waits, and the other one wait for that.
+        other.execute("INSERT INTO tarry.level VALUES ('task:mail', 0, 0)")
+        other.commit()
         other.execute("SELECT FROM tarry.level WHERE name = 'task:a' FOR UPDATE")
         claim = claimer.submit(claim_once, mortal_postgres.url, "bob", 1, ended)
         until(lambda: waiting_for_locks(mortal_postgres) == 1)
@@ -227,6 +230,26 @@ def test_claims_and_ends_of_several_tasks_wait_for_no_circle(
         done = list(workers.map(lambda owner: work_off(mortal_postgres.url, owner), ("ann", "bob", "eve", "joe")))
     assert sum(done) == len(places)
     assert (deadlocks(mortal_postgres), store.recount(NOW)) == (before, 0)
+
+
+def test_a_claim_that_waits_for_a_level_that_another_one_makes_holds_none(
+    store: PostgresStore, mortal_postgres: PostgresServer
+) -> None:
+    """The first claims under new limits make the rows of levels: the other one goes on to lock one that is there."""
+    for task in "ab":
+        store.limit(f"task:{task}", Limit(9))
+        put(store, task=task)
+    before = deadlocks(mortal_postgres)
+    with ThreadPoolExecutor(1) as claimer, psycopg.connect(mortal_postgres.url) as other:
+        other.execute("INSERT INTO tarry.level VALUES ('task:b', 0, 0)")
+        other.commit()
+        other.execute("INSERT INTO tarry.level VALUES ('task:a', 0, 0)")
+        claim = claimer.submit(claim_once, mortal_postgres.url, "ann", 2)
+        until(lambda: waiting_for_locks(mortal_postgres) == 1)
+        other.execute("SELECT FROM tarry.level WHERE name = 'task:b' FOR UPDATE")
+        other.commit()
+        assert len(claim.result()) == 2
+    assert deadlocks(mortal_postgres) == before
 
 
 def work_off(url: str, owner: str) -> int:

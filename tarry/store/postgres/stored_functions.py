@@ -46,7 +46,7 @@ class FunctionSet(Struct, frozen=True):
         return not is_older and digest != self.digest
 
 
-REVISION = 8
+REVISION = 9
 """One more with each change of a function: `tests/store/test_postgres_functions.py` has the digest of each."""
 _NAMES = (
     "insert", "limit_numbers", "room_under", "count_levels", "change_levels", "ending", "ended_levels", "ended",

@@ -13,15 +13,12 @@ DECLARE
         SELECT n.name FROM unnest(l_name) AS n (name) WHERE starts_with(n.name, 'queue:')
         UNION SELECT 'task:' || substr(n.name, 6) FROM unnest(l_name) AS n (name) WHERE NOT starts_with(n.name, 'queue:')
         UNION SELECT n.name FROM unnest(e_name) AS n (name) WHERE NOT starts_with(n.name, 'each:'));
-    found_ int;
 BEGIN
-    LOOP
-        PERFORM FROM {s}.level l WHERE l.name = ANY (names) ORDER BY l.name FOR UPDATE;
-        GET DIAGNOSTICS found_ = ROW_COUNT;
-        EXIT WHEN found_ = cardinality(names);
-        -- A row that is not there cannot be locked.
+    -- First those that are not there, which cannot be locked: who waits until another one has made them must hold none.
+    IF (SELECT count(*) FROM {s}.level l WHERE l.name = ANY (names)) < cardinality(names) THEN
         INSERT INTO {s}.level SELECT n.name, 0, 0 FROM unnest(names) AS n (name) ORDER BY n.name COLLATE "C"
         ON CONFLICT DO NOTHING;
-    END LOOP;
+    END IF;
+    PERFORM FROM {s}.level l WHERE l.name = ANY (names) ORDER BY l.name FOR UPDATE;
 END
 $function$
