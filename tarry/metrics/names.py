@@ -54,9 +54,7 @@ STORE: Mapping[str, Metric] = {
     "tarry_job_retries_total": _store(
         "counter", "Attempts that failed and after which their job comes again", "queue", "task"
     ),
-    "tarry_errors_total": _store(
-        "counter", "Failed attempts of the 50 errors seen last, by their id (`tarry errors`)", "queue", "error"
-    ),
+    "tarry_errors_total": _store("counter", "Failed attempts of the 50 errors seen last, by id", "queue", "error"),
     "tarry_job_wait_seconds": _store("histogram", "From when jobs were due to the start of their attempts", "queue"),
     "tarry_job_duration_seconds": _store("histogram", "How long attempts ran", "queue", "task"),
     "tarry_schedule_last_run_timestamp_seconds": _store(

@@ -25,24 +25,21 @@ def _print_list(call: CommandCall, found: ErrorList) -> None:
 
 
 def _cells(one: ErrorGroupRecord, now: int) -> tuple[object, ...]:
+    last, first = (format_ago(round(at * SECOND), now) for at in (one.last, one.first))
     if not one.id:
-        return "-", one.count, _ago(one.last, now), "-", bars(one.hours), "all others: too many kinds", "", ""
+        return "-", one.count, last, "-", bars(one.hours), "all others: too many kinds", "", ""
     error = f"{one.type}: {one.message}" if one.message else one.type
     muted = " (muted)" if one.is_muted else ""
     return (
         one.id,
         one.count,
-        _ago(one.last, now),
-        _ago(one.first, now),
+        last,
+        first,
         bars(one.hours),
         (error if len(error) <= _MOST_MESSAGE else f"{error[: _MOST_MESSAGE - 1]}…") + muted,
         one.place,
         _names(one.tasks),
     )
-
-
-def _ago(seconds: float, now: int) -> str:
-    return format_ago(round(seconds * SECOND), now)
 
 
 def bars(counts: Sequence[int]) -> str:
