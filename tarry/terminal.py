@@ -1,11 +1,13 @@
-"""Makes foreign text safe for a terminal, which takes some characters as commands."""
+"""Makes foreign text safe for a terminal, which takes some characters as commands; draws numbers as a line of text."""
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import TextIO
 
 # Categories of Unicode: control and format characters (escapes, changes of direction), and codes without a character.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_STEPS = "▁▂▃▄▅▆▇█"
 
 
 def is_hidden(char: str) -> bool:
@@ -44,3 +46,9 @@ def _in_json(char: str) -> str:
     # JSON escapes have 16 bits, so some characters take two.
     pairs = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{pairs[at : at + 4]}" for at in range(0, len(pairs), 4))
+
+
+def sparkline(numbers: Sequence[int]) -> str:
+    """A character for each number: the higher, the more. 0 is a space."""
+    most = max(numbers, default=0)
+    return "".join(_STEPS[(number * len(_STEPS) - 1) // most] if number else " " for number in numbers)

@@ -171,7 +171,6 @@ def unmute_error(call: MethodCall, path: ErrorPath) -> ErrorGroupRecord:
 
 
 def _set_muted(call: MethodCall, id: str, is_muted: bool) -> ErrorGroupRecord:
-    _known(call, id)
     mute_group(call.client.store.history, id, call.allows, is_muted, is_for_all=call.allows(EVERY_QUEUE))
     return _known(call, id)
 

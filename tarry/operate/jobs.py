@@ -28,7 +28,7 @@ from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, checking
 from tarry.push.delivery.delivery_record import AttemptRecord, records_of
 from tarry.push.endpoint_reasons import why_waiting
-from tarry.store.queries.job_search import JobSearch, id_of_moment, id_range, parse_moment, search_jobs
+from tarry.store.queries.job_search import HAVE_ERRORS, JobSearch, id_of_moment, id_range, parse_moment, search_jobs
 from tarry.store.queries.newest_jobs import newest_jobs
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query
@@ -246,8 +246,9 @@ def _search(call: MethodCall, query: JobsQuery, now: int) -> JobSearch:
             until = id_of_moment(parse_moment(query.created_until, now))
     with checking("label"):
         labels = parse_labels(query.label)
+    states = tuple(query.state) or (HAVE_ERRORS if query.error else ())
     wanted = Query(
-        tuple(query.state), query.queue, query.task, query.key, older, after, query.limit, queues=call.queues,
+        states, query.queue, query.task, query.key, older, after, query.limit, queues=call.queues,
         labels=labels,
     )  # fmt: skip
     own = () if query.key is None or not call.caller.namespace else (call.own_key(query.key),)

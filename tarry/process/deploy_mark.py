@@ -11,7 +11,7 @@ from tarry.client.clock import Clock
 from tarry.config.config import Config
 from tarry.model.checks.texts import cut
 from tarry.process.parent_board import ParentBoard
-from tarry.store.queries.deploys import MOST_KEPT, PREFIX, Deploy, began_at, read_deploys
+from tarry.store.queries.deploys import MOST_KEPT, PREFIX, Deploy, read_deploys
 from tarry.store.rules import owner
 from tarry.store.rules.base import Store
 
@@ -27,7 +27,7 @@ class DeployMark:
     """Belongs to the keeper's process, a child of the master: whose generation its code is of."""
 
     def __init__(self, store: Store, config: Config, clock: Clock) -> None:
-        self._store, self._config, self._clock = store, config, clock
+        self._store, self._clock = store, clock
         self._master = ParentBoard(config)
         # Read once, now: the files may be those of the next deploy already when the store is there again.
         self._version = cut(config.master.app_version or git_commit(config.directory), MOST_VERSION)
@@ -44,7 +44,7 @@ class DeployMark:
             return False
         # By their pids: a worker that has just begun has no name yet.
         pids = [child.pid for child in board.children if child.generation == generation and child.pid]
-        ticks = min(filter(None, (began_at(f"{owner.process_owner(pid)}:0")[1] for pid in pids)), default=0)
+        ticks = min((int(start) for pid in pids if (start := owner.start_time(pid))), default=0)
         mark = Deploy(instance, generation, self._clock.now(), self._version, __version__, ticks)
         # Another keeper of the same generation may have written it, before it died.
         is_new = self._store.kv_cas(f"{PREFIX}{instance}:{generation}", msgspec.json.encode(mark), None)

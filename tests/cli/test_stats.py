@@ -1,7 +1,6 @@
 import pytest
 from msgspec import json
 
-from tarry.cli.top.text import sparkline
 from tarry.keeper.backlog import sample_backlogs
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
@@ -9,6 +8,7 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Outcome, Raised, Returned
 from tarry.store.rules.base import NORMAL, Want
 from tarry.store.sqlite.store import SqliteStore
+from tarry.terminal import sparkline
 from tests.cli.project import Project
 
 

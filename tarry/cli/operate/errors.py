@@ -10,10 +10,9 @@ from tarry.model.duration import SECOND
 from tarry.model.quantity import quantity
 from tarry.operate.errors import METHODS, ErrorList
 from tarry.store.queries.error_reading import ErrorGroupRecord
-from tarry.terminal import print_line
+from tarry.terminal import print_line, sparkline
 
 _MOST_NAMES, _MOST_MESSAGE = 3, 60
-_BARS = " ▁▂▃▄▅▆▇█"
 
 
 def _print_list(call: CommandCall, found: ErrorList) -> None:
@@ -27,7 +26,7 @@ def _print_list(call: CommandCall, found: ErrorList) -> None:
 def _cells(one: ErrorGroupRecord, now: int) -> tuple[object, ...]:
     last, first = (format_ago(round(at * SECOND), now) for at in (one.last, one.first))
     if not one.id:
-        return "-", one.count, last, "-", bars(one.hours), "all others: too many kinds", "", ""
+        return "-", one.count, last, "-", sparkline(one.hours), "all others: too many kinds", "", ""
     error = f"{one.type}: {one.message}" if one.message else one.type
     muted = " (muted)" if one.is_muted else ""
     return (
@@ -35,17 +34,11 @@ def _cells(one: ErrorGroupRecord, now: int) -> tuple[object, ...]:
         one.count,
         last,
         first,
-        bars(one.hours),
+        sparkline(one.hours),
         (error if len(error) <= _MOST_MESSAGE else f"{error[: _MOST_MESSAGE - 1]}…") + muted,
         one.place,
         _names(one.tasks),
     )
-
-
-def bars(counts: Sequence[int]) -> str:
-    """The counts as a line of bars, each as high as its part of the highest."""
-    most = max(counts, default=0)
-    return "".join(_BARS[-(-one * (len(_BARS) - 1) // most)] if one else " " for one in counts)
 
 
 def _names(counts: Mapping[str, int]) -> str:
@@ -67,7 +60,7 @@ def _print_each(call: CommandCall, names: Sequence[str], found: Sequence[ErrorGr
             ("queues", _counts(one.queues)),
             ("a job", f"{one.job}: tarry jobs show {one.job}" if one.job else "-"),
             ("muted", "yes" if one.is_muted else "no"),
-            ("24 hours", bars(one.hours)),
+            ("24 hours", sparkline(one.hours)),
         ]
         print_table((one.id, one.type), rows)
 

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from tarry.cli.operate.method_command import CommandCall, Subject
 from tarry.cli.shared.printing import format_moment, partial_answer, print_json, print_table, zone_at
-from tarry.cli.top.text import sparkline
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND, format_duration
 from tarry.operate.history import HistoryAnswer, HistoryQuery, TotalsAnswer, WorkQuery, get_history, get_totals
 from tarry.process.loading import CommandContext
 from tarry.store.queries.history_reading import Figures, HistoryPoint, Percentiles, TaskFigures, bring_up_to_date
-from tarry.terminal import print_line
+from tarry.terminal import print_line, sparkline
 
 STATUSES_SHOWN = 10
 """The HTTP statuses that came most often."""

@@ -1,19 +1,18 @@
 """Makes foreign text safe to draw: no control characters, and never wider than its column."""
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tarry.runtime import master_report
 from tarry.store.queries.history_reading import Percentiles
 from tarry.store.queries.history_recent import RecentHistory
-from tarry.terminal import escape_char, is_hidden
+from tarry.terminal import escape_char, is_hidden, sparkline
 
 _MARKS = frozenset({"Mn", "Me"})
 _MOST_MARKS = 2  # The most combining marks on one character; more would overlap the lines around.
 _VARIATIONS = range(0xFE00, 0xFE10)  # Variation selectors: terminals disagree on the width of a character before one.
 _LONGEST = 500
 _ELLIPSIS = "…"
-_STEPS = "▁▂▃▄▅▆▇█"
 
 
 def make_printable(text: str) -> str:
@@ -75,12 +74,6 @@ def span(seconds: float | None) -> str:
 def size(octets: int) -> str:
     """A number of bytes: `51 MB`, `1.2 GB`."""
     return f"{octets / 2**30:.1f} GB" if octets >= 2**30 else f"{octets / 2**20:.0f} MB"
-
-
-def sparkline(numbers: Sequence[int]) -> str:
-    """A character for each number: the higher, the more. 0 is a space."""
-    most = max(numbers, default=0)
-    return "".join(_STEPS[(number * len(_STEPS) - 1) // most] if number else " " for number in numbers)
 
 
 def p50(times: Percentiles | None) -> float | None:

@@ -14,7 +14,7 @@ from tarry.model.duration import SECOND, microseconds
 from tarry.model.history.counting import Fingerprint
 from tarry.model.job import MAX_PRIORITY, MOST_LABELS, Job, LabelText, State, parse_labels
 from tarry.model.quantity import Short
-from tarry.store.queries.job_search import has_error, has_text, id_of_moment, parse_moment
+from tarry.store.queries.job_search import HAVE_ERRORS, has_error, has_text, id_of_moment, parse_moment
 from tarry.store.rules.base import Query, Tally
 from tarry.tasks.arguments.options import Name
 
@@ -64,7 +64,8 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
             for one in (self.created_since, self.created_until)
         )
         labels = parse_labels(self.labels)
-        return Query(self.states, self.queue, self.task, self.key, before, after, until=until, labels=labels)
+        states = self.states or (HAVE_ERRORS if self.error else ())
+        return Query(states, self.queue, self.task, self.key, before, after, until=until, labels=labels)
 
     @property
     def is_counted(self) -> bool:

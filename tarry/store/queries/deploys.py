@@ -1,6 +1,7 @@
 """When which code began to run: each generation of each master leaves a mark (`process/deploy_mark.py`)."""
 
 import contextlib
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -10,10 +11,12 @@ from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import StoredCount, StoredTime
+from tarry.store.rules import owner
 from tarry.store.rules.base import Store
 from tarry.store.rules.partial_result import reachable_part
 
 PREFIX = "deploy:"
+_TICKS = re.compile("[0-9]{1,18}")
 MOST_KEPT = 500
 """Marks, the newest ones."""
 
@@ -86,23 +89,11 @@ def last_began(deploys: Sequence[Deploy], now: int) -> int:
     return min((one.at for one in same), default=newest.at)
 
 
-def deploy_of(owner: str, deploys: Sequence[Deploy]) -> Deploy | None:
-    """In which generation a worker began; None: that is not known. owner: its name. deploys: the newest first."""
-    scope, began = began_at(owner.removeprefix("outside:"))
-    if not began:
+def deploy_of(name: str, deploys: Sequence[Deploy]) -> Deploy | None:
+    """In which generation a worker began; None: not known. name: as owner of jobs. deploys: the newest first."""
+    found = owner.process_of(owner.without_door(name))
+    if found is None or not _TICKS.fullmatch(found[2]):
         return None
-    same = [one for one in deploys if one.ticks and scope_of(one.instance) == scope and one.ticks <= began]
+    scope, began = f"{found[0]}:", int(found[2])
+    same = [one for one in deploys if 0 < one.ticks <= began and one.instance.startswith(scope)]
     return max(same, key=lambda one: (one.ticks, one.at), default=None)
-
-
-def scope_of(name: str) -> str:
-    """The host, its boot and its namespace of processes, in the name of an owner."""
-    host, _, rest = name.partition("|")
-    return f"{host}|{rest.partition(':')[0]}"
-
-
-def began_at(owner: str) -> tuple[str, int]:
-    """That, and when the process of an owner began, by the clock of its host; 0: the name does not tell."""
-    parts = owner.rpartition("|")[2].split(":")
-    ticks = parts[2] if len(parts) == 4 else ""
-    return scope_of(owner), int(ticks) if ticks.isascii() and ticks.isdecimal() and len(ticks) < 19 else 0

@@ -11,6 +11,7 @@ from tarry.store.rules import ids
 from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, sum_queues
 from tarry.store.rules.history.history import StoreHistory
 from tarry.store.rules.history.sums import ERRORS, HOURS, LENGTH, OTHERS, Place
+from tarry.store.rules.owner import without_door
 from tarry.store.rules.partial_result import made_of
 
 SHOWN_HOURS = 24
@@ -79,7 +80,7 @@ def _record(id: str, queues: Mapping[str, ErrorGroup], now: int, deploys: Sequen
         count=group.count,
         first=group.first / SECOND,
         last=group.last / SECOND,
-        began_on=group.began.removeprefix("outside:").partition("|")[0],
+        began_on=without_door(group.began).partition("|")[0],
         deploy=None if began is None else deploy_record(began),
         tasks=dict(Counter(group.tasks).most_common()),
         queues=dict(Counter(counts).most_common()),

@@ -26,7 +26,8 @@ MOST_EXAMINED = 50_000
 LONGEST = 0.25
 """Seconds after which a search asks the store no further."""
 _YEARS_MS = 2**47
-_FAILED = (State.SCHEDULED, State.READY, State.RUNNING, State.DEAD)
+HAVE_ERRORS = (State.SCHEDULED, State.READY, State.RUNNING, State.DEAD)
+"""The states in which a job may have failed last: jobs in others need not be looked at for an error."""
 
 
 class JobSearch(Struct, frozen=True):
@@ -127,7 +128,7 @@ def has_error(job: Job, fingerprint: str) -> bool:
     """Whether the last attempt of the job failed by an error of this kind, and it has not been done since."""
     from tarry.model.history.error_kind import error_kind  # noqa: PLC0415 - few look for errors
 
-    return job.state in _FAILED and bool(job.note) and error_kind(job.task, job.note).fingerprint == fingerprint
+    return job.state in HAVE_ERRORS and bool(job.note) and error_kind(job.task, job.note).fingerprint == fingerprint
 
 
 def has_text(job: Job, text: str) -> bool:

@@ -48,13 +48,13 @@ def master_name(pid: int) -> str:
 def process_owner(pid: int) -> str:
     """`host|boot.namespace:pid:start` of a process on this host: the prefix of its owner names."""
     # With the start time: after a while the kernel gives the same pid to another process.
-    return f"{host_scope()}:{pid}:{_start_time(pid)}"
+    return f"{host_scope()}:{pid}:{start_time(pid)}"
 
 
 def is_dead(name: str) -> bool:
     """Whether the owner was a process on this host and is gone; False also if it is on another host."""
     local = _local(name)
-    return local is not None and _start_time(local[0]) != local[1]
+    return local is not None and start_time(local[0]) != local[1]
 
 
 def is_running(name: str) -> bool:
@@ -74,11 +74,22 @@ def is_local(name: str) -> bool:
 
 def _local(name: str) -> tuple[int, str] | None:
     """The pid and start time; None for another host."""
+    found = process_of(name)
+    return found[1:] if found is not None and found[0] == host_scope() else None
+
+
+def process_of(name: str) -> tuple[str, int, str] | None:
+    """The `host_scope`, pid and start time in the name of an owner, on whatever host; None: it is no such name."""
     host, _, rest = name.rpartition(":")[0].partition("|")
     parts = rest.split(":")
-    if f"{host}|{parts[0]}" != host_scope() or len(parts) != 3 or not _PID.fullmatch(parts[1]):
+    if len(parts) != 3 or not _PID.fullmatch(parts[1]):
         return None
-    return int(parts[1]), parts[2]
+    return f"{host}|{parts[0]}", int(parts[1]), parts[2]
+
+
+def without_door(name: str) -> str:
+    """The name of an owner without what tells that it is a program outside: that of the server process it came to."""
+    return name.removeprefix(_OUTSIDE)
 
 
 def host_scope() -> str:
@@ -91,7 +102,7 @@ def host_scope() -> str:
     return f"{socket.gethostname()}|{boot}.{namespace}"
 
 
-def _start_time(pid: int) -> str:
+def start_time(pid: int) -> str:
     """The start time in the kernel's ticks; empty if there is no such process, or no /proc."""
     return _stat(pid)[1]
 

@@ -56,13 +56,9 @@ def _merge(parts: ShardAnswers[dict[Place, bytes]]) -> dict[Place, bytes]:
 
 def _sum(place: Place, cells: list[bytes]) -> bytes:
     if place.resolution == ERRORS:
-        from tarry.store.rules.history.error_groups import (  # noqa: PLC0415 - few ask for them
-            decode_group,
-            encode_group,
-            sum_groups,
-        )
+        from tarry.store.rules.history.error_groups import sum_cells  # noqa: PLC0415 - few ask for them
 
-        return encode_group(sum_groups(map(decode_group, cells)))
+        return sum_cells(cells)
     total = Sums()
     parts = [decode(cell) for cell in cells]
     for part in parts:

@@ -104,8 +104,9 @@ def errors_page(call: ApiCall, query: ErrorsQuery) -> PageData:
 @console_page("/errors/{error}", "error.html")
 def error_page(call: ApiCall, path: ErrorPath) -> PageData:
     """One of these groups, with some of the jobs that have the error now."""
+    error = show_error.handler(call, path)
     jobs = list_jobs.handler(call, JobsQuery(error=path.error, order="newest", limit=_JOBS))
-    return {"error": show_error.handler(call, path), "jobs": jobs.jobs, "missing": jobs.missing}
+    return {"error": error, "jobs": jobs.jobs, "missing": jobs.missing}
 
 
 @console_page("/operations", "operations.html")

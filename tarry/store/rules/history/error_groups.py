@@ -96,6 +96,11 @@ def sum_groups(groups: Iterable[ErrorGroup]) -> ErrorGroup:
     return first
 
 
+def sum_cells(cells: Iterable[bytes]) -> bytes:
+    """The same of their cells."""
+    return encode_group(sum_groups(map(decode_group, cells)))
+
+
 def sum_queues(groups: Collection[ErrorGroup]) -> ErrorGroup:
     """What several queues have of one kind: it is muted if it is so in each, or for all."""
     is_muted = all(group.is_muted for group in groups) or any(group.is_muted_in_all for group in groups)

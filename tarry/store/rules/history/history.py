@@ -66,10 +66,10 @@ class StoreHistory(ABC):
 
     def prune(self, now: int) -> None:
         """Deletes the sums that were kept long enough, and groups of errors that were not seen for long."""
-        for resolution, kept in KEPT.items():
-            self.drop(resolution, now // SECOND - kept)
         from tarry.store.rules.history.error_sums import old_groups  # noqa: PLC0415 - keepers alone prune
 
+        for resolution, kept in KEPT.items():
+            self.drop(resolution, now // SECOND - kept)
         # If somebody sums up meanwhile, they go the next time.
         self.change_errors(lambda there: dict.fromkeys(old_groups(there, now), b""))
 
