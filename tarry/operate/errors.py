@@ -97,7 +97,9 @@ def list_errors(call: MethodCall, query: ErrorsQuery) -> ErrorList:
     now, deploys = call.client.clock.now(), read_deploys(call.client.store)
     since = _moment("since", query.since, now)
     is_deploy = query.new_since == SINCE_DEPLOY
-    new_since = last_began(deploys, now) / SECOND if is_deploy else _moment("new_since", query.new_since, now)
+    # Where nobody leaves a mark nothing began since the last one.
+    began = (last_began(deploys, now) or now) / SECOND
+    new_since = began if is_deploy else _moment("new_since", query.new_since, now)
 
     wanted = partial(_is_wanted, call, query.queue, query.task)
     seen = _seen_deploys(call, deploys)

@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 
 from tarry import App
@@ -10,9 +11,11 @@ from tarry.server.console.put_off import COOKIE, MOST, put_off, read_put_off
 from tarry.server.console.views.concern_groups import group_concerns
 from tarry.server.console.views.concerns import ORDER, RED, Concern
 from tarry.store.memory.store import MemoryStore
+from tarry.store.queries.deploys import PREFIX, Deploy
 from tarry.store.rules import ids
+from tarry.store.rules.history.error_groups import ErrorGroup, encode_group, group_place
 from tests.server.console.hostile import TEXT
-from tests.server.console.visiting import Visitor, visit
+from tests.server.console.visiting import Tokens, Visitor, visit
 
 LINE = re.compile(r'<li class="(\w+)">\s*(?:<span class="line"[^>]*>|<details class="line"><summary>)(.*?)<', re.DOTALL)
 MARK = re.compile(r'name="mark" value="([0-9a-f]+-\d+)"')
@@ -127,3 +130,29 @@ def test_groups_of_every_kind_have_a_sentence_a_page_and_a_mark() -> None:
     assert all(group.where.startswith("/") and group.mark for group in groups)
     other = group_concerns([*found[:1], Concern(ORDER[0], "another", 3, "/here")])
     assert other[0].name != groups[0].name
+
+
+@pytest.mark.parametrize("who", ["reader", "mailer"])
+@pytest.mark.parametrize("has_deploy", [True, False])
+def test_an_error_that_is_new_since_the_last_deploy_is_told(tokens: Tokens, who: str, has_deploy: bool) -> None:
+    """Also to those who may see some queues, and are told of no deploy."""
+    tokens.add("mailer", "read", queues='["mail"]')
+    app = app_with(dead=0, queues=0)
+    store, now = app.client.store, app.client.store.time()
+    if has_deploy:
+        mark = Deploy("ahost|1.2:7:100:0", at=now - 9, version="1.1", ticks=100)
+        assert store.kv_cas(f"{PREFIX}{mark.instance}:1", msgspec.json.encode(mark), None)
+    for place, first, ticks in (
+        (group_place("mail", "0" * 16), now, 200),
+        (group_place("mail", "1" * 16), now - 99, 50),
+    ):
+        group = encode_group(ErrorGroup("ValueError", place.task, "", 2, first, now, f"ahost|1.2:9:{ticks}:1"))
+        assert store.history.change_errors(lambda _: {place: group})  # noqa: B023 - called here
+
+    async def story(browser: Visitor) -> list[tuple[str, str]]:
+        await browser.sign_in(f"{who}-token")
+        return lines(await browser.text("/"))
+
+    said = ("red", f"New since the last deploy, 2 times: ValueError: {'0' * 16}")
+    assert visit(app, story, tokens) == ([said] if has_deploy else [])
+    app.close()

@@ -59,7 +59,7 @@ def overview_page(call: ApiCall, query: RangeQuery) -> PageData:
 def _error_concerns(call: ApiCall, now: float) -> Iterator[Concern]:
     """Errors that are new since the last deploy, which is not long ago."""
     for one in list_errors.handler(call, ErrorsQuery(new_since=SINCE_DEPLOY, muted=False, limit=MOST_SHOWN)).errors:
-        if one.id and one.deploy is not None and one.first > now - _NEW_FOR:
+        if one.id and one.first > now - _NEW_FOR:
             yield Concern("error", f"{one.type}: {one.message}", one.count, f"/errors/{one.id}", one.place)
 
 
