@@ -34,6 +34,7 @@ from tarry.store.rules import kept_places, owner
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.history.history import TAKEN_AT_ONCE
 from tarry.store.rules.partial_result import partial_result, reachable_part
+from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shared.apply_each import apply_each
 from tarry.store.shared.backoff import Backoff
 from tarry.worker.exchanger import RulesFor
@@ -315,10 +316,20 @@ class Keeper:
             return False
         return True
 
+    def _is_partly_there(self) -> bool:
+        """Whether others of several stores answer: a chore may have needed the one that is away."""
+        if not isinstance(self._store, ShardedStore):
+            return False
+        try:
+            self._store.time()
+        except StoreError:
+            return False
+        return True
+
     def _note_failure(self, chore: "_Chore", error: Exception) -> None:
         now = time.monotonic()
         self.chores_failed += 1
-        is_away = _is_away(error)
+        is_away = _is_away(error) and not self._is_partly_there()
         should_log = chore.backoff.fail(now, is_known=is_away)
         if is_away:
             should_log, self.away = self._store_backoff.fail(now), str(error)
@@ -431,7 +442,7 @@ class _Chore:
 
 
 def _is_away(error: Exception) -> bool:
-    """Whether the whole store is away, so that other chores would fail, too."""
+    """Whether the store is away; of several, the one that was asked."""
     return isinstance(error, StoreUnavailable) and not isinstance(error, PartlyUnavailable | StoreBusy)
 
 

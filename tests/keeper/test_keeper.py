@@ -29,6 +29,11 @@ from tarry.store.rules.history.sums import MINUTES, decode
 from tarry.store.shared.backoff import LEASE_GRACE
 from tarry.store.sqlite.store import SqliteStore
 from tests.store.away_store import AwayStore
+from tests.store.switched import (
+    closing,  # noqa: F401 - a fixture
+    memories,
+    slow,
+)
 
 LEASE = 30 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]
@@ -493,6 +498,33 @@ def test_a_chore_that_asks_nothing_does_not_say_that_the_store_is_back(
     time.now += 5
     keeper.tick()
     assert keeper.away == ""
+
+
+@pytest.mark.usefixtures("closing")
+def test_of_several_stores_one_that_is_away_holds_up_only_the_chores_that_need_it(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    store, (first, second) = memories("ab")
+    keeper = Keeper(store, clock=clock)
+    done: list[int] = []
+
+    def write() -> None:
+        for number in range(40):
+            store.kv_cas(f"cell {number}", b"x", None)
+
+    keeper.register_chore(1.0, write)
+    keeper.register_chore(1.0, lambda: done.append(1))
+    second.down()
+    keeper.tick()
+    assert (keeper.away, done) == ("", [1])
+    assert 0 < len(first.inner.kv_list("cell")) < 40, "the chore has met the store that is away"
+    first.down()
+    time = Monotonic()
+    monkeypatch.setattr("tarry.keeper.chores.time", time)
+    while not keeper.away:
+        time.now += keeper.tick() + 0.1
+    assert "no answer" in keeper.away
 
 
 def test_after_trouble_owners_have_a_moment_to_prolong_their_leases(
