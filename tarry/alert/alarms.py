@@ -21,9 +21,11 @@ from tarry.model.duration import DAY, HOUR, MINUTE, format_duration
 log = logging.getLogger("tarry.alerts")
 
 MOST_OPEN, MOST_OWED = 100, 200
+MOST_WHERE = 2000
+"""Characters of a path."""
 MOST_NAMED = 30
 """Bound for each kind whose key contains the name of a queue or task; `MOST_OPEN` bounds all other conditions."""
-_NAMED = frozenset({"queue", "dead", "removed", "endpoint", "disabled"})
+_NAMED = frozenset({"queue", "dead", "removed", "endpoint", "disabled", "host", "schedule"})
 BRIEF_AFTER = MINUTE
 """Microseconds from the first outage that was too short to report until such outages are reported together."""
 DROPPED_AFTER = HOUR
@@ -41,6 +43,8 @@ class Notice(Struct, omit_defaults=True):
     until: int = 0
     todo: str = ""
     details: tuple[str, ...] = ()
+    where: str = ""
+    """See `Condition.where`."""
     # Ids and not addresses, since notices are stored.
     to: list[str] = []
     """Ids of the recipients who do not have it yet."""
@@ -246,7 +250,8 @@ class RecipientLookup(Protocol):
 
 def _start_notice(condition: Condition, one: OpenCondition, now: int) -> Notice:
     details = tuple(clean_line(line) for line in condition.details[:MOST_DETAILS])
-    return Notice(condition.key, now, one.what, one.since, 0, clean_line(condition.todo), details, soon=condition.soon)
+    todo, where = clean_line(condition.todo), condition.where[:MOST_WHERE]
+    return Notice(condition.key, now, one.what, one.since, 0, todo, details, where, soon=condition.soon)
 
 
 def _brief_summary(brief: BriefOutage) -> str:

@@ -27,10 +27,11 @@ class Message(Struct, frozen=True):
     json: bytes
 
 
-def build_message(notices: Sequence[Notice], host: str, now: int) -> Message:
+def build_message(notices: Sequence[Notice], host: str, now: int, console: str = "") -> Message:
     """Builds one message; if a condition has both begun and ended, only its end is in it.
 
-    host: the name of the host that reports. now: microseconds since the epoch.
+    host: the name of the host that reports. now: microseconds since the epoch. console: the URL of the console, for the
+    link of each notice; empty: no links.
     """
     newest = list({notice.key: notice for notice in notices}.values())
     began, over = _select(newest, False), _select(newest, True)
@@ -38,9 +39,12 @@ def build_message(notices: Sequence[Notice], host: str, now: int) -> Message:
     shown, more = (began + over)[:MOST_NOTICES], len(newest) - MOST_NOTICES
     # One line, so that no part of it becomes another header of a mail.
     subject = clean_line(f"tarry on {host}: {_subject(began, over)}", MOST_SUBJECT)
-    parts = [*(_text(notice) for notice in shown), *([f"and {more} more: see the log of tarry"] if more > 0 else [])]
+    parts = [
+        *(_text(notice, console) for notice in shown),
+        *([f"and {more} more: see the log of tarry"] if more > 0 else []),
+    ]
     text = "\n\n".join([*parts, f"Told by tarry on {host}, {format_time(now)}."]) + "\n"
-    facts = {"type": "tarry.alert", "host": host, "text": text, "alerts": [_facts(notice) for notice in shown]}
+    facts = {"type": "tarry.alert", "host": host, "text": text, "alerts": [_facts(notice, console) for notice in shown]}
     return Message(_id(newest), subject, text, msgspec.json.encode(facts))
 
 
@@ -61,20 +65,27 @@ def _subject(began: Sequence[Notice], over: Sequence[Notice]) -> str:
     return f"{len(began)} wrong, {len(over)} over: {(*began, *over)[0].what}"
 
 
-def _text(notice: Notice) -> str:
+def _text(notice: Notice, console: str) -> str:
     if notice.until:
         lasted = format_duration(max(0, notice.until - notice.since))
         return f"OVER: {notice.what}\n  from {format_time(notice.since)} to {format_time(notice.until)}, {lasted}"
     details = "".join(f"\n  {line}" for line in notice.details)
-    return f"{notice.what}\n  since {format_time(notice.since)}{details}\n  what to do: {notice.todo}"
+    link = f"\n  {url}" if (url := _link(notice, console)) else ""
+    return f"{notice.what}\n  since {format_time(notice.since)}{details}\n  what to do: {notice.todo}{link}"
 
 
-def _facts(notice: Notice) -> dict[str, Any]:
+def _link(notice: Notice, console: str) -> str:
+    """The page that shows it; empty: there is none, or nobody said where the console is."""
+    return f"{console.rstrip('/')}{notice.where}" if console and notice.where else ""
+
+
+def _facts(notice: Notice, console: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"key": notice.key, "state": "over" if notice.until else "begun", "what": notice.what}
     facts["since"] = format_time(notice.since)
     if notice.until:
         return facts | {"until": format_time(notice.until)}
-    return facts | {"details": notice.details, "todo": notice.todo}
+    facts |= {"details": notice.details, "todo": notice.todo}
+    return facts | {"url": url} if (url := _link(notice, console)) else facts
 
 
 def _id(notices: Sequence[Notice]) -> str:

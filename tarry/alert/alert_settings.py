@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from tarry.alert.condition import clean_line
 from tarry.config.config import Alerts, Config
 from tarry.errors import ConfigError
 from tarry.push.endpoint.fields import MOST_ALERTS, secret, secrets
@@ -13,6 +15,8 @@ from tarry.push.endpoint.secret import Secret
 
 T = TypeVar("T")
 
+MOST_CONSOLE = 500
+"""Characters of the console's URL."""
 NO_SMTP = 'for mails write smtp = "smtp://user:password@host:587", or "env:NAME", under [alerts]'
 
 
@@ -39,6 +43,7 @@ class AlertSettings(Struct, frozen=True):
         signing = read("secret", lambda: secrets(alerts.secret.value, True)) if alerts.secret.value else ()
         # Only checked: the setting itself is used as it is.
         read("from", lambda: _sender(alerts.from_))
+        read("console", lambda: _console(alerts.console))
         smtp = read("smtp", lambda: _smtp(alerts.smtp.value))
         if smtp is None and any(one.kind is RecipientKind.MAIL for one in to):
             raise ConfigError(f"{config.place('alerts', 'to')}: alerts.to has a mail address; {NO_SMTP}")
@@ -70,6 +75,13 @@ def _recipient(number: int, value: Any) -> Recipient:
 def _sender(value: str) -> None:
     if value and Recipient.parse(value).kind is not RecipientKind.MAIL:
         raise ValueError("it is no mail address; write tarry@shop.example")
+
+
+def _console(value: str) -> None:
+    parts = urlsplit(value)
+    is_plain = parts.netloc and not (parts.query or parts.fragment or "@" in parts.netloc)
+    if value and not (parts.scheme in ("http", "https") and is_plain and clean_line(value, MOST_CONSOLE) == value):
+        raise ValueError("it is not where a console is; write https://tarry.shop.example")
 
 
 def _smtp(value: Any) -> Secret | None:

@@ -37,6 +37,8 @@ class Condition(Struct, frozen=True):
     brief: str = ""
     """The start of the line that later sums up outages too short to report, as `x was away`. Empty: they are not
     reported at all."""
+    where: str = ""
+    """The path of the console's page that shows it; empty: none does."""
     soon: bool = False
     """It is reported at once and does not wait for others to join it."""
 

@@ -48,11 +48,12 @@ class _RetryState(Struct):
 
 
 class Dispatcher:
-    """group, every: microseconds, see `tarry.config.config.Alerts`. host: the name of this host, for the messages."""
+    """group, every: microseconds, see `tarry.config.config.Alerts`. host: the name of this host, for the messages;
+    console: the URL of the console, for their links."""
 
-    def __init__(self, send: Send, group: int, every: int, host: str) -> None:
+    def __init__(self, send: Send, group: int, every: int, host: str, console: str = "") -> None:
         self._send = send
-        self._group, self._every, self._host = group, every, host
+        self._group, self._every, self._host, self._console = group, every, host, console
         self._busy: set[str] = set()
         self._results: queue.SimpleQueue[PendingMessage] = queue.SimpleQueue()
         self._retries: dict[str, _RetryState] = {}
@@ -112,7 +113,7 @@ class Dispatcher:
 
     def _start(self, pending: PendingMessage, now: int) -> None:
         self._busy.add(pending.to.id)
-        built = build_message(pending.notices, self._host, now)
+        built = build_message(pending.notices, self._host, now, self._console)
 
         def send() -> None:
             try:

@@ -26,6 +26,7 @@ from tarry.alert.work import WorkChecks
 from tarry.client.clock import Clock
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND
+from tarry.model.values.console_paths import STORES
 from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.recipient import Recipient
 from tarry.store.rules import owner
@@ -64,7 +65,8 @@ class Monitor:
     ) -> None:
         self._app, self._settings, self._clock = app, settings, clock
         self._name = owner.new_name()
-        self._dispatcher = Dispatcher(send, settings.alerts.group, settings.alerts.every, socket.gethostname())
+        alerts = settings.alerts
+        self._dispatcher = Dispatcher(send, alerts.group, alerts.every, socket.gethostname(), alerts.console)
         self._local_alarms = Alarms(storage)
         self._session: _WatchSession | None = None
         self._is_leader = self._is_loaded = False
@@ -101,7 +103,7 @@ class Monitor:
             return
         session.stores.check()
         now = self._now(session)
-        self._local_alarms.update(session.stores.local_conditions, now, self)
+        self._local_alarms.update(_of_stores(session.stores.local_conditions), now, self)
         # A host that reaches no store must give up the lead at once.
         if shared or session.stores.is_unreachable:
             self._check_shared(session, now)
@@ -139,7 +141,7 @@ class Monitor:
     def _report_unreachable(self, conditions: Sequence[Condition]) -> None:
         """Reports while the store cannot be opened; times are by this host's clock."""
         now = _host_time() if self._clock is None else self._clock.now()
-        self._local_alarms.update(conditions, now, self)
+        self._local_alarms.update(_of_stores(conditions), now, self)
         self._dispatch(now)
 
     def _check_shared(self, session: "_WatchSession", now: int) -> None:
@@ -153,7 +155,8 @@ class Monitor:
                 session.shared_alarms.load()
                 self._is_loaded = True
             complete = session.stores.is_complete
-            conditions = [*session.stores.shared_conditions(), *session.work.check(now, complete)]
+            of_stores = _of_stores(session.stores.shared_conditions())
+            conditions = [*of_stores, *session.work.check(now, complete)]
             session.shared_alarms.update(conditions, now, self, ends=complete)
         except StoreError as error:
             log.debug("what is in the store cannot be watched: %s", error)
@@ -231,6 +234,11 @@ class _WatchSession:
         self.shared_alarms = Alarms(CellStorage(store))
         deaths = Deaths(store, app.kept, settings.alerts.every)
         self.work = WorkChecks(store, settings.alerts, app.endpoints, deaths)
+
+
+def _of_stores(conditions: Sequence[Condition]) -> list[Condition]:
+    """The same, with the page that shows stores."""
+    return [replace(one, where=STORES) for one in conditions]
 
 
 def _host_time() -> int:

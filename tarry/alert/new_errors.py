@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from tarry.alert.condition import MOST_DETAILS, Condition
 from tarry.model.duration import format_duration
+from tarry.model.values.console_paths import ERRORS, error_path
 from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, sum_queues
 from tarry.store.rules.history.sums import Place
 
@@ -22,6 +23,7 @@ def new_error_conditions(cells: Mapping[Place, bytes], since: int, every: int) -
             f"fewer than {MOST_APART + 1} kinds of errors have been new for {format_duration(every)}",
             "tarry errors --order first",
             tuple(f"{id}: {_line(group)}" for id, group in list(new.items())[:MOST_DETAILS]),
+            where=f"{ERRORS}?new_since=deploy",
             calm=0,
         )
         return
@@ -35,6 +37,7 @@ def new_error_conditions(cells: Mapping[Place, bytes], since: int, every: int) -
             # What is new is so for the whole time, and no longer.
             calm=0,
             since=group.first,
+            where=error_path(id),
         )
 
 

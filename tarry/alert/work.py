@@ -1,4 +1,5 @@
-"""Checks the work: jobs that died, queues that are stuck, endpoints that fail. One host checks for all."""
+"""Checks the work: jobs that died, queues that are stuck, endpoints that fail, hosts that vanished, schedules that made
+no job. One host checks for all."""
 
 import shlex
 import time
@@ -8,19 +9,24 @@ from tarry.alert.condition import MOST_DETAILS, Condition
 from tarry.alert.deaths import Deaths
 from tarry.alert.new_errors import new_error_conditions
 from tarry.config.config import Alerts
+from tarry.keeper import schedule_state
+from tarry.keeper.schedule_runs import LEFT_OUT
 from tarry.model.duration import MINUTE, SECOND, format_duration
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job, State
 from tarry.model.limit import TASK
+from tarry.model.values.console_paths import HOSTS, endpoint_path, jobs_path, queue_path, schedule_path
 from tarry.push.endpoint import endpoint_cells
 from tarry.push.endpoint.endpoint_settings import Endpoint
+from tarry.store.queries.hosts import list_hosts
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.history.sums import ERRORS
 from tarry.store.rules.partial_result import reachable_part
 
-FAILING_FOR = MINUTE
-QUEUES_EVERY, ERRORS_EVERY, REMOVED_EVERY = 15.0, 5.0, 300.0
+FAILING_FOR, LOST_FOR = MINUTE, MINUTE
+"""Microseconds that it must hold before it is reported."""
+QUEUES_EVERY, ERRORS_EVERY, REMOVED_EVERY, HOSTS_EVERY, SCHEDULES_EVERY = 15.0, 5.0, 300.0, 15.0, 15.0
 """Seconds between two checks; longer if a check takes more than a twentieth of that."""
 COUNTED = 1000
 # Several checks, however short `alerts.every` is: else a check could miss a death.
@@ -38,6 +44,8 @@ class WorkChecks:
         self._throttled_queues = _Throttle(QUEUES_EVERY)
         self._throttled_removed = _Throttle(REMOVED_EVERY)
         self._throttled_errors = _Throttle(ERRORS_EVERY)
+        self._throttled_hosts = _Throttle(HOSTS_EVERY)
+        self._throttled_schedules = _Throttle(SCHEDULES_EVERY)
 
     def check(self, now: int, complete: bool) -> list[Condition]:
         """What is wrong. complete: all shards are available. now: microseconds since the epoch. StoreError."""
@@ -48,6 +56,8 @@ class WorkChecks:
             *(self._endpoint_conditions() if self._endpoints() else ()),
             *(self._throttled_queues.check(lambda: self._queue_conditions(now)) if self._alerts.oldest else ()),
             *self._throttled_removed.check(self._removed_conditions),
+            *(self._throttled_hosts.check(lambda: self._host_conditions(now)) if self._alerts.lost_hosts else ()),
+            *self._throttled_schedules.check(self._schedule_conditions),
         ]
 
     def _dead_conditions(self, now: int) -> Iterator[Condition]:
@@ -63,6 +73,7 @@ class WorkChecks:
                 f"tarry jobs retry --task {named} --state dead",
                 tuple(f"{ids.text(one.id)}: {one.reason}" for one in dead[:MOST_DETAILS]),
                 task,
+                where=jobs_path(task=task, state=State.DEAD.value),
                 # The deaths of the whole period are counted, so none of them is recent when the condition is gone.
                 calm=0,
                 since=dead[0].at,
@@ -86,6 +97,7 @@ class WorkChecks:
                     "see to the endpoint; what waits goes on by itself. tarry tasks shows how much that is",
                     (flow.why,),
                     name,
+                    where=endpoint_path(name),
                     holds=FAILING_FOR,
                 )
             elif not endpoint.enabled and name in gone:
@@ -96,6 +108,7 @@ class WorkChecks:
                     f"once it is back: tarry tasks edit {named} enabled=true",
                     (gone[name],),
                     name,
+                    where=endpoint_path(name),
                 )
 
     def _queue_conditions(self, now: int) -> Iterator[Condition]:
@@ -131,6 +144,36 @@ class WorkChecks:
                     f"nothing waits any more for {task}, which was removed; or it is back",
                     f"add it again, or: tarry jobs delete --task {shlex.quote(task)}",
                     tuple(ids.text(job.id) for job in waiting[:MOST_DETAILS]),
+                    where=jobs_path(task=task),
+                )
+
+    def _host_conditions(self, now: int) -> Iterator[Condition]:
+        for host in list_hosts(self._store, now):
+            if not host.is_alive:
+                yield Condition(
+                    f"host {host.instance}",
+                    f"host {host.name} is lost: its master {host.pid} has given no sign of life",
+                    f"host {host.name}: its master {host.pid} is back, another runs in its place, or a day has passed",
+                    "its jobs run on other hosts once its leases have ended. On it: tarry status, then tarry start",
+                    where=HOSTS,
+                    # A service manager starts it again at once.
+                    holds=LOST_FOR,
+                    since=host.seen,
+                )
+
+    def _schedule_conditions(self) -> Iterator[Condition]:
+        for name, (state, _) in schedule_state.read(self._store).items():
+            last = state.runs[-1] if state.runs else None
+            if last is not None and last.is_missed and not state.paused:
+                how = "left out, since nothing ran then" if last.end == LEFT_OUT else "refused: the log says why"
+                yield Condition(
+                    f"schedule {name}",
+                    f"schedule {name}: its last tick made no job, it was {how}",
+                    f"schedule {name} makes jobs again",
+                    f"tarry schedules show {shlex.quote(name)}; to make up for it: tarry schedules run "
+                    f"{shlex.quote(name)}",
+                    where=schedule_path(name),
+                    since=last.tick,
                 )
 
     def _find(self, query: Query) -> list[Job]:
@@ -145,6 +188,7 @@ def _stuck_queue(queue: str, age: int, count: int, old: list[Job], now: int) -> 
         f"queue {queue}: no job waits for so long any more",
         "tarry status shows what workers do, tarry top how fast it goes: more workers, or a limit that is too low?",
         tuple(f"{ids.text(job.id)} {job.task}" for job in old[:MOST_DETAILS]),
+        where=queue_path(queue),
         calm=MINUTE,
         since=now - age,
     )

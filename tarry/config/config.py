@@ -374,6 +374,10 @@ class Alerts(Struct, frozen=True):
     """How many dead jobs of one task, within `every`, cause an alert."""
     new_errors: Annotated[bool, FLAG] = True
     """Whether an error that was not seen before causes an alert."""
+    lost_hosts: Annotated[bool, FLAG] = True
+    """Whether a host whose master vanished causes one."""
+    console: Annotated[str, TEXT] = ""
+    """The URL at which people see the console, for the links of alerts."""
 
 
 class Config(Struct, frozen=True):

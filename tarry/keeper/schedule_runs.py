@@ -44,6 +44,11 @@ class ScheduledRun(Struct, frozen=True, array_like=True):
         return bool(self.job) and not self.end
 
     @property
+    def is_missed(self) -> bool:
+        """Whether the tick became no job."""
+        return self.end in (LEFT_OUT, REFUSED)
+
+    @property
     def job_id(self) -> bytes | None:
         """None: it has no job, or somebody wrote something else."""
         try:

@@ -23,6 +23,9 @@ from tarry.alert.work import WorkChecks
 from tarry.client.clock import FakeClock
 from tarry.config.config import Alerts
 from tarry.errors import StoreUnavailable
+from tarry.keeper import schedule_state
+from tarry.keeper.schedule_runs import LEFT_OUT, REFUSED, ScheduledRun
+from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
@@ -33,6 +36,7 @@ from tarry.push.endpoint.flow import FlowState as Flow
 from tarry.push.endpoint.recipient import Recipient
 from tarry.store.conformance.cases.jobs import FAILED, NOW, put, running, settle
 from tarry.store.opening import open_store
+from tarry.store.queries.hosts import Host
 from tarry.store.rules import ids
 from tarry.store.rules.base import Store
 from tarry.store.shards.sharded import ShardedStore
@@ -269,7 +273,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture(autouse=True)
 def _at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_module, "QUEUES_EVERY", 0.0)
+    for name in ("QUEUES_EVERY", "HOSTS_EVERY", "SCHEDULES_EVERY"):
+        monkeypatch.setattr(work_module, name, 0.0)
     monkeypatch.setattr(work_module, "REMOVED_EVERY", 0.0)
 
 
@@ -403,6 +408,45 @@ def test_an_endpoint_that_is_gone(store: Store) -> None:
     endpoint_cells.set_enabled(store, "order", True, False)
     endpoint_cells.set_enabled(store, "order", False, False)
     assert seen(store, NOW, FIVE, order=off) == []
+
+
+def test_a_host_that_vanished(store: Store) -> None:
+    host = Host("web-2|00000000.1:7:99:0", "web-2", 7, seen=NOW)
+    store.kv_cas(f"host:{host.instance}", msgspec.json.encode(host), None)
+    assert seen(store, NOW, FIVE) == []
+    (lost,) = seen(store, NOW + MINUTE, FIVE)
+    assert (lost.what, lost.since) == ("host web-2 is lost: its master 7 has given no sign of life", NOW)
+    assert seen(store, NOW + MINUTE, replace(FIVE, lost_hosts=False)) == []
+    assert seen(store, NOW + DAY, FIVE) == [], "it is forgotten"
+
+
+@pytest.mark.parametrize(("end", "is_told"), [(LEFT_OUT, True), (REFUSED, True), ("done", False), ("", False)])
+def test_a_schedule_whose_last_tick_made_no_job(store: Store, end: str, is_told: bool) -> None:
+    runs = [ScheduledRun(NOW - HOUR, end=LEFT_OUT), ScheduledRun(NOW, end=end)]
+    state = ScheduleState("rule", NOW, NOW, runs=runs)
+    schedule_state.write(store, "night report", state, None)
+    found = seen(store, NOW, FIVE)
+    assert [(one.key, one.since) for one in found] == ([("schedule night report", NOW)] if is_told else [])
+    assert all("tarry schedules run 'night report'" in one.todo for one in found)
+    (_, written) = schedule_state.read(store)["night report"]
+    schedule_state.write(store, "night report", replace(state, paused=True), written)
+    assert seen(store, NOW, FIVE) == []
+
+
+def test_each_condition_has_a_page_of_the_console(store: Store) -> None:
+    put(store, queue="a/b ü", due=NOW - HOUR, state_since=NOW - HOUR)
+    for job in running(store, task="order.timeout"):
+        settle(store, job, FAILED)
+    flow = Flow(20, opened=2, until=NOW + SECOND, why="answered 503 Service Unavailable")
+    store.kv_cas("flow:order", msgspec.json.encode(flow), None)
+    store.kv_cas("host:web-2", msgspec.json.encode(Host("web-2|00000000.1:7:99:0", "web-2", 7, seen=NOW)), None)
+    pages = {one.key.partition(" ")[0]: one.where for one in seen(store, NOW + MINUTE, FIVE, order=URL)}
+    assert pages == {
+        "queue": "/queues/a%2Fb%20%C3%BC",
+        "dead": "/jobs?task=order.timeout&state=dead",
+        "endpoint": "/endpoints/order",
+        "host": "/hosts",
+    }
 
 
 def test_jobs_of_a_task_that_was_removed(store: Store) -> None:

@@ -57,6 +57,37 @@ def test_a_webhook_gets_a_json_object_that_is_signed(server: Server) -> None:
     ]
 
 
+def test_a_notice_links_to_its_page_of_the_console_where_the_settings_say_where_that_is() -> None:
+    queue = Notice("queue a", START, "a is stuck", START, todo="look", where="/queues/a%2Fb")
+    over = Notice("queue b", START, "b is well", START, START + SECOND, where="/queues/b")
+    told = build_message([queue, over, Notice("x", START, "x", START)], "ann", START, "https://tarry.example/")
+    assert "  what to do: look\n  https://tarry.example/queues/a%2Fb\n" in told.text
+    assert [one.get("url") for one in json.loads(told.json)["alerts"]] == [
+        "https://tarry.example/queues/a%2Fb",
+        None,
+        None,
+    ]
+    assert "url" not in json.loads(build_message([queue], "ann", START).json)["alerts"][0]
+
+
+@pytest.mark.parametrize(
+    "console",
+    [
+        "tarry.example",
+        "ftp://tarry.example",
+        "https://",
+        "https://ann:secret@tarry.example",
+        "https://a/?b",
+        "https://a\nb",
+    ],
+)
+def test_where_the_console_is_has_to_be_a_url(tmp_path: Path, console: str) -> None:
+    (tmp_path / "tarry.toml").write_text(f"[alerts]\nconsole = {json.dumps(console)}\n")
+    with pytest.raises(ConfigError, match=r"alerts.console: .* write https://") as raised:
+        AlertSettings.of(load(tmp_path / "tarry.toml"))
+    assert "secret" not in str(raised.value)
+
+
 @pytest.mark.parametrize("status", [301, 400, 404, 500])
 def test_a_webhook_that_does_not_take_it(server: Server, status: int) -> None:
     server.says("/", answer(status) if status != 301 else redirect(301, "/elsewhere"))

@@ -1,7 +1,6 @@
 """What needs attention: found among what is known of queues, hosts, tasks and stores. The worst comes first."""
 
 from collections.abc import Callable, Iterator, Sequence
-from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
@@ -9,6 +8,7 @@ from tarry.client.queue_records import QueueRecord
 from tarry.keeper.keeper_records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
+from tarry.model.values.console_paths import HOSTS, STORES, endpoint_path, jobs_path, queue_path
 from tarry.operate.stores import StoreRecord
 from tarry.push.health import CLOSED
 from tarry.push.task_records import TaskRecord
@@ -69,10 +69,10 @@ def _is_served(queue: QueueRecord, pools: Sequence[PoolFigures]) -> bool:
 
 
 def _queue_concerns(queue: QueueRecord, now: float, is_served: Callable[[QueueRecord], bool]) -> Iterator[Concern]:
-    name, where = queue.queue, f"/queues/{quote(queue.queue, safe='')}"
+    name, where = queue.queue, queue_path(queue.queue)
     late = now - queue.oldest_ready if queue.oldest_ready is not None else 0.0
     if queue.dead:
-        yield Concern("dead", name, queue.dead, "/jobs?" + urlencode({"queue": name, "state": "dead"}))
+        yield Concern("dead", name, queue.dead, jobs_path(queue=name, state="dead"))
     if queue.paused and queue.ready:
         yield Concern("paused", name, queue.ready, where)
     elif queue.ready and not is_served(queue):
@@ -84,23 +84,23 @@ def _queue_concerns(queue: QueueRecord, now: float, is_served: Callable[[QueueRe
 
 
 def _host_concerns(hosts: Sequence[HostRecord], queues: Sequence[QueueRecord]) -> Iterator[Concern]:
-    yield from (Concern("lost", host.name, host.seen, "/hosts") for host in hosts if not host.alive)
+    yield from (Concern("lost", host.name, host.seen, HOSTS) for host in hosts if not host.alive)
     ready = sum(queue.ready for queue in queues)
     if ready and not any(host.alive for host in hosts) and not any(queue.running for queue in queues):
-        yield Concern("no_host", "", ready, "/hosts")
+        yield Concern("no_host", "", ready, HOSTS)
 
 
 def _endpoint_concerns(tasks: Sequence[TaskRecord]) -> Iterator[Concern]:
     for task in tasks:
         if task.kind == "http" and task.enabled and task.circuit != CLOSED:
-            where = f"/endpoints/{quote(task.task, safe='')}"
-            yield Concern("endpoint", task.task, float(task.waiting or 0), where, str(task.trouble or ""))
+            where, waiting = endpoint_path(task.task), float(task.waiting or 0)
+            yield Concern("endpoint", task.task, waiting, where, str(task.trouble or ""))
 
 
 def _store_concerns(stores: Sequence[StoreRecord]) -> Iterator[Concern]:
     for store in stores:
         if store.trouble:
-            yield Concern("away", store.url, 0, "/stores", store.trouble)
+            yield Concern("away", store.url, 0, STORES, store.trouble)
         for fact in store.facts:
             if fact.advice:
-                yield Concern("advice", f"{store.url}: {fact.name}", 0, "/stores", fact.advice)
+                yield Concern("advice", f"{store.url}: {fact.name}", 0, STORES, fact.advice)

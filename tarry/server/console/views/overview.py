@@ -7,6 +7,7 @@ from tarry.keeper.keeper_records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import State
+from tarry.model.values.console_paths import error_path
 from tarry.operate.errors import SINCE_DEPLOY, ErrorsQuery, list_errors
 from tarry.operate.hosts import host_records
 from tarry.operate.limits import EVERY_QUEUE
@@ -60,7 +61,7 @@ def _error_concerns(call: ApiCall, now: float) -> Iterator[Concern]:
     """Errors that are new since the last deploy, which is not long ago."""
     for one in list_errors.handler(call, ErrorsQuery(new_since=SINCE_DEPLOY, muted=False, limit=MOST_SHOWN)).errors:
         if one.id and one.first > now - _NEW_FOR:
-            yield Concern("error", f"{one.type}: {one.message}", one.count, f"/errors/{one.id}", one.place)
+            yield Concern("error", f"{one.type}: {one.message}", one.count, error_path(one.id), one.place)
 
 
 def _attention(call: ApiCall, hosts: Sequence[HostRecord], sees_all: bool, now: int, reader: StoreReader) -> PageData:
