@@ -1,7 +1,7 @@
 """Methods about errors in groups: what failed, since when, how often, and what becomes of the jobs; and about deploys,
 in which errors begin."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Literal
 
@@ -15,19 +15,18 @@ from tarry.model.job import State
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
+from tarry.operate.history import seen_deploys
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import method, methods_of
 from tarry.operate.problem import checking
-from tarry.store.queries.deploys import Deploy, DeployRecord, deploy_record, last_began, read_deploys
+from tarry.store.queries.deploy_records import DeployRecord, deploy_record
+from tarry.store.queries.deploys import SINCE_DEPLOY, last_began, read_deploys
 from tarry.store.queries.error_changing import forget_group, mute_group, no_group
 from tarry.store.queries.error_reading import ErrorGroupRecord, read_groups
 from tarry.store.queries.job_search import parse_moment
 from tarry.store.rules.history.sums import OTHERS
 from tarry.store.rules.partial_result import partial_result
 from tarry.tasks.arguments.options import Name
-
-SINCE_DEPLOY = "deploy"
-"""In place of a time: since the last deploy began."""
 
 
 class ErrorsQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +101,7 @@ def list_errors(call: MethodCall, query: ErrorsQuery) -> ErrorList:
     new_since = began if is_deploy else _moment("new_since", query.new_since, now)
 
     wanted = partial(_is_wanted, call, query.queue, query.task)
-    seen = _seen_deploys(call, deploys)
+    seen = seen_deploys(call, deploys)
     groups, away = partial_result(lambda: read_groups(call.client.store.history, now, wanted, seen))
     found = [
         one
@@ -119,7 +118,7 @@ def list_errors(call: MethodCall, query: ErrorsQuery) -> ErrorList:
 @method("GET /v1/deploys", Scope.READ, command="deploys list")
 def list_deploys(call: MethodCall, query: DeploysQuery) -> DeployList:
     """Lists when which code began to run: each start and reload of each master, the newest first. 500 are kept."""
-    found = _seen_deploys(call, read_deploys(call.client.store))
+    found = seen_deploys(call, read_deploys(call.client.store))
     return DeployList([deploy_record(one) for one in found[: query.limit]])
 
 
@@ -187,11 +186,6 @@ def _operate(call: MethodCall, act: BulkAct, id: str, body: ErrorJobs) -> Operat
     return OperationRecord.of(call.submit(Operation("", act, chosen, dry_run=body.dry_run, caller=call.caller.name)))
 
 
-def _seen_deploys(call: MethodCall, deploys: Sequence[Deploy]) -> Sequence[Deploy]:
-    """Those that the caller may see: hosts serve all queues."""
-    return deploys if call.allows(EVERY_QUEUE) else ()
-
-
 def _only(names: Mapping[str, int]) -> str | None:
     (name,) = names if len(names) == 1 else (None,)
     return name or None
@@ -199,7 +193,7 @@ def _only(names: Mapping[str, int]) -> str | None:
 
 def _known(call: MethodCall, id: str) -> ErrorGroupRecord:
     store, wanted = call.client.store, partial(_is_wanted, call, None, None)
-    now, deploys = call.client.clock.now(), _seen_deploys(call, read_deploys(store))
+    now, deploys = call.client.clock.now(), seen_deploys(call, read_deploys(store))
     groups, away = partial_result(lambda: read_groups(store.history, now, wanted, deploys))
     if id in groups:
         return groups[id]

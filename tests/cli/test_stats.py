@@ -6,6 +6,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Outcome, Raised, Returned
+from tarry.store.queries.deploys import PREFIX, Deploy
 from tarry.store.rules.base import NORMAL, Want
 from tarry.store.sqlite.store import SqliteStore
 from tarry.terminal import sparkline
@@ -83,6 +84,57 @@ def test_stats_of_a_store_of_which_a_part_is_away(project: Project, option: str)
     found = json.decode(ran.out)
     assert (ran.status, found.get("ever", found)["total"]["put"]) == (0, 3)
     assert "gone/tarry.db is away" in ran.err
+
+
+def mark_deploy(project: Project, version: str, ago: int, generation: int = 1) -> None:
+    with project.store() as store:
+        mark = Deploy(f"ahost|1.2:7:{generation}:0", generation, store.time() - ago * SECOND, version, "0.1", 1)
+        assert store.kv_cas(f"{PREFIX}{mark.instance}:{generation}", json.encode(mark), None)
+
+
+def test_stats_show_where_a_deploy_fell(project: Project) -> None:
+    project.put("app.add", 1)
+    heads = project.said("stats", "--hours").splitlines()[0]
+    assert "deployed" not in heads
+    mark_deploy(project, "1.0\x1b[31m", 3600 * 3)
+    mark_deploy(project, "", 7200, 2)
+    heads, *lines = project.said("stats", "--hours").splitlines()
+    assert heads.split()[-1] == "deployed"
+    marked = {24 - at: line for at, line in enumerate(lines[:24]) if not line.rstrip().endswith("-")}
+    assert [text.partition("-")[2].split("-")[-1].strip() for text in marked.values()] == [
+        "1.0\\x1b[31m", "generation 2",
+    ]  # fmt: skip
+    (line,) = [line for line in lines if line.lstrip().startswith("deployed")]
+    assert line.split()[1:] == ["^^", "generation", "2,", "1.0\\x1b[31m"]
+
+
+def test_stats_since_the_last_deploy(project: Project) -> None:
+    assert "no deploy is known" in project.misused("stats", "--since", "deploy")
+    project.put("app.add", 1, times=2)
+    mark_deploy(project, "1.0", 60)
+    facts = project.facts("stats", "--since", "deploy")
+    assert (facts["step"], facts["total"]["put"]) == (60, 2)
+    assert [one["version"] for one in facts["deploys"]] == ["1.0"]
+    assert project.facts("stats", "--since", "deploy", "--hours")["step"] == 3600
+    assert project.said("stats", "--since", "30h").splitlines()[1].split()[:3] == ["default", "app.add", "2"]
+
+
+def test_a_long_time_is_a_short_line(project: Project) -> None:
+    project.put("app.add", 1)
+    (line,) = [line for line in project.said("stats", "--since", "23h").splitlines() if line.lstrip().startswith("put")]
+    assert len(line) < 90
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--since", "never"], "--since: 'never' is no time"),
+        (["--since", "2h", "--total"], "leave out --since"),
+        (["--since", "2024-01-01", "--hours"], "points; at most 1,500"),
+    ],
+)
+def test_a_time_that_makes_no_sense_is_misused(project: Project, words: list[str], said: str) -> None:
+    assert said in project.misused("stats", *words)
 
 
 def test_hours_and_days_at_once_are_misused(project: Project) -> None:

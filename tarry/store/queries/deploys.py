@@ -4,18 +4,23 @@ import contextlib
 import re
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
-from tarry.model.duration import SECOND
 from tarry.model.job import StoredCount, StoredTime
 from tarry.store.rules import owner
-from tarry.store.rules.base import Store
 from tarry.store.rules.partial_result import reachable_part
 
+# `tarry stats` loads this before it knows whether it opens a store.
+if TYPE_CHECKING:
+    from tarry.store.rules.base import Store
+
 PREFIX = "deploy:"
+SINCE_DEPLOY = "deploy"
+"""In place of a time: since the last deploy began."""
 _TICKS = re.compile("[0-9]{1,18}")
 MOST_KEPT = 500
 """Marks, the newest ones."""
@@ -47,29 +52,7 @@ class Deploy(Struct, frozen=True):
         return "reload" if self.generation > 1 else "start"
 
 
-class DeployRecord(Struct, frozen=True):
-    """A generation of workers that began together, with the same code."""
-
-    host: str
-    kind: str
-    """`start` of a master, also of a new tarry, or `reload`."""
-    generation: int
-    """How often this master has loaded the code."""
-    at: float
-    """When it began, in seconds since the epoch."""
-    version: str
-    """Of the app: `[master] app_version`, or the commit of its git repository; empty: not known."""
-    tarry: str
-    """The version of tarry."""
-
-
-def deploy_record(deploy: Deploy) -> DeployRecord:
-    """A deploy as people and programs see it."""
-    at = deploy.at / SECOND
-    return DeployRecord(deploy.host, deploy.kind, deploy.generation, at, deploy.version, deploy.tarry)
-
-
-def read_deploys(store: Store) -> list[Deploy]:
+def read_deploys(store: "Store") -> list[Deploy]:
     """All marks, the newest first. StoreError."""
     found = []
     for cell in reachable_part(lambda: store.kv_list(PREFIX)).values():

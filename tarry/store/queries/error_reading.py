@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from tarry.model.duration import SECOND
-from tarry.store.queries.deploys import Deploy, DeployRecord, deploy_of, deploy_record
+from tarry.store.queries.deploy_records import DeployRecord, deploy_record
+from tarry.store.queries.deploys import Deploy, deploy_of
 from tarry.store.rules import ids
 from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, sum_queues
 from tarry.store.rules.history.history import StoreHistory

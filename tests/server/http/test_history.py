@@ -5,6 +5,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import httpx
+import msgspec
 import pytest
 
 from tarry import App
@@ -12,6 +13,7 @@ from tarry.errors import NotAllowed
 from tarry.keeper.backlog import sample_backlogs
 from tarry.model.duration import DAY, SECOND
 from tarry.operate.access import Scope
+from tarry.store.queries.deploys import PREFIX, Deploy
 from tarry.store.rules.base import Want
 from tarry.store.rules.history.gauges import QueueSample
 from tests.server.http.calling import api, run
@@ -82,9 +84,37 @@ def test_too_many_points_are_refused(shop: App) -> None:
     assert len(asked(shop, "?resolution=minute&from=0&to=90000").json()["points"]) == 1500
 
 
-@pytest.mark.parametrize("query", ["?resolution=second", "?from=-1", "?to=never", "?since=1"])
+@pytest.mark.parametrize("query", ["?resolution=second", "?from=-1", "?to=never", "?since=never", "?from=1&since=2h"])
 def test_what_makes_no_sense_is_refused(shop: App, query: str) -> None:
     assert asked(shop, query).status_code == 422
+
+
+def mark_deploy(app: App, ago: int, version: str, generation: int = 1) -> None:
+    store = app.client.store
+    mark = Deploy("ahost|1.2:7:1:0", generation, store.time() - ago * SECOND, version, "0.1", 1)
+    assert store.kv_cas(f"{PREFIX}{generation}", msgspec.json.encode(mark), None)
+
+
+def test_the_history_since_the_last_deploy(shop: App) -> None:
+    got = asked(shop, "?since=deploy")
+    assert (got.status_code, "no deploy is known" in got.json()["detail"]) == (422, True)
+    mark_deploy(shop, 90_000, "1.0")
+    mark_deploy(shop, 600, "1.1", 2)
+    told = asked(shop, "?since=deploy").json()
+    assert told["step"] == 60
+    assert len(told["points"]) in (11, 12)
+    assert [one["version"] for one in told["deploys"]] == ["1.1"]
+    assert told["from"] == int(told["deploys"][0]["at"])
+    assert [one["version"] for one in asked(shop, "?since=26h").json()["deploys"]] == ["1.0", "1.1"]
+    assert asked(shop, "?since=26h").json()["step"] == 3600
+    assert asked(shop, "?since=40d").json()["step"] == 86400
+    assert asked(shop, "?resolution=minute&since=26h").status_code == 422
+
+
+def test_who_may_see_some_queues_sees_no_deploy_in_the_history(shop: App) -> None:
+    mark_deploy(shop, 60, "1.0")
+    assert asked(shop, access=MailOnly()).json()["deploys"] == []
+    assert asked(shop, "?since=deploy", access=MailOnly()).status_code == 422
 
 
 def test_a_time_that_ends_before_it_begins_is_empty(shop: App) -> None:

@@ -8,7 +8,7 @@ from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import State
 from tarry.model.values.console_paths import error_path
-from tarry.operate.errors import SINCE_DEPLOY, ErrorsQuery, list_errors
+from tarry.operate.errors import ErrorsQuery, list_errors
 from tarry.operate.hosts import host_records
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.queues import list_queues
@@ -23,6 +23,7 @@ from tarry.server.console.views.concern_groups import MOST_SHOWN, group_concerns
 from tarry.server.console.views.concerns import Concern, find_concerns
 from tarry.server.console.views.flow_concerns import flow_concerns, without_flows
 from tarry.server.http.method import ApiCall
+from tarry.store.queries.deploys import SINCE_DEPLOY
 
 _STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DEAD)
 _SHOWN = 10

@@ -1,0 +1,45 @@
+"""Deploys as people and programs see them."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from tarry.model.duration import SECOND
+from tarry.store.queries.deploys import Deploy
+
+MOST_VERSIONS = 3
+"""Versions that are named where many fall into one moment."""
+
+
+class DeployRecord(Struct, frozen=True):
+    """A generation of workers that began together, with the same code."""
+
+    host: str
+    kind: str
+    """`start` of a master, also of a new tarry, or `reload`."""
+    generation: int
+    """How often this master has loaded the code."""
+    at: float
+    """When it began, in seconds since the epoch."""
+    version: str
+    """Of the app: `[master] app_version`, or the commit of its git repository; empty: not known."""
+    tarry: str
+    """The version of tarry."""
+
+
+def deploy_record(deploy: Deploy) -> DeployRecord:
+    """A deploy as people and programs see it."""
+    at = deploy.at / SECOND
+    return DeployRecord(deploy.host, deploy.kind, deploy.generation, at, deploy.version, deploy.tarry)
+
+
+def deploys_within(deploys: Sequence[Deploy], start: int, end: int) -> list[DeployRecord]:
+    """Those that began then, the oldest first. deploys: the newest first. start, end: seconds since the epoch."""
+    return [deploy_record(one) for one in reversed(deploys) if start * SECOND <= one.at < end * SECOND]
+
+
+def version_text(deploys: Sequence[DeployRecord]) -> str:
+    """The versions of these, each once, in a few words: `1.0, 1.1`."""
+    names = list(dict.fromkeys(one.version or f"generation {one.generation}" for one in deploys))
+    more = f" and {len(names) - MOST_VERSIONS} more" if len(names) > MOST_VERSIONS else ""
+    return ", ".join(names[:MOST_VERSIONS]) + more
