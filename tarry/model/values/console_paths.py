@@ -2,7 +2,7 @@
 
 from urllib.parse import quote, urlencode
 
-ERRORS, HOSTS, STORES = "/errors", "/hosts", "/stores"
+ERRORS, HOSTS, LIMITS, STORES = "/errors", "/hosts", "/limits", "/stores"
 
 
 def queue_path(queue: str) -> str:

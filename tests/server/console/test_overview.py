@@ -7,9 +7,9 @@ import pytest
 
 from tarry import App
 from tarry.model.job import Job, State
+from tarry.server.console.concerns.concern_groups import group_concerns
+from tarry.server.console.concerns.concerns import ORDER, RED, Concern
 from tarry.server.console.put_off import COOKIE, MOST, put_off, read_put_off
-from tarry.server.console.views.concern_groups import group_concerns
-from tarry.server.console.views.concerns import ORDER, RED, Concern
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.deploys import PREFIX, Deploy
 from tarry.store.rules import ids

@@ -10,7 +10,7 @@ import pytest
 from tarry import App, approve, wait_for
 from tarry.client.flows import approvals
 from tarry.model.flow.signal import Signal
-from tarry.server.console.views import flow_concerns
+from tarry.server.console.concerns import flow_concerns
 from tarry.server.console.views import flows as flows_page
 from tarry.server.identity.tokens import TokenAccess, digest
 from tarry.store.memory.store import MemoryStore

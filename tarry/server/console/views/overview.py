@@ -17,11 +17,12 @@ from tarry.operate.tasks import TaskQuery, list_tasks
 from tarry.server.console.charts.coming import coming_chart, drain_times
 from tarry.server.console.charts.history import history_charts
 from tarry.server.console.charts.ranges import RangeQuery
+from tarry.server.console.concerns.concern_groups import MOST_SHOWN, group_concerns
+from tarry.server.console.concerns.concerns import Concern, find_concerns
+from tarry.server.console.concerns.flow_concerns import flow_concerns, without_flows
+from tarry.server.console.concerns.setting_concerns import setting_concerns
 from tarry.server.console.page import ConsolePage, PageData, console_page
 from tarry.server.console.put_off import COOKIE, DAYS, read_put_off
-from tarry.server.console.views.concern_groups import MOST_SHOWN, group_concerns
-from tarry.server.console.views.concerns import Concern, find_concerns
-from tarry.server.console.views.flow_concerns import flow_concerns, without_flows
 from tarry.server.http.method import ApiCall
 from tarry.store.queries.deploys import SINCE_DEPLOY
 
@@ -67,17 +68,20 @@ def _error_concerns(call: ApiCall, now: float) -> Iterator[Concern]:
 
 def _attention(call: ApiCall, hosts: Sequence[HostRecord], sees_all: bool, now: int, reader: StoreReader) -> PageData:
     """What needs attention, without what the reader has put off."""
-    counts = call.look().counts
+    counts, tasks = call.look().counts, list_tasks.handler(call, TaskQuery()).tasks
+    now_s = now / SECOND
+    others = [*_error_concerns(call, now_s), *flow_concerns(call, now_s), *setting_concerns(call, tasks)]
     groups = group_concerns(
         find_concerns(
             [without_flows(queue, counts) for queue in list_queues.handler(call).queues],
             hosts,
-            list_tasks.handler(call, TaskQuery()).tasks,
+            tasks,
             list_stores.handler(call).stores if sees_all else [],
             now,
             reader,
-            [*_error_concerns(call, now / SECOND), *flow_concerns(call, now / SECOND)],
+            others,
             shows_hosts=sees_all,
+            slow_after=call.app.config.alerts.latency / SECOND,
         )
     )
     until = read_put_off(call.request.cookies.get(COOKIE), time.time())

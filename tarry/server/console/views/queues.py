@@ -27,6 +27,7 @@ from tarry.server.console.charts.coming import coming_chart
 from tarry.server.console.charts.history import history_charts
 from tarry.server.console.charts.ranges import RangeQuery
 from tarry.server.console.page import ConsolePage, PageData, console_page
+from tarry.server.console.views.queue_shares import read_first, shares_of
 from tarry.server.http.method import ApiCall
 from tarry.store.queries.hosts import PoolFigures, serving_pools
 from tarry.worker.external_queues import is_external
@@ -70,6 +71,7 @@ def queue_page(call: ApiCall, path: QueuePath, query: RangeQuery) -> PageData:
     tasks = queue_tasks(look, name)
     waiting = list_jobs.handler(call, JobsQuery([State.READY], name, limit=_SHOWN)).jobs if queue.ready else []
     running = limit_holders(running_jobs(StoreReader(client.store), now), QUEUE + name)
+    first = read_first(StoreReader(client.store), name) if queue.ready else []
     own, others = _limits(call, name, {task.task for task in tasks})
     return {
         "queue": queue,
@@ -78,6 +80,8 @@ def queue_page(call: ApiCall, path: QueuePath, query: RangeQuery) -> PageData:
         "counted": look.now / SECOND,
         "tasks": tasks,
         "waiting": waiting,
+        "shares": shares_of(first, name),
+        "looked_at": len(first),
         "running": running,
         "limit": own,
         "other_limits": others,

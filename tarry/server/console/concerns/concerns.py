@@ -17,9 +17,9 @@ from tarry.worker.external_queues import is_external
 
 LATE = 60.0
 """Seconds after which a ready job that nobody has taken needs attention."""
-RED = ("away", "error", "no_host", "lost", "endpoint", "flow", "dead")
+RED = ("away", "slow", "error", "no_host", "lost", "endpoint", "schedule", "flow", "dead")
 """Kinds that tell of something broken or lost, the worst first."""
-ORDER = (*RED, "unserved", "full", "late", "approval", "approvals", "paused", "advice")
+ORDER = (*RED, "unserved", "full", "stopped", "late", "approval", "approvals", "paused", "advice")
 """The kinds, the worst first."""
 
 
@@ -43,9 +43,10 @@ def find_concerns(
     others: Sequence[Concern] = (),
     *,
     shows_hosts: bool = True,
+    slow_after: float = 0.0,
 ) -> list[Concern]:
     """What needs attention, the worst first; StoreError. now: by the store's clock, in microseconds. shows_hosts:
-    whether the reader may know of hosts."""
+    whether the reader may know of hosts. slow_after: seconds after which an answer of a store is late; 0: none is."""
     pools = [pool for host in hosts if host.alive for pool in host.pools]
 
     def is_served(queue: QueueRecord) -> bool:
@@ -54,7 +55,7 @@ def find_concerns(
 
     found = [
         *others,
-        *_store_concerns(stores),
+        *_store_concerns(stores, slow_after),
         *(_host_concerns(hosts, queues) if shows_hosts else ()),
         *_endpoint_concerns(tasks),
         *(one for queue in queues for one in _queue_concerns(queue, now / SECOND, is_served)),
@@ -97,10 +98,12 @@ def _endpoint_concerns(tasks: Sequence[TaskRecord]) -> Iterator[Concern]:
             yield Concern("endpoint", task.task, waiting, where, str(task.trouble or ""))
 
 
-def _store_concerns(stores: Sequence[StoreRecord]) -> Iterator[Concern]:
+def _store_concerns(stores: Sequence[StoreRecord], slow_after: float) -> Iterator[Concern]:
     for store in stores:
         if store.trouble:
             yield Concern("away", store.url, 0, STORES, store.trouble)
+        if store.latency is not None and 0 < slow_after < store.latency:
+            yield Concern("slow", store.url, store.latency, STORES)
         for fact in store.facts:
             if fact.advice:
                 yield Concern("advice", f"{store.url}: {fact.name}", 0, STORES, fact.advice)

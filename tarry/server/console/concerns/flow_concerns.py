@@ -11,7 +11,7 @@ from tarry.client.queue_records import QueueRecord
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import State
 from tarry.operate.flows import FlowsQuery, list_flows
-from tarry.server.console.views.concerns import Concern
+from tarry.server.console.concerns.concerns import Concern
 from tarry.server.http.method import ApiCall
 from tarry.store.base import Tally
 from tarry.store.rules.flows import FLOW_TASK

@@ -6,8 +6,8 @@ from itertools import groupby
 
 from msgspec import Struct
 
+from tarry.server.console.concerns.concerns import RED, Concern
 from tarry.server.console.put_off import PutOffUntil, written_mark
-from tarry.server.console.views.concerns import RED, Concern
 
 MOST_SHOWN = 50
 """Concerns of a line that it opens to."""
@@ -16,9 +16,10 @@ _PLACES = {
     "dead": "/jobs?state=dead",
     "flow": "/flows?state=dead",
     "endpoint": "/endpoints",
+    "schedule": "/schedules",
 }
 _QUEUES = ("unserved", "paused", "late", "full")
-_NO_COUNT = ("late", "lost", "away", "advice")
+_NO_COUNT = ("late", "lost", "away", "slow", "stopped", "schedule", "advice")
 """Kinds whose `count` is no number of jobs or flows."""
 
 

@@ -1,0 +1,1 @@
+"""What needs attention: the lines at the top of the overview."""
