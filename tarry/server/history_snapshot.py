@@ -1,15 +1,17 @@
 """What a server shows of a store's history, and whether the store answers."""
 
 import threading
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.errors import TarryError
 from tarry.metrics.store_overview import CachedRead, read_totals
 from tarry.operate.history import is_sample_of, is_wanted
+from tarry.store.queries.deploys import Deploy, read_deploys
 from tarry.store.queries.history_reading import (
     Figures,
     HistoryView,
@@ -20,7 +22,7 @@ from tarry.store.queries.history_reading import (
     view_of,
 )
 from tarry.store.rules.base import Store
-from tarry.store.rules.history.sums import Place
+from tarry.store.rules.history.sums import LENGTH, Place
 from tarry.store.rules.partial_result import reachable_part
 from tarry.tasks.lazy_asyncio import asyncio
 
@@ -45,17 +47,21 @@ class ReadHistory:
 
     def __init__(self, period: Period, cells: Mapping[Place, bytes]) -> None:
         self.period, self._cells = period, cells
-        self._views: dict[tuple[str | None, str | None, str], HistoryView] = {}
+        self._views: dict[tuple[str | None, str | None, str, int], HistoryView] = {}
 
-    def view(self, caller: str, allows: Callable[[str], bool], queue: str | None, task: str | None) -> HistoryView:
+    def view(
+        self, caller: str, allows: Callable[[str], bool], queue: str | None, task: str | None, since: int = 0
+    ) -> HistoryView:
         """The figures of that queue, or of all; of that task, or of all. caller: the name of who may see those of the
-        queues that `allows` allows."""
-        asked = (queue, task, caller)
+        queues that `allows` allows. since: where the time begins, in seconds since the epoch; 0: with the first
+        point."""
+        asked = (queue, task, caller, since)
         found = self._views.get(asked)
         if found is None:
+            cells, period = self._since(since) if since else (self._cells, self.period)
             found = view_of(
-                self._cells,
-                self.period,
+                cells,
+                period,
                 partial(is_wanted, queue, task, allows),
                 None if task is not None else lambda of: is_sample_of(queue, of, allows),
                 has_tasks=False,
@@ -64,6 +70,14 @@ class ReadHistory:
             if len(self._views) < _MOST_VIEWS:
                 self._views[asked] = found
         return found
+
+    def _since(self, second: int) -> tuple[Mapping[Place, bytes], Period]:
+        """What was counted from the minute, hour or day of that second on."""
+        length = LENGTH[self.period.resolution]
+        start = max(self.period.start, second // length * length)
+        return {place: cell for place, cell in self._cells.items() if place.start >= start}, replace(
+            self.period, start=start
+        )
 
     def figures_of_each(self, allows: Callable[[str], bool]) -> Mapping[str, Figures]:
         """The figures of each task."""
@@ -87,10 +101,15 @@ class HistorySnapshot:
         self._lock = threading.Lock()
         self._reads: dict[HistorySpan, CachedRead[ReadHistory]] = {}
         self._totals = CachedRead(lambda: read_totals(self._store()))
+        self._deploys = CachedRead(lambda: read_deploys(self._store()))
 
     def totals(self, oldest: float = 0.0) -> Mapping[Place, bytes]:
         """What `read_totals` has read; StoreError. oldest: as for `CachedRead.read`."""
         return self._totals.read(oldest=oldest)
+
+    def deploys(self) -> Sequence[Deploy]:
+        """All marks of deploys, the newest first; StoreError."""
+        return self._deploys.read(oldest=OLDEST)
 
     def read(self, span: HistorySpan) -> ReadHistory:
         """What was counted in that span; StoreError. span: one of a few."""

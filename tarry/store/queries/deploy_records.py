@@ -38,8 +38,16 @@ def deploys_within(deploys: Sequence[Deploy], start: int, end: int) -> list[Depl
     return [deploy_record(one) for one in reversed(deploys) if start * SECOND <= one.at < end * SECOND]
 
 
+def distinct_versions(deploys: Sequence[DeployRecord]) -> list[DeployRecord]:
+    """The first of each version; where none is known, of each generation."""
+    found: dict[str | int, DeployRecord] = {}
+    for one in deploys:
+        found.setdefault(one.version or one.generation, one)
+    return list(found.values())
+
+
 def version_text(deploys: Sequence[DeployRecord]) -> str:
     """The versions of these, each once, in a few words: `1.0, 1.1`."""
-    names = list(dict.fromkeys(one.version or f"generation {one.generation}" for one in deploys))
-    more = f" and {len(names) - MOST_VERSIONS} more" if len(names) > MOST_VERSIONS else ""
-    return ", ".join(names[:MOST_VERSIONS]) + more
+    found = distinct_versions(deploys)
+    more = f" and {len(found) - MOST_VERSIONS} more" if len(found) > MOST_VERSIONS else ""
+    return ", ".join(one.version or f"generation {one.generation}" for one in found[:MOST_VERSIONS]) + more

@@ -1,11 +1,12 @@
 """Charts as data: what `templates/charts.html` writes as SVG, with the figures behind it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from tarry.model.duration import SECOND
 from tarry.model.history.buckets import bucket_of, lower_end
+from tarry.server.console.charts.deploys import DeployLine
 from tarry.server.console.charts.scale import (
     DURATIONS,
     MOST_LABELS,
@@ -53,6 +54,8 @@ class Chart(Struct, frozen=True):
     """Values, from below."""
     is_last_open: bool = True
     """Whether the last point is not over yet."""
+    marks: Mapping[int, DeployLine] = {}
+    """Deploys, by the place of the point that they fell into."""
 
     @property
     def is_empty(self) -> bool:

@@ -1,11 +1,13 @@
 """What the history says, as the charts and totals of a page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.operate.history import is_wanted
+from tarry.server.console.charts.deploys import DeployLine, deploy_marks, shown_deploys
 from tarry.server.console.charts.drawing import (
     Chart,
     Histogram,
@@ -15,9 +17,10 @@ from tarry.server.console.charts.drawing import (
     duration_lines,
     histogram,
 )
-from tarry.server.console.charts.ranges import RANGES, TODAY, RangeName, view_span
+from tarry.server.console.charts.ranges import TODAY, RangeName, shown_range, view_span
 from tarry.server.history_snapshot import OLDEST
 from tarry.server.http.method import ApiCall
+from tarry.store.queries.deploys import last_began
 from tarry.store.queries.history_reading import Figures, HistoryPoint, HistoryView, totals_of
 
 _PERCENTILES = ("p50", "p95", "p99")
@@ -29,7 +32,7 @@ class HistoryCharts(Struct, frozen=True, kw_only=True):
     """The charts of a time, and what was counted in it and today."""
 
     name: RangeName
-    names: Sequence[RangeName] = tuple(RANGES)
+    names: Sequence[RangeName]
     step: int
     """Seconds of a point."""
     throughput: Chart
@@ -52,25 +55,32 @@ class HistoryCharts(Struct, frozen=True, kw_only=True):
 
 def history_charts(call: ApiCall, name: RangeName, queue: str | None = None, task: str | None = None) -> HistoryCharts:
     """The charts of that queue or task, or of all; StoreError."""
-    span = RANGES[name]
-    found = view_span(call, span, queue, task)
-    starts = _starts(found, span.step)
+    deploys, now = shown_deploys(call), call.client.clock.now()
+    shown = shown_range(name, last_began(deploys, now), now)
+    found = view_span(call, shown.span, queue, task, shown.since)
+    starts = _starts(found, shown.span.step)
+    draw = partial(_add_marks, deploy_marks(deploys, starts))
     return HistoryCharts(
-        name=name,
-        step=span.step,
-        throughput=count_lines(starts, list(_counts(found, "put", "done"))),
-        failures=count_bars(starts, list(_counts(found, "failed", "dead"))),
-        waited=duration_lines(starts, list(_durations(found, "waited"))),
-        ran=duration_lines(starts, list(_durations(found, "ran"))),
-        statuses=count_bars(starts, list(_statuses(found.points))),
+        name=shown.name,
+        names=shown.names,
+        step=shown.span.step,
+        throughput=draw(count_lines(starts, list(_counts(found, "put", "done")))),
+        failures=draw(count_bars(starts, list(_counts(found, "failed", "dead")))),
+        waited=draw(duration_lines(starts, list(_durations(found, "waited")))),
+        ran=draw(duration_lines(starts, list(_durations(found, "ran")))),
+        statuses=draw(count_bars(starts, list(_statuses(found.points)))),
         total=found.total,
         today=view_span(call, TODAY, queue, task).total,
         in_all=_in_all(call, queue, task),
-        backlog=None if task is not None else count_lines(starts, [_backlog(found.points)]),
-        oldest=None if task is not None else duration_lines(starts, [_oldest(found.points)]),
+        backlog=None if task is not None else draw(count_lines(starts, [_backlog(found.points)])),
+        oldest=None if task is not None else draw(duration_lines(starts, [_oldest(found.points)])),
         waited_histogram=histogram(found.durations.waited),
         ran_histogram=histogram(found.durations.ran),
     )
+
+
+def _add_marks(marks: Mapping[int, DeployLine], chart: Chart) -> Chart:
+    return replace(chart, marks=marks)
 
 
 def _starts(found: HistoryView, step: int) -> range:

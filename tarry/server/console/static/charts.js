@@ -23,10 +23,12 @@
     const names = [...chart.querySelectorAll(".behind thead th")].slice(1);
     const head = document.createElement("b");
     head.textContent = row.cells[0].textContent;
-    const values = names.map((name, index) => {
+    // Most points have no deploy.
+    const known = names.map((name, index) => [name, row.cells[index + 1]]).filter(([, cell]) => cell.textContent);
+    const values = known.map(([name, cell]) => {
       const line = document.createElement("span");
       const value = document.createElement("b");
-      value.textContent = row.cells[index + 1].textContent;
+      value.textContent = cell.textContent;
       line.append(`${name.textContent} `, value);
       return line;
     });

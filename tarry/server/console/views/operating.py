@@ -40,10 +40,13 @@ from tarry.operate.schedules import (
 from tarry.server.console.act import ConsoleAct
 from tarry.server.console.page import ConsolePage, PageData, console_page
 from tarry.server.http.method import ApiCall
+from tarry.store.queries.deploys import SINCE_DEPLOY
 from tarry.tasks.arguments.options import MAX_NAME
 
 _SHOWN = 100
 """Keys of a limit on one page."""
+NEW_SINCE = ("", SINCE_DEPLOY, "24h", "7d")
+"""Times to choose from; empty: whenever an error began."""
 _JOBS = 20
 """Jobs of an error on its page."""
 
@@ -98,7 +101,9 @@ def limit_keys_page(call: ApiCall, path: LimitPath, query: KeysPageQuery) -> Pag
 def errors_page(call: ApiCall, query: ErrorsQuery) -> PageData:
     """Failed attempts in groups of equal errors."""
     found = list_errors.handler(call, query)
-    return {"errors": found.errors, "total": found.total, "missing": found.missing, "query": query}
+    kept = {name: value for name in ("queue", "task", "order") if (value := getattr(query, name))}
+    times = {time: f"/errors?{urlencode({**kept, 'new_since': time} if time else kept)}" for time in NEW_SINCE}
+    return {"errors": found.errors, "total": found.total, "missing": found.missing, "query": query, "times": times}
 
 
 @console_page("/errors/{error}", "error.html")

@@ -36,11 +36,14 @@ def chart(page: Page, name: str) -> Locator:
 
 
 def rows(page: Page, name: str) -> dict[str, list[str]]:
-    """The table behind a chart: its cells by the start of each point."""
+    """The table behind a chart: its values by the start of each point."""
     texts = (
         chart(page, name)
         .locator("tbody tr")
-        .evaluate_all("them => them.map(row => [...row.cells].map(cell => cell.textContent))")
+        .evaluate_all(
+            "them => them.map(row => [...row.cells].filter(cell => cell.className !== 'deploy')"
+            ".map(cell => cell.textContent))"
+        )
     )
     return {cells[0]: cells[1:] for cells in texts}
 
@@ -125,6 +128,25 @@ def test_the_backlog_and_its_age_are_those_of_the_api(ann: Person) -> None:
     assert int(ever.inner_text().replace(",", "")) > 1000
     point_at(page, "backlog", 10.5 / 24)
     assert read_out(page, "backlog").endswith(f"|ready {ready[10][0]}")
+
+
+def test_a_deploy_is_a_line_that_is_read_out(ann: Person) -> None:
+    page = ann.open("/?range=1h")
+    # The master of this place has begun within the hour.
+    titles = chart(page, "throughput").locator("path.deploy title")
+    expect(titles).not_to_have_count(0)
+    slider = chart(page, "throughput").get_by_role("slider")
+    cells = chart(page, "throughput").locator("td.deploy").all_text_contents()
+    place = next(place for place, text in enumerate(cells) if text)
+    slider.focus()
+    page.keyboard.press("Home")
+    assert "Deploy" not in read_out(page, "throughput")
+    for _ in range(place):
+        page.keyboard.press("ArrowRight")
+    assert read_out(page, "throughput").endswith(f"|Deploy {cells[place]}")
+    page.get_by_role("link", name="Since the last deploy", exact=True).click()
+    page.wait_for_url("**/?range=deploy")
+    assert len(rows(page, "waited")) <= 60
 
 
 def test_what_comes_due_is_read_out_by_the_keyboard(ann: Person) -> None:
