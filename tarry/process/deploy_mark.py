@@ -1,6 +1,7 @@
 """What the keeper writes once for each generation of its master: when which code began to run."""
 
 import os
+import time
 from itertools import islice
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tarry import __version__
 from tarry.client.clock import Clock
 from tarry.config.config import Config
 from tarry.model.checks.texts import cut
+from tarry.model.duration import SECOND
 from tarry.process.parent_board import ParentBoard
 from tarry.store.queries.deploys import MOST_KEPT, PREFIX, Deploy, read_deploys
 from tarry.store.rules import owner
@@ -43,9 +45,12 @@ class DeployMark:
         if not any(child.pid == os.getpid() and child.generation == generation for child in board.children):
             return False
         # By their pids: a worker that has just begun has no name yet.
-        pids = [child.pid for child in board.children if child.generation == generation and child.pid]
-        ticks = min((int(start) for pid in pids if (start := owner.start_time(pid))), default=0)
-        mark = Deploy(instance, generation, self._clock.now(), self._version, __version__, ticks)
+        children = [child for child in board.children if child.generation == generation and child.pid]
+        ticks = min((int(start) for one in children if (start := owner.start_time(one.pid))), default=0)
+        # Not when it is written: the first workers may have met errors by then.
+        age = max(0.0, time.time() - min(one.started for one in children))
+        at = self._clock.now() - round(age * SECOND)
+        mark = Deploy(instance, generation, at, self._version, __version__, ticks)
         # Another keeper of the same generation may have written it, before it died.
         is_new = self._store.kv_cas(f"{PREFIX}{instance}:{generation}", msgspec.json.encode(mark), None)
         self._generation = generation

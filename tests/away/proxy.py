@@ -27,6 +27,8 @@ class Proxy:
         """Until the one that is lost; 0: none is."""
         self._requests_left = -1
         """Until all is refused; -1: nothing is."""
+        self._delay = 0.0
+        """Seconds that each reply takes longer."""
         self.lost = False
         """A reply was, or a request was refused."""
         self._pairs: set[tuple[socket.socket, socket.socket | None]] = set()
@@ -51,6 +53,10 @@ class Proxy:
         """Connections are accepted and nothing is ever answered; those that were there are cut."""
         self._mode = "silent"
         self._cut()
+
+    def is_slow(self, seconds: float) -> None:
+        """Each reply takes so much longer."""
+        self._delay = seconds
 
     def lose(self, number: int) -> None:
         """The `number`th reply from now on, from 1, is lost, and after it all is refused."""
@@ -110,6 +116,8 @@ class Proxy:
                     if not got:
                         return
                     if self._loses() if one is server else self._refuses():
+                        return
+                    if one is server and self._closed.wait(self._delay):
                         return
                     (server if one is client else client).sendall(got)
         except (OSError, ValueError):

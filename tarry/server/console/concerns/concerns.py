@@ -93,9 +93,14 @@ def _host_concerns(hosts: Sequence[HostRecord], queues: Sequence[QueueRecord]) -
 
 def _endpoint_concerns(tasks: Sequence[TaskRecord]) -> Iterator[Concern]:
     for task in tasks:
-        if task.kind == "http" and task.enabled and task.circuit != CLOSED:
+        if is_failing(task):
             where, waiting = endpoint_path(task.task), float(task.waiting or 0)
             yield Concern("endpoint", task.task, waiting, where, str(task.trouble or ""))
+
+
+def is_failing(task: TaskRecord) -> bool:
+    """Whether its endpoint fails, so that it gets few requests or none."""
+    return task.kind == "http" and task.enabled is True and task.circuit != CLOSED
 
 
 def _store_concerns(stores: Sequence[StoreRecord], slow_after: float) -> Iterator[Concern]:

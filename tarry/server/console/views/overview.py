@@ -18,7 +18,7 @@ from tarry.server.console.charts.coming import coming_chart, drain_times
 from tarry.server.console.charts.history import history_charts
 from tarry.server.console.charts.ranges import RangeQuery
 from tarry.server.console.concerns.concern_groups import MOST_SHOWN, group_concerns
-from tarry.server.console.concerns.concerns import Concern, find_concerns
+from tarry.server.console.concerns.concerns import Concern, find_concerns, is_failing
 from tarry.server.console.concerns.flow_concerns import flow_concerns, without_flows
 from tarry.server.console.concerns.setting_concerns import setting_concerns
 from tarry.server.console.page import ConsolePage, PageData, console_page
@@ -59,10 +59,11 @@ def overview_page(call: ApiCall, query: RangeQuery) -> PageData:
     }
 
 
-def _error_concerns(call: ApiCall, now: float) -> Iterator[Concern]:
-    """Errors that are new since the last deploy, which is not long ago."""
+def _error_concerns(call: ApiCall, now: float, resting: set[str]) -> Iterator[Concern]:
+    """Errors that are new since the last deploy, which is not long ago. resting: HTTP tasks whose endpoint has a line
+    already."""
     for one in list_errors.handler(call, ErrorsQuery(new_since=SINCE_DEPLOY, muted=False, limit=MOST_SHOWN)).errors:
-        if one.id and one.first > now - _NEW_FOR:
+        if one.id and one.first > now - _NEW_FOR and not one.tasks.keys() <= resting:
             yield Concern("error", f"{one.type}: {one.message}", one.count, error_path(one.id), one.place)
 
 
@@ -70,7 +71,8 @@ def _attention(call: ApiCall, hosts: Sequence[HostRecord], sees_all: bool, now: 
     """What needs attention, without what the reader has put off."""
     counts, tasks = call.look().counts, list_tasks.handler(call, TaskQuery()).tasks
     now_s = now / SECOND
-    others = [*_error_concerns(call, now_s), *flow_concerns(call, now_s), *setting_concerns(call, tasks)]
+    resting = {task.task for task in tasks if is_failing(task)}
+    others = [*_error_concerns(call, now_s, resting), *flow_concerns(call, now_s), *setting_concerns(call, tasks)]
     groups = group_concerns(
         find_concerns(
             [without_flows(queue, counts) for queue in list_queues.handler(call).queues],
