@@ -18,7 +18,7 @@ from tarry.push.journal.logs import AppendFile
 from tarry.runtime.board.scoreboard import Scoreboard, board_path
 from tarry.runtime.logs.handlers import LogFile
 from tarry.runtime.pidfile import PidFile, holder
-from tarry.runtime.scale_request import write_request
+from tarry.runtime.request_files import write_request
 from tarry.store.opening import open_store
 from tarry.store.outbox import Outbox
 from tests.cli.project import Project, until

@@ -4,6 +4,7 @@ They must be fast, so modules that only some of them need are imported there.
 """
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -95,7 +96,7 @@ def _print_not_running(args: argparse.Namespace, pid_file: Path) -> int:
 def run_reload(args: argparse.Namespace) -> int:
     """Waits until the new generation serves; MasterError, with the reason, if it does not."""
     timeout = _timeout(args)
-    generation = control.reload(CommandContext.of(args).config.master.pid_file, timeout, print_waiting)
+    generation = control.reload(CommandContext.of(args).config.master.pid_file, timeout, print_waiting, asker_name())
     if args.json:
         print_json({"state": "reloaded", "generation": generation})
     else:
@@ -105,7 +106,7 @@ def run_reload(args: argparse.Namespace) -> int:
 
 def run_upgrade(args: argparse.Namespace) -> int:
     """Waits until the new master serves; MasterError, with the reason, if it does not."""
-    pid = control.upgrade(CommandContext.of(args).config.master.pid_file, print_waiting)
+    pid = control.upgrade(CommandContext.of(args).config.master.pid_file, print_waiting, asker_name())
     if args.json:
         print_json({"state": "upgraded", "pid": pid})
     else:
@@ -141,6 +142,14 @@ def print_waiting(line: str) -> None:
     """Prints a line on stderr about what the command waits for."""
     # Not on stdout, which has only the result.
     print_line(line, file=sys.stderr)
+
+
+def asker_name() -> str:
+    """The user of this command, with who became that user; for people, and no identity."""
+    from tarry.client.acting import command_actor  # noqa: PLC0415 - most commands about processes need none of it
+
+    name, became = command_actor().name, os.environ.get("SUDO_USER", "")
+    return f"{became} as {name}" if became and became != name else name
 
 
 def _timeout(args: argparse.Namespace) -> float | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tarry.cli.processes import print_waiting
+from tarry.cli.processes import asker_name, print_waiting
 from tarry.config.config import Config
 from tarry.errors import AppError, MasterError
 from tarry.model.quantity import quantity
@@ -127,7 +127,7 @@ def _run_master(
 
     import_early(config)
     pid_file = config.master.pid_file
-    master = Master(create_plan(config, app), pid_file, board_path(pid_file), serving, replan, directory)
+    master = Master(create_plan(config, app), pid_file, board_path(pid_file), serving, replan, directory, asker_name())
     status = master.run()
     if master.failure and readiness is not None:
         readiness.report_failure(f"tarry: {master.failure}")

@@ -13,7 +13,7 @@ from tarry.config.config import Config
 from tarry.model.checks.texts import cut
 from tarry.model.duration import SECOND
 from tarry.process.parent_board import ParentBoard
-from tarry.store.queries.deploys import MOST_KEPT, PREFIX, Deploy, read_deploys
+from tarry.store.queries.deploys import MOST_BY, MOST_KEPT, PREFIX, Deploy, read_deploys
 from tarry.store.rules import owner
 from tarry.store.rules.base import Store
 
@@ -47,10 +47,10 @@ class DeployMark:
         # By their pids: a worker that has just begun has no name yet.
         children = [child for child in board.children if child.generation == generation and child.pid]
         ticks = min((int(start) for one in children if (start := owner.start_time(one.pid))), default=0)
-        # Not when it is written: the first workers may have met errors by then.
+        # Not when it is written: the first workers may have met errors by then, and the store may have been away.
         age = max(0.0, time.time() - min(one.started for one in children))
-        at = self._clock.now() - round(age * SECOND)
-        mark = Deploy(instance, generation, at, self._version, __version__, ticks)
+        origin, at = board.notice.origin, self._clock.now() - round(age * SECOND)
+        mark = Deploy(instance, generation, at, self._version, __version__, ticks, origin.kind, cut(origin.by, MOST_BY))
         # Another keeper of the same generation may have written it, before it died.
         is_new = self._store.kv_cas(f"{PREFIX}{instance}:{generation}", msgspec.json.encode(mark), None)
         self._generation = generation

@@ -108,7 +108,7 @@ class RemoteControl:
             self._check_master(board)
         match request.act:
             case HostAct.RELOAD:
-                control.request_reload(self._settings.pid_file)
+                control.request_reload(self._settings.pid_file, request.by)
             case HostAct.SCALE:
                 # It waits for the master, and chores must not.
                 threading.Thread(target=self._scale, args=(request,), name="tarry-scale", daemon=True).start()

@@ -16,7 +16,7 @@ from tarry.runtime.board.reader import Board, read
 from tarry.runtime.board.scoreboard import DRAFT, board_path
 from tarry.runtime.master_report import waiting_lines
 from tarry.runtime.pidfile import holder
-from tarry.runtime.scale_request import write_request
+from tarry.runtime.request_files import asker_path, write_name, write_request
 from tarry.runtime.wait_notes import Tell, WaitNotes
 
 # Seconds.
@@ -63,14 +63,14 @@ def quit(pid_file: Path, timeout: float | None, tell: Tell) -> None:
         raise MasterError(f"still running after {timeout:g} s: the master, pid {pid}, does not answer; `kill -9` it")
 
 
-def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
-    """Waits until the new generation serves, and returns its number. timeout: seconds; None: none.
+def reload(pid_file: Path, timeout: float | None, tell: Tell, by: str = "") -> int:
+    """Waits until the new generation serves, and returns its number. timeout: seconds; None: none. by: who asks.
 
     MasterError: no master runs, the reload failed (with the cause), or it is not done after the timeout.
     """
     # Read before the signal: only a reload with a higher number serves this request.
     before = _board(pid_file).notice.asked
-    pid = request_reload(pid_file)
+    pid = request_reload(pid_file, by)
     began, notes = monotonic(), WaitNotes(tell, _GOES_ON)
     while (board := _board(pid_file)).pid == pid and board.notice.done <= before:
         now = monotonic()
@@ -83,13 +83,24 @@ def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
         sleep(_POLL)
     if board.pid != pid:
         # An upgrade: the master that serves now may have read its settings before this was asked.
-        return reload(pid_file, timeout, tell)
+        return reload(pid_file, timeout, tell, by)
     return reload_result(board)
 
 
-def request_reload(pid_file: Path) -> int:
-    """Asks the master to reload; returns its pid. MasterError: none runs."""
-    return _signal_master(pid_file, signal.SIGHUP)
+def request_reload(pid_file: Path, by: str = "") -> int:
+    """Asks the master to reload; returns its pid. by: who asks. MasterError: none runs."""
+    path = asker_path(pid_file)
+    # Whoever may not write there is told so by the signal.
+    with contextlib.suppress(OSError):
+        if by:
+            write_name(path, by)
+    try:
+        return _signal_master(pid_file, signal.SIGHUP)
+    except MasterError:
+        # Else a later reload would be that of this name.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
 
 
 def reload_result(board: Board) -> int:
@@ -105,14 +116,14 @@ def request_stop(pid_file: Path) -> int:
     return _signal_master(pid_file, signal.SIGQUIT)
 
 
-def upgrade(pid_file: Path, tell: Tell) -> int:
+def upgrade(pid_file: Path, tell: Tell, by: str = "") -> int:
     """Waits until a new master, of the code that is installed now, has taken the place of the old one; returns its pid.
-    The old one ends when its jobs have.
+    The old one ends when its jobs have. by: who asks.
 
     MasterError: no master runs, or the new one cannot serve (with the cause), and the old one goes on.
     """
     before, draft = _board(pid_file), pid_file.with_name(pid_file.name + DRAFT)
-    request = upgrades.write_request(pid_file)
+    request = upgrades.write_request(pid_file, by)
     pid = _signal_master(pid_file, signal.SIGHUP)
     notes = WaitNotes(tell, _UPGRADES)
     try:

@@ -23,8 +23,8 @@ from tarry.runtime.pidfile import LOCK_LIMIT, SUCCESSOR_LOCK_LIMIT, PidFile, is_
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
 from tarry.runtime.processes import DeathReports, Processes
 from tarry.runtime.reload import Reloads
+from tarry.runtime.request_files import asker_path, scale_path, take_name
 from tarry.runtime.role import KEEPER, WATCHER, Plan, Role
-from tarry.runtime.scale_request import scale_path
 from tarry.runtime.scaling import PoolScaler, pool_status
 from tarry.runtime.signal_queue import Signals, signal_name, unblock_signals
 from tarry.runtime.sockets.activation import ActivationSockets
@@ -53,7 +53,7 @@ class Master:
     """Keeps the plan's processes running until it is told to stop. `failure`: why the first start failed.
 
     on_serving: called once, when every child is ready. replan: reads the plan again for a reload; it raises TarryError
-    or OSError if it cannot. Paths are used as given: make them absolute before `daemonize`.
+    or OSError if it cannot. Paths are used as given: make them absolute before `daemonize`. by: who starts it.
     """
 
     def __init__(
@@ -64,9 +64,11 @@ class Master:
         on_serving: Callable[[], None] = lambda: None,
         replan: Callable[[], Plan] | None = None,
         directory: Path = Path("/"),
+        by: str = "",
     ) -> None:
         self._plan, self._scale_path = plan, scale_path(pid_file)
         self._successor, self._upgrades = Successor(), Upgrades(pid_file, directory)
+        self._origin = self._successor.origin(by)
         self._place, self._board_place = pid_file, board_path
         pid_file, self._board_path = self._successor.place(pid_file), self._successor.place(board_path)
         self._on_serving, self._read_plan = on_serving, replan or (lambda: plan)
@@ -95,7 +97,13 @@ class Master:
             roles = self._plan.roles
             self._board = Scoreboard(self._board_path, [role.cells for role in roles for _ in range(role.count)])
             self._reloads = Reloads(
-                self._processes, self._board, self._notifier, self._read_plan, self._listeners, self._inherit
+                self._processes,
+                self._board,
+                self._notifier,
+                self._read_plan,
+                self._listeners,
+                self._inherit,
+                self._origin,
             )
             try:
                 # Before the first child, so that a failure to bind fails the start.
@@ -148,7 +156,7 @@ class Master:
                 handlers.reopen()
                 state = "reloading" if self._reloads.is_running else self._state
                 if not self._upgrades.begin_if_requested(state, self._listeners, self._notifier.environ):
-                    self._reloads.requested += 1
+                    self._reloads.request(take_name(asker_path(self._place)) or "")
             case signal.SIGUSR1:
                 log_report(self._board_path)
             case signal.SIGWINCH:

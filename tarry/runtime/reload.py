@@ -12,7 +12,7 @@ from time import monotonic, time
 from msgspec import Struct
 
 from tarry.errors import TarryError
-from tarry.runtime.board.master_status import MasterStatus, PoolStatus
+from tarry.runtime.board.master_status import MasterStatus, Origin, PoolStatus
 from tarry.runtime.board.scoreboard import Scoreboard
 from tarry.runtime.child_process import LATE, ChildProcess
 from tarry.runtime.notify import Notifier
@@ -24,6 +24,8 @@ from tarry.runtime.sockets.listeners import Listeners
 READING, CANARY, REPLACING = "reading", "canary", "replacing"
 
 # Somebody who works on the app may save often.
+CHANGED_FILES = "a change of files"
+"""In place of who asked for a reload."""
 FREE_RELOADS = 5
 """So many reloads in a row come without a pause."""
 ROW_GAP = 5.0
@@ -45,11 +47,12 @@ class PreviousGroup(Struct, frozen=True):
 class Reload:
     """Times are of the monotonic clock. `request_number`: the last request that this reload serves.
 
-    `failure`: why it failed; empty: it did not. `is_over`: it has ended, with or without success.
+    `failure`: why it failed; empty: it did not. `is_over`: it has ended, with or without success. `by`: who asked for
+    it.
     """
 
-    def __init__(self, request_number: int, generation: int, board: Scoreboard) -> None:
-        self.request_number, self.generation = request_number, generation
+    def __init__(self, request_number: int, generation: int, board: Scoreboard, by: str) -> None:
+        self.request_number, self.generation, self.by = request_number, generation, by
         self.stage = READING
         self.failure = ""
         self.is_over = False
@@ -153,7 +156,8 @@ class Reload:
 
 
 class Reloads:
-    """The reloads of a master, one at a time. `requested`: how many were requested; the master adds one for each."""
+    """The reloads of a master, one at a time. `requested`: how many were requested. `origin`: why the generation that
+    serves began."""
 
     def __init__(
         self,
@@ -163,7 +167,9 @@ class Reloads:
         read_plan: Callable[[], Plan],
         listeners: Listeners,
         inherit: Inherit,
+        origin: Origin,
     ) -> None:
+        self.origin, self._asked_by = origin, ""
         self._listeners = listeners
         self._processes, self._board, self._notifier = processes, board, notifier
         self._read_plan, self._inherit = read_plan, inherit
@@ -190,6 +196,12 @@ class Reloads:
         """The number of the request that the running reload serves; 0: none runs."""
         return self._current.request_number if self._current else 0
 
+    def request(self, by: str) -> None:
+        """A reload is wanted. by: who asks; empty: not known."""
+        self.requested += 1
+        # Of several requests that one reload serves, the last that says who.
+        self._asked_by = by or self._asked_by
+
     def note_change(self, what: str) -> None:
         """Files have changed: a reload will follow."""
         pause = self._throttle.note_change(monotonic())
@@ -198,10 +210,12 @@ class Reloads:
 
     def begin_due(self, now: float, follow_changes: bool) -> None:
         """Begins a reload if one was requested and none runs. follow_changes: a change of files is a request too."""
-        self.requested += follow_changes and self._throttle.take_due(now)
+        if follow_changes and self._throttle.take_due(now):
+            self.request(CHANGED_FILES)
         if self._current is None and self.requested > self._ended:
             # It serves all requests so far. Those that come while it runs make one more reload together.
-            self._current = Reload(self.requested, self.generation + 1, self._board)
+            self._current = Reload(self.requested, self.generation + 1, self._board, self._asked_by)
+            self._asked_by = ""
             _log.info("reload: reading the configuration")
             self._notifier.on_reload_start()
             self._current.begin(self._read_and_listen, now, self._inherit)
@@ -263,7 +277,7 @@ class Reloads:
         if reload.failure:
             _log.error("reload failed, and what ran goes on: %s", reload.failure)
         else:
-            self.generation = reload.generation
+            self.generation, self.origin = reload.generation, Origin("reload", reload.by)
             _log.info("reloaded: generation %d serves", self.generation)
 
     def status(self, pools: list[PoolStatus], away: str) -> MasterStatus:
@@ -278,6 +292,7 @@ class Reloads:
             *(self.generation, self.requested, self._done, stage, self._failure, pools, away),
             listening=self._listeners.shown(),
             reloaded=self._ended_at,
+            origin=self.origin,
         )
 
 

@@ -13,7 +13,7 @@ from tarry.runtime.autoscaler import FULL, MAX_WAIT, Autoscaler, PoolLoad, Range
 from tarry.runtime.board.master_status import PoolStatus
 from tarry.runtime.board.reader import SERVER
 from tarry.runtime.process_group import ProcessGroup
-from tarry.runtime.scale_request import take_request
+from tarry.runtime.request_files import take_request
 
 _SOONEST = 0.2  # Seconds between two measurements, at least: a shorter time says nothing about the load.
 _SERVERS_EVERY = 1.0

@@ -25,14 +25,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry import files
 from tarry.errors import MasterError
 from tarry.model.checks.decoders import decode_json
 from tarry.runtime.board.layout import SERVING
-from tarry.runtime.board.master_status import MasterStatus
+from tarry.runtime.board.master_status import MasterStatus, Origin
 from tarry.runtime.board.reader import read
 from tarry.runtime.board.scoreboard import ASIDE, DRAFT
 from tarry.runtime.pidfile import holder
+from tarry.runtime.request_files import asker_path, take_name, write_name
 from tarry.runtime.signal_queue import block_signals
 from tarry.runtime.sockets.listeners import Listeners
 
@@ -56,6 +56,7 @@ class Upgrades:
         """The new master's; 0: there is none."""
         self._kill_at = math.inf
         self._begun, self._failure, self._is_reload_wanted = 0, "", False
+        self._asked_by = ""
 
     @property
     def is_running(self) -> bool:
@@ -70,9 +71,8 @@ class Upgrades:
     def begin_if_requested(self, state: str, listeners: Listeners, notify: dict[str, str]) -> bool:
         """Starts a new master with these sockets and these variables of the service manager, if that was requested.
         False: it was not. state: the master's; it has to be serving."""
-        try:
-            self._request.unlink()
-        except OSError:
+        by = take_name(self._request)
+        if by is None:
             # The new master may have read its settings already.
             self._is_reload_wanted = self.is_running
             return False
@@ -84,6 +84,7 @@ class Upgrades:
             elif state != SERVING:
                 self._fail(f"the master is {state}")
             else:
+                self._asked_by = by
                 self._start(listeners, notify)
         return True
 
@@ -199,7 +200,9 @@ class Upgrades:
     def _execute(self, listeners: Listeners, theirs: socket.socket, notify: dict[str, str]) -> NoReturn:
         """In the forked child: becomes the new master. Its signals stay blocked until its own handlers are there."""
         try:
-            execute_again(self._command, self._directory, {**self._environ, **notify}, listeners, theirs)
+            execute_again(
+                self._command, self._directory, {**self._environ, **notify}, listeners, theirs, self._asked_by
+            )
         except OSError as error:
             theirs.send(FAILED_WORD + f"{self._command[0]} cannot be run ({error.strerror})".encode()[:MOST_TEXT])
         finally:
@@ -211,10 +214,10 @@ def request_path(pid_file: Path) -> Path:
     return pid_file.with_name(pid_file.name + ".upgrade")
 
 
-def write_request(pid_file: Path) -> Path:
-    """Writes that file. The caller signals the master next. OSError."""
+def write_request(pid_file: Path, by: str = "") -> Path:
+    """Writes that file, with the name of who asks. The caller signals the master next. OSError."""
     path = request_path(pid_file)
-    os.close(files.open_private(path, os.O_WRONLY | os.O_CREAT, files.OURS))
+    write_name(path, by)
     return path
 
 
@@ -227,7 +230,14 @@ def remove_drafts(pid_file: Path, board: Path) -> None:
         if holder(draft) is None:
             boards = [path for path in board.parent.glob(f"{board.name}.*") if path.suffix[1:].isdecimal()]
             aside = board.with_name(board.name + ASIDE)
-            for path in (draft, request_path(pid_file), _draft(board), *boards, *([] if _is_used(aside) else [aside])):
+            for path in (
+                draft,
+                request_path(pid_file),
+                asker_path(pid_file),
+                _draft(board),
+                *boards,
+                *([] if _is_used(aside) else [aside]),
+            ):
                 path.unlink(missing_ok=True)
 
 
@@ -265,6 +275,7 @@ class Successor:
         text = environ.pop(VARIABLE, "")
         inherited = decode_json(text, Inherited) if text else None
         self.own_sockets = 0 if inherited is None else inherited.own
+        self._asked_by = "" if inherited is None else inherited.by
         self._socket: socket.socket | None = None
         if inherited is not None:
             os.set_inheritable(inherited.fd, False)
@@ -275,6 +286,10 @@ class Successor:
     def is_waiting(self) -> bool:
         """Whether another master is to make room."""
         return self._socket is not None
+
+    def origin(self, by: str) -> Origin:
+        """Why this master began. by: who started it, unless another master did."""
+        return Origin("upgrade", self._asked_by) if self.is_waiting else Origin("start", by)
 
     def place(self, path: Path) -> Path:
         """Where that file is until the old master has made room."""
@@ -325,6 +340,8 @@ class Inherited(Struct, frozen=True):
     """The socket over which they talk."""
     own: int
     """How many of the sockets were opened by the old master; the others are the service manager's."""
+    by: str = ""
+    """Who asked for the upgrade."""
 
 
 def own_command(argv: Sequence[str], executable: str) -> list[str]:
@@ -356,10 +373,11 @@ def execute_again(
     environ: Mapping[str, str],
     listeners: Listeners,
     talk: socket.socket,
+    by: str,
 ) -> NoReturn:
     """In a forked child: becomes the new master, with these variables and those that tell it of its sockets. OSError.
 
-    directory: where the command was first executed. talk: the new master's end of the pair.
+    directory: where the command was first executed. talk: the new master's end of the pair. by: who asked.
     """
     os.chdir(directory)
     own, given = listeners.descriptors()
@@ -369,7 +387,7 @@ def execute_again(
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST + len(fds)) for fd in fds]
     for place, fd in enumerate(high, _FIRST):
         os.dup2(fd, place)
-    inherited = Inherited(_FIRST + len(sockets), len(own))
+    inherited = Inherited(_FIRST + len(sockets), len(own), by)
     variables = {
         "LISTEN_FDS": str(len(sockets)),
         "LISTEN_PID": str(os.getpid()),

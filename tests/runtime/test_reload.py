@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from tarry.runtime.request_files import scale_path
 from tarry.runtime.role import RecycleLimits as Limits
-from tarry.runtime.scale_request import scale_path
 from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 from tests.runtime.scripted_roles import FIRST, SECOND
 from tests.seeds import seeded_random

@@ -1,6 +1,7 @@
 """Which deploy a worker is of, by its name, and when the last one began."""
 
 import pytest
+from msgspec import json
 
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.deploys import PREFIX, Deploy, deploy_of, last_began, read_deploys
@@ -53,3 +54,18 @@ def test_marks_that_cannot_be_read_are_left_out() -> None:
     for number, cell in enumerate([b"", b"[]", b'{"instance":7}', b'{"instance":"a","at":-1}', b'{"instance":"a"}']):
         store.kv_cas(f"{PREFIX}{number}", cell, None)
     assert read_deploys(store) == [Deploy("a")]
+
+
+def test_a_host_that_goes_back_to_a_version_is_told() -> None:
+    store = MemoryStore()
+    versions = [(10, A, "1"), (20, A, "2"), (25, B, "1"), (30, A, "2"), (40, A, "1"), (50, A, ""), (60, A, "1")]
+    for number, (at, scope, version) in enumerate(versions):
+        store.kv_cas(f"{PREFIX}{number}", json.encode(mark(at, 1, scope, 1, version)), None)
+    assert [one.at for one in read_deploys(store) if one.is_rollback] == [40]
+
+
+def test_a_name_that_is_too_long_is_no_mark() -> None:
+    store = MemoryStore()
+    for number, by in enumerate(["ann", "x" * 101]):
+        store.kv_cas(f"{PREFIX}{number}", json.encode(Deploy("a", by=by)), None)
+    assert [one.by for one in read_deploys(store)] == ["ann"]

@@ -1,9 +1,13 @@
 """When which code began to run, and which errors are new since then."""
 
+import getpass
+import os
+import signal
 from typing import Any
 
 from msgspec import json
 
+from tarry.runtime.pidfile import holder
 from tarry.store.queries.deploys import PREFIX, read_deploys
 from tests.cli.project import until
 from tests.system.scene import Scene
@@ -38,6 +42,8 @@ def test_each_start_and_reload_leaves_a_mark_and_errors_tell_theirs(scene: Scene
     until(lambda: len(shown(scene, "deploys")["deploys"]) == 2)
     marks = [(one["generation"], one["kind"], one["version"]) for one in shown(scene, "deploys")["deploys"]]
     assert marks == [(2, "reload", "1.1"), (1, "start", "1.0")]
+    user = getpass.getuser()
+    assert [one["by"].removeprefix("root as ") for one in shown(scene, "deploys")["deploys"]] == [user, user]
     began = {one["type"]: one["deploy"]["version"] for one in shown(scene, "errors")["errors"]}
     assert began == {"LookupError": "1.1", "ValueError": "1.0"}
     with scene.store() as store:
@@ -55,4 +61,21 @@ def test_a_keeper_that_is_killed_leaves_no_second_mark(scene: Scene) -> None:
     scene.ended(*scene.put("app.add", 1, 2))
     with scene.store() as store:
         assert len(store.kv_list(PREFIX)) == 1
+    scene.stopped()
+
+
+def test_a_signal_says_nobody_and_an_upgrade_is_told_apart(scene: Scene) -> None:
+    scene.settings('[master]\napp_version = "1.0"\n')
+    scene.serve()
+    until(lambda: shown(scene, "deploys")["deploys"])
+    scene.settings('[master]\napp_version = "2.0"\n')
+    master = holder(scene.pid_file)
+    assert master
+    os.kill(master, signal.SIGHUP)
+    until(lambda: len(shown(scene, "deploys")["deploys"]) == 2)
+    scene.settings('[master]\napp_version = "1.0"\n')
+    assert scene.tarry("upgrade").status == 0
+    until(lambda: len(shown(scene, "deploys")["deploys"]) == 3)
+    found = [(one["kind"], bool(one["by"]), one["is_rollback"]) for one in shown(scene, "deploys")["deploys"]]
+    assert found == [("upgrade", True, True), ("reload", False, False), ("start", True, False)]
     scene.stopped()

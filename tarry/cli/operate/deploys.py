@@ -14,8 +14,9 @@ def _print_list(call: CommandCall, found: DeployList) -> None:
     for one in found.deploys:
         at = round(one.at * SECOND)
         began = format_clock(at), format_ago(at, now)
-        rows.append((*began, one.host, one.kind, one.generation, one.version or "-", one.tarry))
-    print_table(("began", "", "host", "by", "generation", "version", "tarry"), rows)
+        kind = f"{one.kind}, back" if one.is_rollback else one.kind
+        rows.append((*began, one.host, kind, one.by or "-", one.generation, one.version or "-", one.tarry))
+    print_table(("began", "", "host", "by", "who", "generation", "version", "tarry"), rows)
 
 
 SUBJECT = Subject(

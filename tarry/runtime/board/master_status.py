@@ -1,5 +1,7 @@
 """What the master shows of itself on the scoreboard."""
 
+from typing import Literal
+
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +20,14 @@ class PoolStatus(Struct, frozen=True):
     ended: dict[str, int] = {}
     """How many of its processes had to be replaced since the master began, by the reason: `jobs`, `age` or `memory` (a
     limit of the pool), `hang` (a job that did not end), `crash`, `killed` or `signal`, as queries/hosts.py says."""
+
+
+class Origin(Struct, frozen=True):
+    """Why the generation that serves began."""
+
+    kind: Literal["start", "reload", "upgrade"] = "start"
+    by: str = ""
+    """Who asked for it: what somebody said of itself, and no identity; empty: not known."""
 
 
 class MasterStatus(Struct, frozen=True):
@@ -46,6 +56,7 @@ class MasterStatus(Struct, frozen=True):
     """Why the last upgrade failed; empty: it did not."""
     reloaded: float = 0.0
     """When the last reload ended, in seconds since the epoch; 0: there was none."""
+    origin: Origin = Origin()
 
 
 def encode_within(status: MasterStatus, limit: int) -> bytes:

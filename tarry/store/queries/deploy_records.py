@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tarry.model.duration import SECOND
-from tarry.store.queries.deploys import Deploy
+from tarry.store.queries.deploys import Deploy, DeployKind
 
 MOST_VERSIONS = 3
 """Versions that are named where many fall into one moment."""
@@ -15,8 +15,8 @@ class DeployRecord(Struct, frozen=True):
     """A generation of workers that began together, with the same code."""
 
     host: str
-    kind: str
-    """`start` of a master, also of a new tarry, or `reload`."""
+    kind: DeployKind
+    """`start` of a master, `reload`, or `upgrade`: a new master in place of another."""
     generation: int
     """How often this master has loaded the code."""
     at: float
@@ -25,12 +25,25 @@ class DeployRecord(Struct, frozen=True):
     """Of the app: `[master] app_version`, or the commit of its git repository; empty: not known."""
     tarry: str
     """The version of tarry."""
+    by: str = ""
+    """Who asked for it: what somebody said of itself, and no identity; empty: not known."""
+    is_rollback: bool = False
+    """Whether this host ran the same version before, and another one since."""
 
 
 def deploy_record(deploy: Deploy) -> DeployRecord:
     """A deploy as people and programs see it."""
     at = deploy.at / SECOND
-    return DeployRecord(deploy.host, deploy.kind, deploy.generation, at, deploy.version, deploy.tarry)
+    return DeployRecord(
+        deploy.host,
+        deploy.kind,
+        deploy.generation,
+        at,
+        deploy.version,
+        deploy.tarry,
+        deploy.by,
+        deploy.is_rollback,
+    )
 
 
 def deploys_within(deploys: Sequence[Deploy], start: int, end: int) -> list[DeployRecord]:

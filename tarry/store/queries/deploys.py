@@ -4,9 +4,10 @@ import contextlib
 import re
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
@@ -26,6 +27,11 @@ MOST_KEPT = 500
 """Marks, the newest ones."""
 
 
+DeployKind = Literal["start", "reload", "upgrade"]
+MOST_BY = 100
+"""Characters of who asked for a deploy."""
+
+
 class Deploy(Struct, frozen=True):
     """The mark of a generation: workers of one master that began together, with the same code."""
 
@@ -40,16 +46,17 @@ class Deploy(Struct, frozen=True):
     """The version of tarry."""
     ticks: StoredCount = 0
     """When its first process began, by the clock of its host that names of owners have; 0: not known."""
+    kind: DeployKind = "start"
+    """`start` of a master, `reload`, or `upgrade`: a new master in place of another."""
+    by: Annotated[str, Meta(max_length=MOST_BY)] = ""
+    """Who asked for it: what somebody said of itself, and no identity; empty: not known."""
+    is_rollback: bool = False
+    """Whether this host ran the same version before, and another one since: told by `read_deploys`."""
 
     @property
     def host(self) -> str:
         """The name of its host."""
         return self.instance.partition("|")[0]
-
-    @property
-    def kind(self) -> str:
-        """`start` of a master, also of a new tarry, or `reload`."""
-        return "reload" if self.generation > 1 else "start"
 
 
 def read_deploys(store: "Store") -> list[Deploy]:
@@ -59,7 +66,21 @@ def read_deploys(store: "Store") -> list[Deploy]:
         # A newer release may have written it.
         with contextlib.suppress(*UNREADABLE):
             found.append(decode_json(cell, Deploy))
-    return sorted(found, key=lambda one: (one.at, one.instance, one.generation), reverse=True)
+    return _with_rollbacks(sorted(found, key=lambda one: (one.at, one.instance, one.generation)))[::-1]
+
+
+def _with_rollbacks(deploys: Sequence[Deploy]) -> list[Deploy]:
+    """The same, each told whether it went back to an earlier version. deploys: the oldest first."""
+    last: dict[str, str] = {}
+    known: set[tuple[str, str]] = set()
+    found = []
+    for one in deploys:
+        before, ran = last.get(one.host, ""), (one.host, one.version)
+        is_other = bool(before and one.version) and before != one.version
+        found.append(replace(one, is_rollback=is_other and ran in known))
+        known.add(ran)
+        last[one.host] = one.version
+    return found
 
 
 def last_began(deploys: Sequence[Deploy], now: int) -> int:

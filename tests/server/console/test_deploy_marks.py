@@ -91,6 +91,23 @@ def test_each_chart_has_a_line_for_each_deploy(app: App, tokens: Tokens) -> None
     visit(app, story, tokens)
 
 
+def test_a_line_says_who_and_that_it_went_back(app: App) -> None:
+    store = app.client.store
+    write_month(store, {("mail", "mail.send"): 7.0}, store.time() // SECOND, days=1)
+    for generation, version in enumerate(("1", "2", "1")):
+        mark = deploy(store.time() / SECOND - 7200 * (3 - generation), version, generation)
+        mark = msgspec.structs.replace(mark, by="<i>ann")
+        assert store.kv_cas(f"{PREFIX}{generation}", msgspec.json.encode(mark), None)
+
+    async def story(browser: Visitor) -> None:
+        text = await browser.text("/?range=24h")
+        titles = re.findall("<title>Deploy ([^<]*)</title>", text[text.index("chart-throughput") :])[:3]
+        assert [title.split(",")[0] for title in titles] == ["1", "2", "1 (back)"]
+        assert all(title.endswith("&lt;i&gt;ann") for title in titles)
+
+    visit(app, story)
+
+
 def test_a_page_shows_the_time_since_the_last_deploy(app: App) -> None:
     store = app.client.store
     write_month(store, {("mail", "mail.send"): 600.0}, store.time() // SECOND, days=1)

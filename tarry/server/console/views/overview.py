@@ -63,7 +63,7 @@ def _error_concerns(call: ApiCall, now: float, resting: set[str]) -> Iterator[Co
     """Errors that are new since the last deploy, which is not long ago. resting: HTTP tasks whose endpoint has a line
     already."""
     for one in list_errors.handler(call, ErrorsQuery(new_since=SINCE_DEPLOY, muted=False, limit=MOST_SHOWN)).errors:
-        if one.id and one.first > now - _NEW_FOR and not one.tasks.keys() <= resting:
+        if one.id and one.first > now - _NEW_FOR and not (one.tasks and one.tasks.keys() <= resting):
             yield Concern("error", f"{one.type}: {one.message}", one.count, error_path(one.id), one.place)
 
 
