@@ -1,27 +1,71 @@
-"""What people and programs see of a job: `tarry jobs --json`, and the HTTP API."""
+"""What people and programs see of a job, and how they say which jobs they want: `tarry jobs`, and the HTTP API."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tarry.model.attempts import Attempt, acts_of, attempts_of
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow.wiring import split
-from tarry.model.job import Job, State
+from tarry.model.history.counting import Fingerprint
+from tarry.model.job import MOST_LABELS, Job, LabelText, State, States
 from tarry.model.lifecycle import Rules
 from tarry.model.overrides import cost_of, retry_of
+from tarry.model.quantity import Short
 from tarry.model.retry import Retry
+from tarry.store.queries.job_search import MOST_TEXTS, SearchText
 from tarry.store.rules import ids
 from tarry.tasks.arguments.json_depth import is_too_deep
+from tarry.tasks.arguments.options import Name
 from tarry.tasks.durable.step_records import JobStepRecord, step_records
 from tarry.tasks.output import Output
 from tarry.tasks.progress import Progress, decode_output, decode_progress
 
 _UNKNOWN = Retry(None)
+
+
+class JobTerms(Struct, forbid_unknown_fields=True):
+    """Which jobs; a field that is left out matches all."""
+
+    state: States = []
+    """In one of these states; may be given several times."""
+    queue: Name | None = None
+    task: Name | None = None
+    """Of this task; `*` stands for any characters, as in `shop.*`."""
+    key: Name | None = None
+    label: Annotated[list[LabelText], Meta(max_length=MOST_LABELS)] = []
+    """With this label, such as `customer=7`; of several, with all."""
+    older: float | Short | None = None
+    """In their state for longer than this: seconds, or text such as "1h"."""
+    since: float | Short | None = None
+    """In their state since then or later: how long ago ("2h", or seconds), or a time (2026-11-24T16:00Z)."""
+    until: float | Short | None = None
+    """In their state since before then: how long ago, or a time."""
+    created_since: float | Short | None = None
+    """Made then or later: how long ago, such as "2h" or seconds, or a time such as 2026-11-24T16:00Z."""
+    created_until: float | Short | None = None
+    """Made before then."""
+    text: SearchText = ""
+    """Text in their arguments. A request looks at some thousands of jobs: a page may have few or none, and a next."""
+    id: Annotated[str, Meta(max_length=36, pattern=r"^([0-9a-fA-F-]{6,})?$")] = ""
+    """Ids that begin with these 6 or more hexadecimal digits; where none does, ids that end with them: for that each
+    request looks at some thousands of jobs."""
+    error: Fingerprint | None = None
+    """Whose last attempt failed by an error of this group. A request looks at some thousands of jobs, as for a text."""
+    error_text: Annotated[list[SearchText], Meta(max_length=MOST_TEXTS)] = []
+    """Whose last attempt failed by an error with this text in its class or message; of several, with all. A request
+    looks at some thousands of jobs, as for a text."""
+    flow: Short | None = None
+    """Jobs of this flow: its id, or that of any of its jobs."""
+    node: SearchText = ""
+    """What people call a job in its flow: its label, or else its task. Without `flow` or `parent` a request looks at
+    some thousands of jobs."""
+    parent: Short | None = None
+    """Jobs that come right after the job with this id in its flow."""
 
 
 class JobRecord(Struct, frozen=True):

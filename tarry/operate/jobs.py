@@ -11,6 +11,7 @@ from tarry import errors
 from tarry.client.job_records import (
     JobDetail,
     JobRecord,
+    JobTerms,
     job_detail,
     job_record,
     most_attempts,
@@ -19,8 +20,7 @@ from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
 from tarry.model.duration import microseconds
 from tarry.model.flow_rules import refusal
-from tarry.model.history.counting import Fingerprint
-from tarry.model.job import MAX_PRIORITY, MOST_LABELS, Job, LabelText, State, States, parse_labels
+from tarry.model.job import MAX_PRIORITY, Job, State
 from tarry.model.quantity import Short
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
@@ -28,7 +28,15 @@ from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, checking
 from tarry.push.delivery.delivery_record import AttemptRecord, records_of
 from tarry.push.endpoint_reasons import why_waiting
-from tarry.store.queries.job_search import HAVE_ERRORS, JobSearch, id_of_moment, id_range, parse_moment, search_jobs
+from tarry.store.queries.job_search import (
+    JobSearch,
+    SearchLine,
+    id_before,
+    id_range,
+    parse_moment,
+    ranges_after,
+    search_jobs,
+)
 from tarry.store.queries.newest_jobs import newest_jobs
 from tarry.store.rules import ids
 from tarry.store.rules.base import Query
@@ -50,31 +58,11 @@ class JobPath(Struct):
             return ids.parse(self.id)
 
 
-class JobsQuery(Struct, forbid_unknown_fields=True):
+class JobsQuery(JobTerms, forbid_unknown_fields=True):
     """Which jobs to list."""
 
-    state: States = []
-    """In one of these states; may be given several times."""
-    queue: Name | None = None
-    task: Name | None = None
-    key: Name | None = None
-    label: Annotated[list[LabelText], Meta(max_length=MOST_LABELS)] = []
-    """With this label, such as `customer=7`; of several, with all."""
-    older: float | Short | None = None
-    """In their state for longer than this: seconds, or text such as "1h"."""
-    since: float | Short | None = None
-    """In their state since then or later: how long ago ("2h", or seconds), or a time (2026-11-24T16:00Z)."""
-    created_since: float | Short | None = None
-    """Made then or later: how long ago, such as "2h" or seconds, or a time such as 2026-11-24T16:00Z."""
-    created_until: float | Short | None = None
-    """Made before then."""
-    text: Annotated[str, Meta(max_length=200)] = ""
-    """Text in their arguments. A request looks at some thousands of jobs: a page may have few or none, and a next."""
-    id: Annotated[str, Meta(max_length=36, pattern=r"^([0-9a-fA-F-]{6,})?$")] = ""
-    """Ids that begin with these 6 or more hexadecimal digits; where none does, ids that end with them: for that each
-    request looks at some thousands of jobs."""
-    error: Fingerprint | None = None
-    """Whose last attempt failed by an error of this group. A request looks at some thousands of jobs, as for a text."""
+    q: SearchLine = ""
+    """The same in one line, such as `state:dead task:shop.* error:timeout since:2d customer:7`."""
     order: Literal["oldest", "newest"] = "oldest"
     """Which come first, by the time of their put."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
@@ -92,6 +80,8 @@ class JobPage(Struct, frozen=True):
     """Why some jobs are not listed: a store that is away; null: all are."""
     examined: int = 0
     """How many jobs were looked at."""
+    q: str = ""
+    """The filters in one line, as they were understood."""
 
 
 class JobAnswer(JobDetail, frozen=True):
@@ -139,6 +129,17 @@ class WhyAnswer(Struct, frozen=True):
     """What matters most first; at least one."""
 
 
+def terms_of(query: JobsQuery) -> JobTerms:
+    """What the query looks for, its line and its fields together; RequestError."""
+    given = JobTerms(**{name: getattr(query, name) for name in JobTerms.__struct_fields__})
+    if not query.q.strip():
+        return given
+    from tarry.client.operations.search_line import merge_line  # noqa: PLC0415 - many lists have no line
+
+    with checking("q"):
+        return merge_line(given, query.q)
+
+
 def _exists(call: MethodCall, path: JobPath, body: object = None) -> None:
     fetch_job(call, path)
 
@@ -146,11 +147,12 @@ def _exists(call: MethodCall, path: JobPath, body: object = None) -> None:
 @method("GET /v1/jobs", Scope.READ, command="jobs list")
 def list_jobs(call: MethodCall, query: JobsQuery) -> JobPage:
     """Lists jobs, page by page, the oldest first or the newest."""
-    if query.queue is not None:
-        call.check(query.queue)
-    client = call.client
-    search = _search(call, query, client.clock.now())
-    cursor = _cursor(query)
+    from tarry.client.operations.line_words import format_line  # noqa: PLC0415 - only lists need it
+
+    client, terms = call.client, terms_of(query)
+    if terms.queue is not None:
+        call.check(terms.queue)
+    search, cursor = _search(call, terms, query.limit), _cursor(query)
     if query.order == "newest":
         found = newest_jobs(client.store, search, cursor)
     else:
@@ -159,7 +161,8 @@ def list_jobs(call: MethodCall, query: JobsQuery) -> JobPage:
     call.find_tasks(found.jobs)
     seen = [_record(call, job) for job in found.jobs]
     following = None if found.next is None else ids.text(found.next)
-    return JobPage(seen, following, str(found.away) if found.away else None, found.examined)
+    away = str(found.away) if found.away else None
+    return JobPage(seen, following, away, found.examined, format_line(terms))
 
 
 @method("GET /v1/jobs/{id}", Scope.READ, errors=(errors.JobNotFound,), command="jobs show")
@@ -229,30 +232,40 @@ def delete_job(call: MethodCall, path: JobPath) -> None:
         _record_after(call, path, False, "is not deleted")
 
 
-def _search(call: MethodCall, query: JobsQuery, now: int) -> JobSearch:
+def _search(call: MethodCall, terms: JobTerms, limit: int) -> JobSearch:
     """What to look for, of what the caller may see; RequestError."""
-    older, since, after, until = None, 0, b"", b""
-    if query.older is not None:
-        with checking("older"):
-            older = now - microseconds(query.older, "older")
-    if query.since is not None:
-        with checking("since"):
-            since = max(0, parse_moment(query.since, now))
-    if query.created_since is not None:
-        with checking("created_since"):
-            after = id_of_moment(parse_moment(query.created_since, now))
-    if query.created_until is not None:
-        with checking("created_until"):
-            until = id_of_moment(parse_moment(query.created_until, now))
+    from tarry.client.operations.operation import JobFilter  # noqa: PLC0415 - only lists need it
+
+    now = call.client.clock.now()
+    for name in ("since", "until", "created_since", "created_until"):
+        if (value := getattr(terms, name)) is not None:
+            with checking(name):
+                parse_moment(value, now)
+    with checking("flow"):
+        flow = None if terms.flow is None else ids.text(ids.parse(terms.flow))
+    with checking("older"):
+        microseconds(terms.older or 0, "older")
     with checking("label"):
-        labels = parse_labels(query.label)
-    states = tuple(query.state) or (HAVE_ERRORS if query.error else ())
-    wanted = Query(
-        states, query.queue, query.task, query.key, older, after, query.limit, queues=call.queues,
-        labels=labels,
-    )  # fmt: skip
-    own = () if query.key is None or not call.caller.namespace else (call.own_key(query.key),)
-    return _with_id(call, query.id, JobSearch(wanted, query.text, until, own, since=since, error=query.error or ""))
+        search = JobFilter.of(replace(terms, flow=flow), now).search(now)
+    own = () if terms.key is None or not call.caller.namespace else (call.own_key(terms.key),)
+    query = replace(search.query, limit=limit, queues=call.queues)
+    found = replace(search, query=query, until=query.until, other_keys=own)
+    return _after_parent(call, terms, _with_id(call, terms.id, found))
+
+
+def _after_parent(call: MethodCall, terms: JobTerms, search: JobSearch) -> JobSearch:
+    """The search, of jobs that come right after that one in its flow; RequestError."""
+    if terms.parent is None:
+        return search
+    with checking("parent"):
+        (parent,) = call.client.fetch([ids.parse(terms.parent)])
+        if parent is None or not call.allows(parent.queue):
+            raise ValueError(f"no job {terms.parent}")
+    # Where nothing comes after it, a range without ids finds nothing.
+    ranges = ranges_after(parent) or ((parent.id, bytes(16)),)
+    first, last = id_before(min(first for first, _ in ranges)), max(last for _, last in ranges)
+    query = replace(search.query, after=max(search.query.after, first), until=min(search.query.until or last, last))
+    return replace(search, query=query, until=query.until, ranges=ranges)
 
 
 def _cursor(query: JobsQuery) -> bytes:

@@ -11,6 +11,8 @@ from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import method, methods_of
+from tarry.operate.problem import checking
+from tarry.store.queries.job_search import SearchLine
 from tarry.store.rules.ids import IdText
 
 
@@ -24,14 +26,16 @@ class NewOperation(Struct, frozen=True, forbid_unknown_fields=True):
     """A change of all jobs that match a filter."""
 
     act: BulkAct
-    filter: JobFilter
-    """Which jobs: it has to narrow something."""
+    filter: JobFilter = JobFilter()
+    """Which jobs: it or `q` has to narrow something."""
     target: MoveTarget = MoveTarget()
     """Where `move` puts waiting jobs."""
     dry_run: bool = False
     """Counts the jobs that match, and changes none."""
     reason: Annotated[str, Meta(max_length=1000)] = ""
     """Why the jobs are cancelled."""
+    q: SearchLine = ""
+    """Which jobs, in one line, such as `state:dead task:shop.* error:timeout`; together with the filter."""
 
 
 class OperationList(Struct, frozen=True):
@@ -58,8 +62,9 @@ def start_operation(call: MethodCall, body: NewOperation) -> OperationRecord:
     """Retries, cancels, deletes or moves all jobs that match a filter, in the background.
 
     If the server dies, another one goes on. Jobs that were enqueued more than five minutes later are left out."""
-    wanted = Operation("", body.act, body.filter, body.target, body.dry_run, body.reason, call.caller.name)
-    call.subject = f"{body.act} {describe_filter(body.filter)}"
+    filter = _merged_filter(body.filter, body.q, call.client.clock.now())
+    wanted = Operation("", body.act, filter, body.target, body.dry_run, body.reason, call.caller.name)
+    call.subject = f"{body.act} {describe_filter(filter)}"
     call.check(_queue(wanted))
     if body.target.queue is not None:
         call.check(body.target.queue)
@@ -93,11 +98,29 @@ def _queue(operation: Operation) -> str:
     return operation.filter.queue or EVERY_QUEUE
 
 
+def _merged_filter(filter: JobFilter, line: str, now: int) -> JobFilter:
+    """The filter with what the line says; RequestError."""
+    if not line.strip():
+        return filter
+    from tarry.client.operations.search_line import merge_line  # noqa: PLC0415 - many operations have no line
+
+    with checking("q"):
+        terms = merge_line(filter.terms(), line)
+        for name in ("id", "parent"):
+            if getattr(terms, name):
+                raise ValueError(f"{name}: finds single jobs, and is not for changes of all that match")
+        return JobFilter.of(terms, now)
+
+
 def describe_filter(filter: JobFilter) -> str:
-    """The filter in words: `queue=mail states=dead`."""
-    found = {name: getattr(filter, name) for name in filter.__struct_fields__}
-    texts = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in found.items()}
-    return " ".join(f"{name}={value}" for name, value in texts.items() if value not in (None, ""))
+    """The filter in one line: `state:dead queue:mail`."""
+    from tarry.client.operations.line_words import format_line  # noqa: PLC0415 - few commands show operations
+
+    try:
+        return format_line(filter.terms())
+    # Whoever can write to the store may have written it.
+    except (ValueError, OverflowError):
+        return "?"
 
 
 METHODS = methods_of(__name__)

@@ -228,7 +228,7 @@ def test_a_job_that_is_not_there(project: Project, mixed: list[str], action: str
 @pytest.mark.parametrize("action", ["retry", "cancel", "delete"])
 def test_changing_all_of_them_has_to_be_said(project: Project, mixed: list[str], action: str) -> None:
     assert project.misused("jobs", action, "--yes") == (
-        f"{action} which jobs? Give ids, or narrow with --queue --task --key --label --state --older --since"
+        f"{action} which jobs? Give ids, or narrow with --queue --task --key --label --state --older --since --q"
     )
     assert project.misused("jobs", "show") == (
         "which job? tarry jobs show ID, or those that match: --state dead --since 1h"
@@ -306,11 +306,25 @@ def test_a_person_is_asked(project: Project, answer: str, status: int, left: int
         (("list", "--limit", "0"), "--limit: expected `int` >= 1"),
         (("delete", "--text", "Ann"), "delete takes no --text; narrow with --queue"),
         (("delete", "--state", "ready", "--limit", "1"), "--limit is for `tarry jobs list`"),
-        (("list", NOBODY), "`tarry jobs show ID` shows one job"),
+        (("list", "sate:dead"), "q: sate:dead: no such word; did you mean state?"),
+        (("list", "queue:mail", "--queue", "mail"), "the line says queue, which is also given beside it"),
+        (("delete", "--q", "id:01a20121"), "id: finds single jobs"),
     ],
 )
 def test_a_filter_that_cannot_be(project: Project, words: tuple[str, ...], told: str) -> None:
     assert told in project.misused("jobs", *words)
+
+
+def test_one_line_says_which_jobs(project: Project, mixed: list[str]) -> None:
+    _, dead, ready, scheduled = mixed
+    for words in (("state:dead task:app.f* error:no since:1h",), ("state:dead", "error:valueerror"), ("--q", "no")):
+        assert [job["id"] for job in project.facts("jobs", "list", *words)["jobs"]] == [dead]
+    assert [job["id"] for job in project.facts("jobs", "list", ready)["jobs"]] == [ready]
+    assert [job["id"] for job in project.facts("jobs", "show", "--q", "state:scheduled")] == [scheduled]
+    assert "Looked at 3 jobs." in project.said("jobs", "list", "task:app.* arg:Ann state:done,ready,scheduled")
+    assert project.said("jobs", "retry", "--q", "error:no task:*fail", "--yes") == "1 of 1 job made ready"
+    assert project.said("jobs", "delete", "--queue", "mail", "--q", "arg:Bob", "--yes") == "No job matches."
+    assert states(project)[dead] == "ready"
 
 
 def test_since_narrows_to_what_came_to_its_state_after_it(project: Project) -> None:
@@ -351,7 +365,7 @@ def test_what_was_done_to_a_queues_jobs_is_in_its_part_of_the_log_of_acts(projec
     acts = [(one["act"], one["subject"]) for one in project.facts("audit", "--queue", "mail")["acts"]]
     assert acts == [
         ("pause_queue", "mail"),
-        ("start_operation", "delete queue=mail"),
+        ("start_operation", "delete queue:mail"),
         ("cancel_job", id),
     ]
     assert [one["act"] for one in project.facts("audit", "--job", id.replace("-", ""))["acts"]] == ["cancel_job"]

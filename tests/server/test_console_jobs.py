@@ -7,7 +7,7 @@ import pytest
 
 from tarry import App
 from tarry.store.memory.store import MemoryStore
-from tests.server.http.calling import page
+from tests.server.http.calling import page, request
 
 
 @pytest.fixture
@@ -62,11 +62,51 @@ def test_pages_keep_the_filters(app: App) -> None:
 
 
 def test_no_operation_is_offered_that_would_change_more_than_what_is_shown(app: App) -> None:
-    for filter in ("text=ann", "created_since=1h", "created_until=1h"):
-        name, value = filter.split("=")
+    for filter, word in (("text=ann", "arg:ann"), ("created_since=1h", "created_since:1h"), ("task=m*", "task:m*")):
         shown = page(app, f"/jobs?queue=mails&{filter}")
-        assert f'type="hidden" name="filter.{name}" value="{value}"' in shown
-    assert "Change all that match" not in page(app, "/jobs?queue=mails&id=deadbeef")
+        (line,) = re.findall(r'type="hidden" name="q" value="([^"]*)"', shown)
+        assert sorted(line.split()) == sorted(["queue:mails", word])
+    # Counted from now, and not from when the operation begins.
+    (line,) = re.findall(r'type="hidden" name="q" value="([^"]*)"', page(app, "/jobs?q=since:1h"))
+    assert re.fullmatch(r"since:20\d\d-\d\d-\d\dT[\d:.]+Z", line)
+    job = next(iter(app.jobs())).id
+    for single in ("id=deadbeef", f"q=parent:{job}"):
+        assert "Change all that match" not in page(app, f"/jobs?queue=mails&{single}")
+
+
+def box(text: str) -> str:
+    """What stands in the box of the line."""
+    (line,) = re.findall(r'<input type="search" name="q" value="([^"]*)"', text)
+    return unescape(line)
+
+
+def test_the_box_shows_the_line_of_all_filters(app: App) -> None:
+    assert box(page(app, "/jobs")) == ""
+    assert box(page(app, "/jobs?queue=mails&state=ready&text=a%20b")) == 'state:ready queue:mails arg:"a b"'
+    text = page(app, "/jobs?q=arg:ann1+queue:mails+state:ready")
+    assert box(text) == "state:ready queue:mails arg:ann1"
+    assert "Looked at 3 jobs." in text
+    assert counts(text)["ready"] == 3
+    assert "queue=mails" in text, "the links to other states keep it"
+
+
+def test_a_line_that_cannot_be_read_stays_and_says_why(app: App) -> None:
+    text = page(app, "/jobs?q=sate:dead+queue:mails")
+    assert box(text) == "sate:dead queue:mails"
+    assert "sate:dead: no such word; did you mean state?" in unescape(text)
+    assert "Change all that match" not in text
+    assert "No job matches." not in text
+    text = page(app, "/jobs?q=parent:01a1fdd3-717b-8374-861e-7ba600000000")
+    assert "no job 01a1fdd3" in text
+
+
+def test_the_field_at_the_top_takes_a_line_too(app: App) -> None:
+    for text, where in (
+        ("state:ready arg:ann1", "/jobs?q=state%3Aready+arg%3Aann1"),
+        ("order:7", "/jobs?key=order%3A7"),
+    ):
+        got = request(app, "GET", "/find", params={"text": text})
+        assert (got.status_code, got.headers["location"]) == (303, where)
 
 
 def test_a_page_has_a_hundred_jobs_at_most_whatever_is_asked(app: App) -> None:

@@ -30,7 +30,7 @@ LOOKING, ASKING = ("show", "why"), ("kill", "stack")
 _PAGE = ("limit", "cursor", "order")
 FILTER = tuple(name for name in JobsQuery.__struct_fields__ if name not in _PAGE)
 """The options that say which jobs."""
-OF_OPERATIONS = ("queue", "task", "key", "label", "state", "older", "since")
+OF_OPERATIONS = ("queue", "task", "key", "label", "state", "older", "since", "q")
 """Those of them that a change of many jobs takes."""
 NARROWING = " ".join(f"--{name}" for name in OF_OPERATIONS)
 
@@ -47,6 +47,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Status 1 where nothing could be done."""
+    if args.action == "list" and args.names and not args.q:
+        args.q, args.names = " ".join(args.names), []
     _check(args)
     setup = CommandContext.of(args)
     if args.since:
@@ -128,6 +130,8 @@ def _print_list(call: CommandCall, found: JobPage) -> None:
         for job in found.jobs
     ]
     print_table(("id", "task", "queue", "state", "priority", "attempt", "due"), rows)
+    if found.examined > len(rows):
+        print_line(f"Looked at {quantity(found.examined)}.")
     if found.next is not None:
         print_line(f"The first {len(rows)}; --limit shows more, --cursor {found.next} what follows.")
 
@@ -160,7 +164,7 @@ def _operation(setup: CommandContext, args: argparse.Namespace) -> NewOperation:
     chosen = JobFilter(args.queue, args.task, args.key, states, older, since, labels=tuple(args.label or ()))
     to = {"queue": args.to_queue, "priority": args.to_priority}
     target = convert_values({name: value for name, value in to.items() if value is not None}, MoveTarget, "target")
-    return NewOperation(args.action, chosen, target, reason=args.reason or "")
+    return NewOperation(args.action, chosen, target, reason=args.reason or "", q=args.q or "")
 
 
 def _duration(option: str, text: str) -> int:
@@ -199,7 +203,8 @@ SUBJECT = Subject(
         "stack": print_outcomes,
     },
     "list, show, explain, retry, cancel, delete, move or kill jobs, or see where they are",
-    """By id, or all that match --queue, --task, --key, --label, --state, --older, --since. Changes of many ask first.
+    """By id, or all that match --queue, --task, --key, --label, --state, --older, --since, or a line: tarry jobs list
+    'state:dead task:shop.* error:timeout since:2d customer:7', for other actions with --q. Changes of many ask first.
     why tells what holds a job back. Without ids, show and why are for the first that list shows. cancel says, of a job
     of an HTTP task, whether it was ever sent; with --task and --key it is for the job that holds the key. move gives
     waiting jobs another time, queue or priority. kill ends the present attempt of a running job, whatever its task

@@ -1,7 +1,8 @@
 """What an operation is: one change for all jobs that match a filter, and how far it has come."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Literal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -14,9 +15,23 @@ from tarry.model.duration import SECOND, microseconds
 from tarry.model.history.counting import Fingerprint
 from tarry.model.job import MAX_PRIORITY, MOST_LABELS, Job, LabelText, State, parse_labels
 from tarry.model.quantity import Short
-from tarry.store.queries.job_search import HAVE_ERRORS, has_error, has_text, id_of_moment, parse_moment
+from tarry.store.queries.job_search import (
+    HAVE_ERRORS,
+    MOST_TEXTS,
+    JobSearch,
+    SearchText,
+    flow_range,
+    id_of_moment,
+    is_found,
+    parse_moment,
+)
+from tarry.store.rules import ids
 from tarry.store.rules.base import Query, Tally
+from tarry.store.rules.name_pattern import fits
 from tarry.tasks.arguments.options import Name
+
+if TYPE_CHECKING:
+    from tarry.client.job_records import JobTerms
 
 BulkAct = Literal["retry", "cancel", "delete", "move"]
 OperationState = Literal["waiting", "running", "stopping", "done", "stopped", "failed"]
@@ -25,6 +40,8 @@ BulkRule = Callable[[Job, int], Change]
 # Bounded, so that microseconds of it fit every store.
 _FilterSeconds = Annotated[float, Meta(ge=0, le=1e11)]
 _ENDED = frozenset(("done", "stopped", "failed"))
+_SAME = ("queue", "task", "key", "older", "created_since", "created_until", "text", "error", "flow", "node")
+"""Fields that are the same in `JobFilter` and `JobTerms`."""
 EVENTS: Mapping[str, JobEvent] = {"retry": "retried", "cancel": "cancelled", "delete": "deleted", "move": "moved"}
 """What listeners are told of a job for which each act was done."""
 
@@ -50,6 +67,35 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     """With all of these labels, such as `customer=7`."""
     error: Fingerprint | None = None
     """With an error of this group, as `tarry errors` names it."""
+    until: _FilterSeconds | None = None
+    """In their state since before this time (seconds since the epoch)."""
+    error_text: Annotated[tuple[SearchText, ...], Meta(max_length=MOST_TEXTS)] = ()
+    """With an error that has all of these texts in its class or message."""
+    flow: Short | None = None
+    """Of the flow with this id, or that of any of its jobs."""
+    node: SearchText = ""
+    """What people call a job in its flow: its label, or else its task."""
+
+    @classmethod
+    def of(cls, terms: "JobTerms", now: int) -> "JobFilter":
+        """The filter of these terms, but for `id` and `parent`; ValueError. now: microseconds."""
+        since, until = (None if one is None else _seconds_at(one, now) for one in (terms.since, terms.until))
+        same = {name: getattr(terms, name) for name in _SAME}
+        texts = tuple(terms.error_text)
+        return cls(
+            **same, states=tuple(terms.state), labels=tuple(terms.label), since=since, until=until, error_text=texts
+        )
+
+    def terms(self) -> "JobTerms":
+        """The same as people write it."""
+        from tarry.client.job_records import JobTerms  # noqa: PLC0415 - few operations are shown
+
+        since, until = (None if one is None else _written_moment(one) for one in (self.since, self.until))
+        same = {name: getattr(self, name) for name in _SAME}
+        texts = list(self.error_text)
+        return JobTerms(
+            **same, state=list(self.states), label=list(self.labels), since=since, until=until, error_text=texts
+        )
 
     @property
     def matches_all(self) -> bool:
@@ -57,15 +103,43 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
         return self == JobFilter()
 
     def query(self, now: int) -> Query:
-        """The query that finds these jobs, and others that `fits` tells from them; ValueError. now: microseconds."""
-        before = None if self.older is None else now - microseconds(self.older, "older")
+        """The query that finds these jobs, and others that `search` tells from them; ValueError. now: microseconds."""
         after, until = (
             b"" if one is None else id_of_moment(parse_moment(one, now))
             for one in (self.created_since, self.created_until)
         )
-        labels = parse_labels(self.labels)
-        states = self.states or (HAVE_ERRORS if self.error else ())
-        return Query(states, self.queue, self.task, self.key, before, after, until=until, labels=labels)
+        if self.flow is not None:
+            first, last = flow_range(ids.parse(self.flow))
+            after, until = max(after, first), min(until or last, last)
+        task, tasks = (None, (self.task,)) if self.task and "*" in self.task else (self.task, ())
+        return Query(
+            self.states or (HAVE_ERRORS if self.error or self.error_text else ()),
+            self.queue,
+            task,
+            self.key,
+            self._before(now),
+            after,
+            until=until,
+            tasks=tasks,
+            labels=parse_labels(self.labels),
+        )
+
+    def search(self, now: int) -> JobSearch:
+        """What to look for in any store; ValueError. now: microseconds."""
+        return JobSearch(
+            self.query(now),
+            self.text,
+            since=round((self.since or 0) * SECOND),
+            error=self.error or "",
+            error_text=self.error_text,
+            node=self.node,
+        )
+
+    def _before(self, now: int) -> int | None:
+        """They are in their state since before this time; None: since any."""
+        older = None if self.older is None else now - microseconds(self.older, "older")
+        until = None if self.until is None else round(self.until * SECOND)
+        return min((one for one in (older, until) if one is not None), default=None)
 
     @property
     def is_counted(self) -> bool:
@@ -78,21 +152,24 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
             tally.count
             for tally in tallies
             if self.queue in (None, tally.queue)
-            and self.task in (None, tally.task)
+            and (self.task is None or fits((self.task,), tally.task))
             and (not self.states or tally.state in self.states)
         )
 
-    def fits(self, job: Job) -> bool:
-        """Whether a job that the query found has what no store knows of."""
-        is_since = self.since is None or job.state_since >= self.since * SECOND
-        is_error = self.error is None or has_error(job, self.error)
-        return is_since and is_error and (not self.text or has_text(job, self.text))
+
+def _seconds_at(moment: float | str, now: int) -> float:
+    return max(0, parse_moment(moment, now)) / SECOND
+
+
+def _written_moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def find_matching(client: Client, filter: JobFilter) -> Iterator[list[Job]]:
     """The jobs that match, page by page; no page is empty. ValueError, StoreError."""
-    pages = find_pages(client.store, filter.query(client.clock.now()))
-    return (found for page in pages if (found := [job for job in page if filter.fits(job)]))
+    search = filter.search(client.clock.now())
+    pages = find_pages(client.store, search.query)
+    return (found for page in pages if (found := [job for job in page if is_found(job, search)]))
 
 
 def count_jobs(client: Client, filter: JobFilter) -> int:

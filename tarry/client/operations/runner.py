@@ -18,6 +18,7 @@ from tarry.errors import StoreError, StoreFull, StoreUnavailable, TarryError
 from tarry.model.checks.texts import MOST_MESSAGE, cut, text_of
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job
+from tarry.store.queries.job_search import is_found
 from tarry.store.shared.backoff import Backoff
 
 log = logging.getLogger("tarry.operations")
@@ -218,10 +219,11 @@ class OperationRunner:
     def _do_page(self, operation: Operation) -> Operation:
         if operation.state == "stopping":
             return replace(operation, state="stopped")
-        client, query = self._client, operation.filter.query(operation.created)
+        client, search = self._client, operation.filter.search(operation.created)
+        query = search.query
         found = client.store.find(replace(query, after=max(query.after, operation.after), limit=PAGE))
         known = [job for job in found if not _came_after(job, operation)]
-        jobs = [job for job in known if operation.filter.fits(job)]
+        jobs = [job for job in known if is_found(job, search)]
         changed = 0
         if jobs and not operation.dry_run:
             if operation.act == "cancel":

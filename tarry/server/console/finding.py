@@ -1,16 +1,19 @@
-"""Where the search field leads: to a job or flow by its id, or a part of it; to a task; to the jobs with a key."""
+"""Where the search field leads: to a job or flow by its id, or a part of it; to a task; to the jobs with a key, or to
+those that a line such as `state:dead task:shop.*` says."""
 
 import re
 from urllib.parse import quote, urlencode
 
+from tarry.client.operations.line_words import FIELDS
+from tarry.client.operations.search_line import is_part_of_id
 from tarry.errors import StoreError
 from tarry.model.flow.node_ids import is_root
 from tarry.operate.tasks import TaskQuery, list_tasks
 from tarry.server.http.method import ApiCall
 from tarry.store.rules import ids
 
-# As lists show them. A word of fewer letters may be one of these by chance; digits alone are rather a key.
-_PART_OF_ID = re.compile(r"(?=.*[a-f])[0-9a-f]{8,31}")
+# A word that is no label: keys may have colons, too.
+_LINE = re.compile(rf"(?:.*\s)?(?:{'|'.join(FIELDS)}|label\.[^\s:]+):")
 MOST_TEXT = 200
 """Characters that are looked for."""
 
@@ -25,14 +28,11 @@ def find_page(call: ApiCall, text: str) -> str:
         pass
     if not text:
         return "/jobs"
+    if _LINE.match(text):
+        return _jobs(q=text)
     if found := _task_page(call, text):
         return found
     return _jobs(id=text) if is_part_of_id(text) else _jobs(key=text)
-
-
-def is_part_of_id(text: str) -> bool:
-    """Whether this is rather the begin or the end of an id than a key."""
-    return _PART_OF_ID.fullmatch(text.replace("-", "").lower()) is not None
 
 
 def _task_page(call: ApiCall, text: str) -> str:

@@ -284,6 +284,17 @@ class Keeping(Promises):
         assert store.find(Query(queues=("shop-*",), states=WAITING, after=shop[0].id, task="mail")) == shop[1:]
         assert store.find(Query(queues=("shop-*",), queue="shop")) == []
 
+    def test_find_tasks_that_fit_a_pattern(self, store: Store) -> None:
+        """As of queues, and together with these."""
+        names = ("shop.mail", "shop.pay", "SHOP.pay", "shop", "shop_pay", "a%c", "日本.a")
+        jobs = {name: put(store, task=name, queue="slow" if name == "shop.pay" else "default")[0] for name in names}
+        for patterns in (("shop.*",), ("*pay", "a%*"), ("shop?pay",), ("日*",), ("x*",)):
+            found = {job.task for job in store.find(Query(tasks=patterns))}
+            assert found == {name for name in jobs if fits(patterns, name)}
+        assert store.find(Query(tasks=("shop.*",), queues=("s*",))) == [jobs["shop.pay"]]
+        assert store.find(Query(tasks=("shop.*",), queue="default", states=WAITING)) == [jobs["shop.mail"]]
+        assert store.find(Query(tasks=("shop.*",), states=(State.DONE,))) == []
+
     def test_find_pages(self, store: Store) -> None:
         """In the order of ids, `limit` at a time, each page after the last id of the one before."""
         jobs = sorted(put(store, 7), key=lambda job: job.id)

@@ -1,21 +1,26 @@
-"""Finds jobs for people by more than stores know: by the time of their put, and by text in their arguments. What a
-search looks at is bounded; where it stopped, the next page goes on."""
+"""Finds jobs for people by more than stores know: by the time of their put, and by text in their arguments and errors.
+What a search looks at is bounded; where it stopped, the next page goes on."""
 
 import json
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.errors import PartlyUnavailable
 from tarry.model.duration import SECOND, microseconds
+from tarry.model.flow.node_ids import flow_of, is_node, node_id
 from tarry.model.job import Job, JobLabel, State
 from tarry.model.quantity import MAX_SHORT, shorten
 from tarry.store.rules.base import Query, Store
 from tarry.store.rules.partial_result import partial_result, reachable_part
+
+if TYPE_CHECKING:
+    from tarry.model.flow.wiring import NodeLinks
 
 PAGE = 500
 """Jobs that are read at once."""
@@ -25,6 +30,12 @@ MOST_EXAMINED = 50_000
 """Jobs whose arguments one search looks at."""
 LONGEST = 0.25
 """Seconds after which a search asks the store no further."""
+MOST_LINE = 2000
+"""Characters of a line that says which jobs."""
+SearchLine = Annotated[str, Meta(max_length=MOST_LINE)]
+SearchText = Annotated[str, Meta(max_length=200)]
+MOST_TEXTS = 8
+"""Texts that one error may have to have."""
 _YEARS_MS = 2**47
 HAVE_ERRORS = (State.SCHEDULED, State.READY, State.RUNNING, State.DEAD)
 """The states in which a job may have failed last: jobs in others need not be looked at for an error."""
@@ -34,7 +45,8 @@ class JobSearch(Struct, frozen=True):
     """What to look for. query: what a store knows of it. text: in the arguments; empty: any. until: only ids up to this
     one; empty: all. other_keys: keys that will do as well as that of the query. end: hexadecimal digits with which the
     ids end. since: in their state from this time on, in microseconds; 0: any. error: the fingerprint of the error
-    that they had last; empty: any."""
+    that they had last; empty: any. error_text: texts that this error has, all of them. node: what people call it in
+    its flow. ranges: the first and the last id of each range of ids; empty: all."""
 
     query: Query
     text: str = ""
@@ -43,11 +55,14 @@ class JobSearch(Struct, frozen=True):
     end: str = ""
     since: int = 0
     error: str = ""
+    error_text: tuple[str, ...] = ()
+    node: str = ""
+    ranges: tuple[tuple[bytes, bytes], ...] = ()
 
     @property
     def is_scan(self) -> bool:
         """Whether it looks for what no store knows, and so reads jobs that do not match."""
-        return bool(self.text or self.end or self.since or self.error)
+        return bool(self.text or self.end or self.since or self.error or self.error_text or self.node or self.ranges)
 
 
 class SearchResult(Struct, frozen=True):
@@ -119,7 +134,13 @@ def is_found(job: Job, search: JobSearch) -> bool:
     """Whether a job that the store found has what no store knows of."""
     if job.state_since < search.since or (search.end and not job.id.hex().endswith(search.end)):
         return False
+    if search.ranges and not any(first <= job.id <= last for first, last in search.ranges):
+        return False
+    if search.node and not is_called(job, search.node):
+        return False
     if search.error and not has_error(job, search.error):
+        return False
+    if search.error_text and not has_error_text(job, search.error_text):
         return False
     return not search.text or has_text(job, search.text)
 
@@ -129,6 +150,40 @@ def has_error(job: Job, fingerprint: str) -> bool:
     from tarry.model.history.error_kind import error_kind  # noqa: PLC0415 - few look for errors
 
     return job.state in HAVE_ERRORS and bool(job.note) and error_kind(job.task, job.note).fingerprint == fingerprint
+
+
+def has_error_text(job: Job, texts: Sequence[str]) -> bool:
+    """Whether the last attempt of the job failed by an error whose class and message have these texts, in small or
+    capital letters, and it has not been done since. Of a delivery: the reason."""
+    from tarry.model.attempts import read_note  # noqa: PLC0415 - as above
+
+    if job.state not in HAVE_ERRORS or not job.note:
+        return False
+    note = read_note(job.note)
+    said = f"{note.type}: {note.message}\n{note.reason}".casefold()
+    return all(text.casefold() in said for text in texts)
+
+
+def is_called(job: Job, name: str) -> bool:
+    """Whether the job is a node of a flow, and people call it so: by its label, or else by its task."""
+    return is_node(job.id) and (links_of(job).label or job.task) == name
+
+
+def links_of(job: Job) -> "NodeLinks":
+    """How the job is tied to others of its flow; to none, if it is no node or its body cannot be read."""
+    from tarry.model.checks.unreadable import UNREADABLE  # noqa: PLC0415 - as above
+    from tarry.model.flow import wiring  # noqa: PLC0415 - as above
+
+    try:
+        return (wiring.unwrap(job.body)[0] if is_node(job.id) else None) or wiring.NodeLinks()
+    except UNREADABLE:
+        return wiring.NodeLinks()
+
+
+def ranges_after(job: Job) -> tuple[tuple[bytes, bytes], ...]:
+    """The ids of the jobs that come right after this one in its flow: the first and the last of each range."""
+    gates = ((gate.first, gate.first + gate.count - 1) for gate in links_of(job).tells if gate.count)
+    return tuple((node_id(job.id, first), node_id(job.id, last)) for first, last in gates)
 
 
 def has_text(job: Job, text: str) -> bool:
@@ -150,7 +205,18 @@ def id_of_moment(moment: int) -> bytes:
 def id_range(digits: str) -> tuple[bytes, bytes]:
     """The ids that begin with these hexadecimal digits, up to 32: after which, and up to which."""
     first, last = (bytes.fromhex(digits.ljust(32, fill)) for fill in "0f")
-    return (max(0, int.from_bytes(first, "big") - 1)).to_bytes(16, "big"), last
+    return id_before(first), last
+
+
+def id_before(id: bytes) -> bytes:
+    """The greatest id that is less than this one."""
+    return max(0, int.from_bytes(id, "big") - 1).to_bytes(16, "big")
+
+
+def flow_range(id: bytes) -> tuple[bytes, bytes]:
+    """The ids of the jobs of the flow that this job is of: after which, and up to which."""
+    flow = flow_of(id)
+    return id_before(flow), flow[:12] + b"\xff" * 4
 
 
 def parse_moment(value: float | str, now: int) -> int:

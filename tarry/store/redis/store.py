@@ -230,6 +230,8 @@ class RedisStore(Store):
         wanted = [word for name, value in narrow.items() if value is not None for word in (name, value)]
         if query.queues:
             wanted += ["queues", "\0".join(map(lua_pattern, query.queues))]
+        if query.tasks:
+            wanted += ["tasks", "\0".join(map(lua_pattern, query.tasks))]
         for name, value in query.labels:
             wanted += ["label", f"{name}={value}"]
         after = query.after

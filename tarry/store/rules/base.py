@@ -104,6 +104,8 @@ class Query(Struct, frozen=True):
     """Only ids up to this one; empty: all."""
     queues: tuple[str, ...] = ()
     """Only of queues that fit one of these patterns (`shop-*`); empty: of all. What a caller may see."""
+    tasks: tuple[str, ...] = ()
+    """Only of tasks whose names fit one of these patterns (`shop.*`); empty: of all."""
     labels: tuple[JobLabel, ...] = ()
     """With all of these labels. Looked up in an index: the cost goes with the jobs that have the first of them."""
 
@@ -116,6 +118,7 @@ class Query(Struct, frozen=True):
             and self.queue in (None, job.queue)
             and (not self.queues or fits(self.queues, job.queue))
             and self.task in (None, job.task)
+            and (not self.tasks or fits(self.tasks, job.task))
             and self.key in (None, job.key)
             and (self.before is None or job.state_since < self.before)
             and (not self.labels or has_labels(job.headers, self.labels))

@@ -264,6 +264,8 @@ def _conditions(query: Query, sql: SqlStatements) -> tuple[str, list[Any]]:
     values = [value for _, value in given]
     if query.queues:
         where.append(fitting(sql, "queue", query.queues, values))
+    if query.tasks:
+        where.append(fitting(sql, "task", query.tasks, values))
     if query.states:
         # No values: the codes are our own integers, and their number varies.
         where.append(f"state IN ({', '.join(str(CODE[state]) for state in query.states)})")

@@ -26,7 +26,8 @@ ROW = re.compile(r'<a class="id" href="/jobs/([0-9a-f-]{36})"')
 FILTERS: dict[str, str] = {
     "queue": "mail", "task": "mail.send", "key": "ann", "older": "1us", "since": "1h", "created_since": "1h",
     "created_until": "2100-01-01T00:00Z",
-    "text": "ann@", "state": "ready", "label": "customer=7",
+    "text": "ann@", "state": "ready", "label": "customer=7", "until": "2100-01-01",
+    "q": 'task:mail.* arg:"ann@" customer:7 since:1h',
 }  # fmt: skip
 """A value for each filter of the list that an operation has, too, which one of the three jobs matches."""
 
@@ -130,12 +131,12 @@ def test_only_who_may_operate_can_select(app: App, tokens: Tokens) -> None:
 
 
 def test_every_filter_of_the_list_is_one_of_an_operation_or_the_page_says_so(app: App) -> None:
-    own = {"limit", "cursor", "order", "id"}
+    own = {"limit", "cursor", "order", "id", "parent"}
     several = {"state": "states", "label": "labels"}
     names = JobsPageQuery.__struct_fields__
-    assert {several.get(name, name) for name in names if name not in own} <= set(JobFilter.__struct_fields__)
-    # A job with an error has ended, and nothing is cancelled then.
-    assert set(FILTERS) == set(names) - own - {"error"}
+    assert {several.get(name, name) for name in names if name not in own} - {"q"} <= set(JobFilter.__struct_fields__)
+    # A job with an error has ended, and nothing is cancelled then; those of flows are changed by them.
+    assert set(FILTERS) == set(names) - own - {"error", "error_text", "flow", "node"}
 
 
 def test_the_jobs_of_an_error_are_listed_and_can_be_changed(app: App) -> None:
@@ -150,7 +151,7 @@ def test_the_jobs_of_an_error_are_listed_and_can_be_changed(app: App) -> None:
 
     page = visit(app, story)
     assert ROW.findall(page) == [failing]
-    assert f'name="filter.error" value="{fingerprint}"' in page
+    assert f'name="q" value="error:{fingerprint}"' in page
 
 
 @pytest.mark.parametrize("name", FILTERS)

@@ -162,6 +162,42 @@ def test_jobs_are_found_by_state_queue_key_and_age(app: App) -> None:
         assert (got.status_code, got.json()["field"]) == (422, field)
 
 
+def test_a_line_is_answered_with_how_it_was_understood(app: App) -> None:
+    app.named("mail").enqueue("a")
+    got = call(app, "GET", "/v1/jobs", params={"q": "queue:mails  task:m*", "state": "ready"}).json()
+    assert (got["q"], len(got["jobs"])) == ("state:ready task:m* queue:mails", 1)
+    for line, said in (
+        ("sate:ready", "did you mean state?"),
+        ("queue:mails since:soon", "no time"),
+        ("x" * 2001, "2000"),
+        ("parent:" + LOST, "parent: no job"),
+    ):
+        got = call(app, "GET", "/v1/jobs", params={"q": line, "queue": "mails"} if "queue" not in line else {"q": line})
+        assert (got.status_code, said in got.json()["detail"]) == (422, True), got.json()
+    got = call(app, "GET", "/v1/jobs", params={"q": "queue:mails", "queue": "mails"})
+    assert (got.status_code, got.json()["field"]) == (422, "q")
+    body = {"act": "cancel", "filter": {"queue": "mails"}, "q": "id:01a20121"}
+    assert call(app, "POST", "/v1/operations", json=body).json()["field"] == "q"
+    assert call(app, "POST", "/v1/operations", json={"act": "cancel", "q": " "}).status_code == 422
+
+
+def test_a_line_shows_no_more_than_the_caller_may_see(app: App) -> None:
+    mail, bad = app.named("mail").enqueue("a"), app.named("bad").enqueue()
+
+    async def tell(client: httpx.AsyncClient) -> None:
+        listed = (await client.get("/v1/jobs", params={"q": "task:*a*"})).json()
+        assert [job["id"] for job in listed["jobs"]] == [mail.id]
+        assert (await client.get("/v1/jobs", params={"q": "queue:default"})).status_code == 403
+        # The same answer as for one that is not there.
+        hidden = await client.get("/v1/jobs", params={"q": f"parent:{bad.id}"})
+        assert (hidden.status_code, hidden.json()["detail"]) == (422, f"parent: no job {bad.id}")
+        body = {"act": "cancel", "q": "queue:default"}
+        assert (await client.post("/v1/operations", json=body)).status_code == 403
+        assert (await client.post("/v1/operations", json={"act": "cancel", "q": "task:*"})).status_code == 403
+
+    told(app, tell, access=OnlyMails())
+
+
 def test_a_caller_sees_only_its_queues(app: App) -> None:
     mail, bad = app.named("mail").enqueue("a"), app.named("bad").enqueue()
 

@@ -10,8 +10,8 @@ function lib.get() return {lib.fetch_records(ARGV), lib.fetch(lib.RUN, ARGV)} en
 -- find: jobs that match, by id.
 -- Keys: reads ids, jobs, ends, run, counts, and the line of the first label.
 -- Arguments: after which id, limit, states (a text of digits, or nothing), before, the last id or nothing, then pairs
--- of what a job's queue, task or key must be; for `queues`, Lua patterns of which its queue must fit one, with NUL
--- between; for `label`, a label that it must have.
+-- of what a job's queue, task or key must be; for `queues` and `tasks`, Lua patterns of which its queue or task must
+-- fit one, with NUL between; for `label`, a label that it must have.
 -- Answer: ids, records and entries of `run` in turn; and where to go on, nothing if there is no more.
 -- Cost: reads at most some 2,000 records; of running jobs alone, all their ids too. Where the counts say that there are
 -- none, reads only these.
@@ -47,20 +47,24 @@ function lib.first_label_line()
   end
 end
 
--- The patterns of queues that are asked for; nil: any queue.
+-- The patterns of queues and of tasks that are asked for; no entry: any.
 function lib.patterns()
+  local found = {}
   for number = 6, #ARGV, 2 do
-    if ARGV[number] == 'queues' then
-      local patterns = {}
-      for pattern in string.gmatch(ARGV[number + 1], '%Z+') do patterns[#patterns + 1] = '^' .. pattern .. '$' end
-      return patterns
+    local name = ARGV[number]
+    if name == 'queues' or name == 'tasks' then
+      found[name] = {}
+      for pattern in string.gmatch(ARGV[number + 1], '%Z+') do table.insert(found[name], '^' .. pattern .. '$') end
     end
   end
+  return found
 end
 
-function lib.fits(patterns, queue)
+-- Whether a name fits one of the patterns; nil: any name does.
+function lib.fits(patterns, name)
+  if not patterns then return true end
   for _, pattern in ipairs(patterns) do
-    if string.find(queue, pattern) then return true end
+    if string.find(name, pattern) then return true end
   end
   return false
 end
@@ -72,7 +76,7 @@ function lib.is_none_counted(states, patterns)
   for _, field in ipairs(lib.call('HKEYS', lib.COUNTS)) do
     local queue, task = lib.split_names(lib.sub(field, 2))
     local is_asked = states == '' or string.find(states, lib.sub(field, 1, 1), 1, true)
-    is_asked = is_asked and (not patterns or lib.fits(patterns, queue))
+    is_asked = is_asked and lib.fits(patterns.queues, queue) and lib.fits(patterns.tasks, task)
     if is_asked and (asked.queue or queue) == queue and (asked.task or task) == task then return false end
   end
   return true
@@ -109,11 +113,11 @@ function lib.matches(record, entry, states, before, patterns)
     local name, value = ARGV[number], ARGV[number + 1]
     if name == 'label' then
       if not lib.has_label(tail, value) then return false end
-    elseif name ~= 'queues' and tail[name] ~= value then
+    elseif name ~= 'queues' and name ~= 'tasks' and tail[name] ~= value then
       return false
     end
   end
-  return not patterns or lib.fits(patterns, tail.queue)
+  return lib.fits(patterns.queues, tail.queue) and lib.fits(patterns.tasks, tail.task)
 end
 
 -- id_behind: an id so many pages of ids behind another.

@@ -48,6 +48,7 @@ FILTERS = (
     "older=1h", "older=30d", "state=ready&older=23h", "queue=sync&state=dead&older=30d", "created_since=2h",
     "created_since=30d&created_until=29d", "created_since=13h&created_until=11h&state=dead", "created_until=20h",
     f"text={NEEDLE}", "text=nothing%20has%20this", f"text={NEEDLE}&created_since=13h&created_until=11h",
+    "q=state:dead+task:task-0*+error:address+since:2d", "q=task:none*", "q=error:nothing+state:dead",
     f"text={NEEDLE}&state=dead&queue=mail", "text=nothing&state=running", "limit=1000&state=ready",
 )  # fmt: skip
 """Of the page of the jobs."""
