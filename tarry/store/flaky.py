@@ -54,7 +54,10 @@ else:
 
 @_fail_verbs(
     Store,
-    also=("insert_within", "claim", "apply", "id_behind", "kv_get", "move_shares", "shares_of"),
+    also=(
+        *("insert_within", "claim", "apply", "id_behind", "move_shares", "shares_of"),
+        *("kv_get", "kv_page", "kv_read", "kv_write", "kv_within"),
+    ),
     silent=("wakeup", "wake_for_recall", "new_id", "close"),
 )
 class FlakyStore(_Store):  # type: ignore[misc]

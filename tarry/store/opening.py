@@ -149,6 +149,9 @@ def _empty(url: str) -> Store:
         def kv_cas(self, *_: object) -> NoReturn:
             raise StoreMissing(url)
 
+        def kv_write(self, *_: object) -> NoReturn:
+            raise StoreMissing(url)
+
     store = Missing()
     store.url = url
     return store

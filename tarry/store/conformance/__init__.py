@@ -53,12 +53,14 @@ from tarry.store.conformance.losing import Losing
 from tarry.store.conformance.owning import Owning
 from tarry.store.conformance.racing import Racing, Superseding
 from tarry.store.conformance.timing import Timing
+from tarry.store.conformance.valuing import Valuing
 from tarry.store.conformance.waking import Waking
 
 
 class Conformance(
     Attempting,
     Keeping,
+    Valuing,
     Claiming,
     Lateness,
     Changing,

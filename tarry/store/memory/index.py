@@ -3,10 +3,10 @@
 Every write goes through `put` and `remove`, so that the indexes agree with the jobs.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
@@ -155,6 +155,13 @@ class NamedValues:
         following = map(self._names.__getitem__, range(bisect_left(self._names, prefix), len(self._names)))
         names = takewhile(lambda name: name.startswith(prefix), following)
         return {name: self._values[name] for name in names if name in self._values}
+
+    def page(self, prefix: str, after: str, limit: int) -> dict[str, bytes]:
+        """The first of these behind a name, at most `limit`."""
+        start = max(bisect_left(self._names, prefix), bisect_right(self._names, after))
+        following = map(self._names.__getitem__, range(start, len(self._names)))
+        names = takewhile(lambda name: name.startswith(prefix), following)
+        return {name: self._values[name] for name in islice(names, max(0, limit)) if name in self._values}
 
 
 class MemoryRooms:

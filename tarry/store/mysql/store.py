@@ -4,9 +4,11 @@ What makes it fast: narrow tables in the order of the claim, changes by primary 
 in one packet, so that an exchange of a thousand jobs takes three round trips and one commit.
 """
 
+import re
 import secrets
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 from tarry import errors
@@ -46,6 +48,7 @@ from tarry.store.rules.base import (
     PlaceAnswer,
     ShareChange,
     Store,
+    ValuesWithin,
     Want,
     drop_order,
     gives_more,
@@ -58,6 +61,7 @@ from tarry.store.sql.columns import Row, name_text
 from tarry.store.sql.flow_tables import touching_flows
 from tarry.store.sql.pruning import Pruning
 from tarry.store.sql.sql_store import ScanningSqlStore
+from tarry.store.sql.values_within import CallerValues
 from tarry.store.sql.waiting import SqlWaiting
 
 A = TypeVar("A")
@@ -195,6 +199,15 @@ class MysqlStore(ScanningSqlStore):
         # Nobody tells us whether and when the caller commits; processes that look for news see it then.
         run(wake_row((WakeReason.WORK,)))
         return stored_ids
+
+    def kv_within(self, connection: Any) -> ValuesWithin:
+        caller = self.caller(connection)
+
+        def run(statement: str, values: Sequence[Any]) -> Sequence[Row]:
+            numbers = count(1)
+            return caller(bind(re.sub(r"\?", lambda _: f"?{next(numbers)}", statement), values))
+
+        return CallerValues(run, f"{self._sql.tables}cell", "?", "?", self._sql.insert_new)
 
     def caller(self, connection: Any) -> RunSql:
         """A function that runs statements on the caller's connection."""

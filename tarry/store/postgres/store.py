@@ -37,7 +37,7 @@ from tarry.store.postgres.link.url import parse_url
 from tarry.store.postgres.migrate import create_or_check
 from tarry.store.postgres.scan_start import ScanStarts, set_aside_if_slow
 from tarry.store.postgres.sql import WAITING
-from tarry.store.postgres.transactional import insert_within
+from tarry.store.postgres.transactional import caller_connection, insert_within
 from tarry.store.postgres.wakeup import PostgresHub
 from tarry.store.rules.base import (
     NOTHING,
@@ -47,6 +47,7 @@ from tarry.store.rules.base import (
     Exchange,
     PlaceAnswer,
     ShareChange,
+    ValuesWithin,
     Want,
     gives_more,
 )
@@ -64,6 +65,7 @@ from tarry.store.sql.flow_tables import touching_flows
 from tarry.store.sql.lane_claim import claim_in_lanes
 from tarry.store.sql.pruning import Pruning
 from tarry.store.sql.sql_store import SqlStore
+from tarry.store.sql.values_within import CallerValues
 from tarry.store.sql.waiting import SqlWaiting
 
 T = TypeVar("T")
@@ -248,6 +250,10 @@ class PostgresStore(SqlStore):
         # the next count gives the room back.
         self._take_room(jobs, bounds, now, key_bounds)
         return insert_within(connection, jobs, self._pool)
+
+    def kv_within(self, connection: Any) -> ValuesWithin:
+        caller, tables = caller_connection(connection, self._pool), self._for_schema(self._sql.tables)
+        return CallerValues(caller.rows, f"{tables}cell", "%s::text", "%s::bytea", self._sql.insert_new)
 
     # Claiming and changing
 

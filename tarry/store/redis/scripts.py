@@ -35,6 +35,9 @@ _SCRIPTS = make_scripts(
         # Not repeatable: a second run compares with what the first has written.
         Verb("kv_cas", repeatable=False),
         Verb("kv_list", _READS),
+        Verb("kv_page", _READS),
+        # A second run finds what the first has written.
+        Verb("kv_write"),
         Verb("pause"),
         Verb("get_schema"),
         Verb("make_step"),
@@ -94,6 +97,8 @@ QUEUES = _SCRIPTS["queues"]
 HOLD = _SCRIPTS["hold"]
 KV_CAS = _SCRIPTS["kv_cas"]
 KV_LIST = _SCRIPTS["kv_list"]
+KV_PAGE = _SCRIPTS["kv_page"]
+KV_WRITE = _SCRIPTS["kv_write"]
 PAUSE = _SCRIPTS["pause"]
 GET_SCHEMA = _SCRIPTS["get_schema"]
 MAKE_STEP = _SCRIPTS["make_step"]

@@ -44,6 +44,7 @@ from tarry.store.rules.base import (
     ShareChange,
     Store,
     Tally,
+    ValueChange,
     Want,
 )
 from tarry.store.rules.kept_places import KeptPlace
@@ -60,6 +61,8 @@ SAFER = "rediss:// with ssl_ca_certs=FILE in the URL"
 """The advice of `tarry check` where the server is not reached through verified TLS."""
 CONFIRMED_WITHIN = 5.0
 """Seconds that `confirm` waits for replicas."""
+_WRITTEN_AT_ONCE = 100
+"""Named values of one script."""
 _MAX_BYTES = 4 * 2**20
 """The arguments of a script take about so many bytes at most, unless one job alone takes more."""
 
@@ -347,9 +350,14 @@ class RedisStore(Store):
         return int(self._run(scripts.RECOUNT, now))
 
     def kv_list(self, prefix: str) -> dict[str, bytes]:
-        flat = self._run(scripts.KV_LIST, prefix)
-        cells = sorted(zip(flat[::2], flat[1::2], strict=True))
-        return {name.decode("utf-8", "replace"): value for name, value in cells}
+        return _cells(self._run(scripts.KV_LIST, prefix))
+
+    def kv_page(self, prefix: str, after: str, limit: int) -> dict[str, bytes]:
+        begin = b"(" + after.encode() if after >= prefix else b"[" + prefix.encode()
+        return _cells(self._run(scripts.KV_PAGE, begin, b"(" + prefix.encode() + b"\xff", max(0, limit)))
+
+    def kv_read(self, names: Sequence[str]) -> list[bytes | None]:
+        return [*self._link.command("HMGET", f"{self._prefix}:cells", *names)] if names else []
 
     def kv_get(self, name: str) -> bytes | None:
         value: bytes | None = self._link.command("HGET", f"{self._prefix}:cells", name)
@@ -358,6 +366,17 @@ class RedisStore(Store):
     def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
         words = [(0, b"") if word is None else (1, word) for word in (was, value)]
         return bool(self._run(scripts.KV_CAS, name, *_flatten(words)))
+
+    def kv_write(self, changes: Sequence[ValueChange]) -> list[bool]:
+        made: list[bool] = []
+        for start in range(0, len(changes), _WRITTEN_AT_ONCE):
+            part = changes[start : start + _WRITTEN_AT_ONCE]
+            words = [
+                (name, *_flatten([(0, b"") if word is None else (1, word) for word in (was, value)]))
+                for name, value, was in part
+            ]
+            made += map(bool, self._run(scripts.KV_WRITE, *_flatten(words)))
+        return made
 
     def wakeup(self) -> Wakeup:
         return self._link.wakeup(self._prefix)
@@ -394,6 +413,12 @@ class RedisStore(Store):
     def _hash(self, name: str) -> dict[bytes, bytes]:
         flat = self._link.command("HGETALL", f"{self._prefix}:{name}")
         return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _cells(flat: Sequence[bytes]) -> dict[str, bytes]:
+    """Named values, of which the names and values come in turn."""
+    cells = sorted(zip(flat[::2], flat[1::2], strict=True))
+    return {name.decode("utf-8", "replace"): value for name, value in cells}
 
 
 def _flatten(rows: Iterable[Iterable[Any]]) -> list[Any]:

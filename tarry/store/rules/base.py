@@ -20,8 +20,9 @@ The promises hold for every store and are proved by `conformance`:
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -185,6 +186,20 @@ class Diagnostic(Struct, frozen=True):
     advice: str = ""
     number: float = 0.0
     """The value as a number: a count, or the used share of a bound, from 0 to 1; 0 if it is neither."""
+
+
+ValueChange = tuple[str, bytes | None, bytes | None]
+"""A named value: its name, what it becomes, and what it was; None: absent."""
+
+
+class ValuesWithin(Protocol):
+    """Named values in a caller's transaction."""
+
+    def kv_get(self, name: str) -> bytes | None:
+        """As `Store.kv_get`, as the transaction sees it."""
+
+    def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+        """As `Store.kv_cas`; also True if the value was as asked for before."""
 
 
 class Store(ABC):
@@ -444,6 +459,31 @@ class Store(ABC):
     @abstractmethod
     def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
         """Sets a named value (None: removes it) if it is still `was` (None: absent); returns whether it did."""
+
+    def kv_page(self, prefix: str, after: str, limit: int) -> dict[str, bytes]:
+        """The first `limit` behind the name `after`, in the order of names, of the named values whose names begin with
+        the prefix. Cheap, however many there are."""
+        # For a store of somebody's own. Others do not read all of them.
+        found = ((name, value) for name, value in sorted(self.kv_list(prefix).items()) if name > after)
+        return dict(islice(found, max(0, limit)))
+
+    def kv_read(self, names: Sequence[str]) -> list[bytes | None]:
+        """The named values with these names, in that order; None: absent."""
+        return [self.kv_get(name) for name in names]
+
+    def kv_write(self, changes: Sequence[ValueChange]) -> list[bool]:
+        """`kv_cas` for each; answers for each whether the value is now as asked for: set by this call, or so before.
+        Each is whole, all together are not. Of one name, at most one. May be sent again."""
+        is_set = [self.kv_cas(name, value, was) for name, value, was in changes]
+        left = [name for (name, *_), one in zip(changes, is_set, strict=True) if not one]
+        now_there = dict(zip(left, self.kv_read(left), strict=True))
+        pairs = zip(changes, is_set, strict=True)
+        return [one or now_there[name] == value for (name, value, _), one in pairs]
+
+    def kv_within(self, connection: Any) -> ValuesWithin:
+        """Named values through the caller's own connection: what is set is set if, and only if, the caller commits.
+        Errors as of `insert_within`."""
+        raise OtherDatabase(f"{self.url} cannot take part in a transaction of yours")
 
     @abstractmethod
     def wakeup(self) -> Wakeup:

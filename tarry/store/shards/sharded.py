@@ -56,6 +56,7 @@ from tarry.store.shards.exchange import Applied, AskedShards, ShardExchange, Sha
 from tarry.store.shards.flows import FlowPlaces, ShardedFlows
 from tarry.store.shards.history import ShardedHistory
 from tarry.store.shards.location import LocatedJobs, NewIds, RendezvousHash
+from tarry.store.shards.named_values import ShardedValues
 from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
 from tarry.store.shards.waiting import ShardedWaiting
 
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class ShardedStore(Store):
+class ShardedStore(ShardedValues):
     """Several stores, in any order. Each has a name of its own."""
 
     def __init__(
@@ -485,26 +486,6 @@ class ShardedStore(Store):
     def recount(self, now: int) -> int:
         answers = self._ask_all(lambda store: store.recount(now))
         return answers.result(sum(answers.values()))
-
-    def kv_list(self, prefix: str) -> dict[str, bytes]:
-        answers = self._ask_all(lambda store: store.kv_list(prefix))
-        return answers.result(merge.values(answers, lambda name: self.shard(name.encode())))
-
-    def kv_get(self, name: str) -> bytes | None:
-        # All are asked: after a shard was added the value may still be on another one. That of its own shard counts.
-        answers, place = self._ask_all(lambda store: store.kv_get(name)), self.shard(name.encode())
-        there = {number: value for number, value in answers.items() if value is not None}
-        return answers.result(there.get(place, next(iter(there.values()), None)))
-
-    def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
-        """As promised; the value is changed where it is, if that is not where it belongs yet."""
-        place = self.shard(name.encode())
-        # To be compared it must be there already. The shard where it belongs comes first, as in `kv_get`.
-        if was is not None:
-            others = [n for n, shard in enumerate(self.shards) if n != place and not shard.away]
-            has = (n for n in (place, *others) if self.shards[n].ask(lambda store: store.kv_get(name)) is not None)
-            place = next(has, place)
-        return self.shards[place].ask(lambda store: store.kv_cas(name, value, was))
 
     def wakeup(self) -> Wakeup:
         return ShardWakeup(self.shards, self._asked.note_news)

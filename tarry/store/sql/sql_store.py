@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tarry.model.bound import KEY_ROOM
 from tarry.model.job import Job, JobLabel
-from tarry.store.rules.base import Backlog, Query, Store, Tally
+from tarry.store.rules.base import Backlog, Query, Store, Tally, ValueChange
 from tarry.store.rules.name_pattern import translate
 from tarry.store.shared.state_codes import CODE, state_of
 from tarry.store.sql.columns import COLUMN_OF, Row, stored_job
@@ -21,6 +21,7 @@ from tarry.store.sql.prefix import prefix_end
 from tarry.store.sql.pruning import Finished, LanePlace, PrunedPlace, Pruning
 
 DAY = 86_400_000_000
+_READ_AT_ONCE = 100
 
 
 def like_pattern(pattern: str) -> str:
@@ -217,6 +218,42 @@ class SqlStore(Store):
         if value is None:
             return self._change(f"DELETE FROM {cell} WHERE name = ?1 AND value = ?2", (name, was)) > 0
         return self._change(f"UPDATE {cell} SET value = ?2 WHERE name = ?1 AND value = ?3", (name, value, was)) > 0
+
+    def kv_page(self, prefix: str, after: str, limit: int) -> dict[str, bytes]:
+        # One lower bound, so that the index is entered behind `after`.
+        begin, sign = (after, ">") if after >= prefix else (prefix, ">=")
+        cells = f"SELECT {self._sql.name.format('name')}, value FROM {self._sql.tables}cell"
+        where = f"WHERE name {sign} ?1 AND name < ?2 ORDER BY name LIMIT {max(0, limit)}"
+        return dict(self._rows(f"{cells} {where}", (begin, prefix_end(prefix))))
+
+    def kv_read(self, names: Sequence[str]) -> list[bytes | None]:
+        found: dict[str, bytes] = {}
+        cells = f"SELECT {self._sql.name.format('name')}, value FROM {self._sql.tables}cell"
+        places = ", ".join(f"?{number}" for number in range(1, _READ_AT_ONCE + 1))
+        for at in range(0, len(names), _READ_AT_ONCE):
+            some = names[at : at + _READ_AT_ONCE]
+            # Always as many, so that there is one statement to prepare.
+            padded = [*some, *[some[-1]] * (_READ_AT_ONCE - len(some))]
+            found |= self._rows(f"{cells} WHERE name IN ({places})", padded)
+        return [found.get(name) for name in names]
+
+    def kv_write(self, changes: Sequence[ValueChange]) -> list[bool]:
+        cell = f"{self._sql.tables}cell"
+        new = [(name, value) for name, value, was in changes if was is None and value is not None]
+        gone = [(name, was) for name, value, was in changes if value is None and was is not None]
+        set_ = [(name, value, was) for name, value, was in changes if None not in (value, was)]
+        changed = 0
+        # In one order, so that two callers do not wait for each other.
+        for statement, rows in (
+            (self._sql.insert_new.format(f"{cell} VALUES (?1, ?2)"), new),
+            (f"DELETE FROM {cell} WHERE name = ?1 AND value = ?2", gone),
+            (f"UPDATE {cell} SET value = ?2 WHERE name = ?1 AND value = ?3", set_),
+        ):
+            changed += self._change_each(statement, sorted(rows)) if rows else 0
+        if changed == len(changes):
+            return [True] * len(changes)
+        now_there = self.kv_read([name for name, *_ in changes])
+        return [there == value for there, (_, value, _) in zip(now_there, changes, strict=True)]
 
 
 class ScanningSqlStore(SqlStore):

@@ -19,7 +19,16 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import KeyLimit, Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
-from tarry.store.rules.base import NOTHING, Diagnostic, Exchange, PlaceAnswer, ShareChange, Want, gives_more
+from tarry.store.rules.base import (
+    NOTHING,
+    Diagnostic,
+    Exchange,
+    PlaceAnswer,
+    ShareChange,
+    ValuesWithin,
+    Want,
+    gives_more,
+)
 from tarry.store.rules.history.journal import record_of_valid
 from tarry.store.rules.lanes import JobKey, assign_lanes, earliest
 from tarry.store.rules.sleeper import Wakeup
@@ -29,6 +38,7 @@ from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
 from tarry.store.sql.columns import Row, claim_reader
 from tarry.store.sql.pruning import Finished, Pruning
 from tarry.store.sql.sql_store import ScanningSqlStore, SqlFinishedJobs
+from tarry.store.sql.values_within import CallerValues
 from tarry.store.sql.waiting import SqlWaiting
 from tarry.store.sqlite import file as sqlite_file
 from tarry.store.sqlite import sql
@@ -158,6 +168,14 @@ class SqliteStore(ScanningSqlStore):
         stored_ids = insert_any(caller_db, assign_lanes(jobs, SqliteLimits(caller_db).read()))
         self.expect({job.id for job in jobs}.intersection(stored_ids))
         return stored_ids
+
+    def kv_within(self, connection: Any) -> ValuesWithin:
+        caller_db = self.caller_statements(connection)
+
+        def run(statement: str, values: Sequence[Any]) -> Sequence[Row]:
+            return caller_db.execute(statement, tuple(values)).fetchall()
+
+        return CallerValues(run, f"{self._sql.tables}cell", "?", "?", self._sql.insert_new)
 
     def caller_statements(self, connection: Any) -> Statements:
         """A caller's connection, once it is fit for inserts and has the write lock."""

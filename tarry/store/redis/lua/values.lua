@@ -41,6 +41,37 @@ function lib.kv_list()
   return answer
 end
 
+-- kv_page: the first named values of a range of names.
+-- Keys: cells, cellnames.
+-- Arguments: where the range begins and ends, as ZRANGEBYLEX takes it; how many.
+-- Answer: names and values in turn.
+-- Cost: one read of these names and one of their values.
+function lib.kv_page()
+  local answer = {}
+  local names = lib.call('ZRANGEBYLEX', lib.CELL_NAMES, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
+  for number, value in ipairs(lib.fetch(lib.CELLS, names)) do
+    if value then answer[#answer + 1], answer[#answer + 2] = names[number], value end
+  end
+  return answer
+end
+
+-- kv_write: sets or removes named values, each if it is as it was seen.
+-- Keys: cells, cellnames.
+-- Arguments: of each value those of kv_cas.
+-- Answer: of each 1 if it is as asked for now, else 0.
+-- Cost: of each that of kv_cas.
+function lib.kv_write()
+  local answer = {}
+  for at = 1, #ARGV, 5 do
+    local is = lib.call('HGET', lib.CELLS, ARGV[at])
+    local was = ARGV[at + 1] == '1' and ARGV[at + 2] or false
+    local becomes = ARGV[at + 3] == '1' and ARGV[at + 4] or false
+    if is == was and is ~= becomes then lib.set_cell(ARGV[at], becomes) end
+    answer[#answer + 1] = (is == was or is == becomes) and 1 or 0
+  end
+  return answer
+end
+
 -- pause: pauses a queue, or ends that.
 -- Keys: paused; wakes for `w`.
 -- Arguments: queue; 1: it is paused from now on, 0: it is not.

@@ -1,0 +1,50 @@
+"""Named values: pages of them, and many in one call."""
+
+import pytest
+
+from tarry.store.conformance.cases.jobs import Promises
+from tarry.store.rules.base import Store
+
+
+class Valuing(Promises):
+    """Named values: pages of them, and many in one call."""
+
+    def test_pages_of_named_values(self, store: Store) -> None:
+        """Those with the prefix, in the order of names, from behind a name on."""
+        names = ["a", "a:", "a:1", "a:2", "a:ä", "a:\U0010ffff", "b:1", "A:1"]
+        store.kv_write([(name, name.encode(), None) for name in names])
+        wanted = ["a:", "a:1", "a:2", "a:ä", "a:\U0010ffff"]
+        assert store.kv_page("a:", "", 10) == {name: name.encode() for name in wanted}
+        assert list(store.kv_page("a:", "", 2)) == wanted[:2]
+        for at, name in enumerate(wanted):
+            assert list(store.kv_page("a:", name, 2)) == wanted[at + 1 : at + 3]
+        assert list(store.kv_page("a:", "a:15", 1)) == ["a:2"]
+        assert list(store.kv_page("a:", "0", 1)) == ["a:"]
+        assert store.kv_page("a:", "b", 10) == store.kv_page("c", "", 10) == store.kv_page("a:", "", 0) == {}
+
+    def test_many_named_values_are_read(self, store: Store) -> None:
+        """In the order of the names, also if one is asked for twice, or is not there."""
+        store.kv_write([(f"a:{number}", b"%d" % number, None) for number in range(250)])
+        names = [f"a:{number}" for number in (7, 249, 7)] + ["b"]
+        assert store.kv_read(names) == [b"7", b"249", b"7", None]
+        assert store.kv_read([f"a:{number}" for number in range(250)]) == [b"%d" % number for number in range(250)]
+        assert store.kv_read([]) == []
+
+    def test_many_named_values_are_written(self, store: Store) -> None:
+        """Each if it is still as it was seen; that it has the wanted value already is as good."""
+        assert store.kv_write([("a", b"1", None), ("b", b"", None), ("c", b"3", None)]) == [True] * 3
+        changes = [("a", b"2", b"1"), ("b", b"x", None), ("c", None, b"3"), ("d", b"4", b"9"), ("e", None, None)]
+        for _ in range(2):
+            assert store.kv_write(changes) == [True, False, True, False, True]
+            assert store.kv_list("") == {"a": b"2", "b": b""}
+        assert store.kv_write([("b", b"", None), ("b2", b"", None)]) == [True, True]
+        assert store.kv_write([]) == []
+
+    @pytest.mark.parametrize("value", [b"\0\xff", b"", b"x" * 100_000])
+    def test_any_bytes_are_written(self, store: Store, value: bytes) -> None:
+        """Also none, and many."""
+        assert store.kv_write([("a", value, None)]) == [True]
+        assert store.kv_write([("a", b"new", value)]) == [True]
+        assert store.kv_write([("a", value, b"new"), ("n", b"1", None)]) == [True, True]
+        assert store.kv_read(["a"]) == [value]
+        assert store.kv_page("a", "", 1) == {"a": value}
