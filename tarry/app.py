@@ -40,6 +40,7 @@ from tarry.tasks.task_hooks import Side, TaskHooks
 if TYPE_CHECKING:
     from tarry.client.enqueue_listener import EnqueueListener
     from tarry.client.limits.app_limits import AppLimits
+    from tarry.client.schedules.app_schedules import AppSchedules
     from tarry.keeper.chores import Keeper
     from tarry.push.catalog import HttpTaskCatalog
     from tarry.push.delivery.coordinator import DeliveryCoordinator
@@ -300,6 +301,13 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             self._limits = AppLimits(self._find_limits, lambda: self.client, declare)
         return self._limits
 
+    @property
+    def schedules(self) -> "AppSchedules":
+        """The schedules that are kept in the store: made, changed and removed while everything runs."""
+        from tarry.client.schedules.app_schedules import AppSchedules  # noqa: PLC0415 - many apps use none
+
+        return AppSchedules(lambda: self.client)
+
     def _find_limits(self) -> dict[str, Limit]:
         return {**limits.limits_of_tasks(self.tasks), **self.config.limits}
 
@@ -318,6 +326,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
         """Does the chores of that store: brings back the jobs of dead workers, prunes, and enqueues scheduled jobs."""
         from tarry.keeper.chores import Keeper  # noqa: PLC0415
         from tarry.keeper.death_hooks import DeathHooks  # noqa: PLC0415 - as in EmbeddedMixin
+        from tarry.keeper.stored_ticks import StoredTicker  # noqa: PLC0415 - as above
 
         for action in self._at_keeper:
             action()
@@ -332,7 +341,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             if outbox is not None and outbox.content().jobs and self.client.forwarder is not None:
                 self.client.forwarder.forward()
 
-        return Keeper(
+        keeper = Keeper(
             store,
             clock=clock,
             rules=self.rules,
@@ -344,6 +353,8 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             forward=None if outbox is None else forward,
             lease=max((pool.lease for pool in config.pools.values()), default=Pool().lease),
         )
+        keeper.stored_ticker = StoredTicker(client, self.find)
+        return keeper
 
     def on_keeper(self, action: Callable[[], T]) -> Callable[[], T]:
         """`@app.on_keeper`: called when a keeper begins in this process: that of a master, one on each host, or that of

@@ -101,6 +101,10 @@ class JobNotFound(TarryError, LookupError):
     """No job has that id: it never existed, or it was pruned."""
 
 
+class ScheduleNotFound(TarryError, LookupError):
+    """The store keeps no schedule of that name."""
+
+
 class OperationNotFound(TarryError, LookupError):
     """No operation has that id: it never existed, or its time of keeping is over."""
 

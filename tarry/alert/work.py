@@ -10,11 +10,11 @@ from tarry.alert.deaths import Deaths
 from tarry.alert.new_errors import new_error_conditions
 from tarry.config.config import Alerts
 from tarry.keeper import schedule_state
-from tarry.keeper.schedule_runs import LEFT_OUT
 from tarry.model.duration import MINUTE, SECOND, format_duration
 from tarry.model.flow.own_queues import is_own_queue
 from tarry.model.job import Job, State
 from tarry.model.limit import TASK
+from tarry.model.schedules.schedule import LEFT_OUT
 from tarry.model.values.console_paths import HOSTS, endpoint_path, jobs_path, queue_path, schedule_path
 from tarry.push.endpoint import endpoint_cells
 from tarry.push.endpoint.endpoint_settings import Endpoint

@@ -55,15 +55,15 @@ class TransactionalInserter:
 
     def insert(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
         """Inserts the jobs within the transaction of `options.connection`."""
-        connection = _resolve_registry(options.connection)
-        if _is_async(connection):
+        connection = resolve_registry(options.connection)
+        if is_async(connection):
             raise TypeError(f"connection={connection!r} is asynchronous: await aenqueue(...)")
         return self._insert(jobs, options, connection)
 
     async def ainsert(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
         """The same, awaited."""
-        connection = _resolve_registry(options.connection)
-        if not _is_async(connection):
+        connection = resolve_registry(options.connection)
+        if not is_async(connection):
             # A connection belongs to the thread that made it, so it is used here and not in another thread.
             return self._insert(jobs, options, connection)
         handles: list[Handle[Any]] = await connection.run_sync(lambda inner: self._insert(jobs, options, inner))
@@ -72,15 +72,15 @@ class TransactionalInserter:
     def insert_flow(self, new: NewFlow, now: int, connection: Any, insert_later: InsertFlow) -> Handle[Any]:
         """Stores a flow within the transaction of `connection`; returns the handle of its root. insert_later: stores it
         after a commit on another database."""
-        connection = _resolve_registry(connection)
-        if _is_async(connection):
+        connection = resolve_registry(connection)
+        if is_async(connection):
             raise TypeError(f"connection={connection!r} is asynchronous: async with app.flow(...)")
         return self._insert_flow(new, now, insert_later, connection)
 
     async def ainsert_flow(self, new: NewFlow, now: int, connection: Any, insert_later: InsertFlow) -> Handle[Any]:
         """The same, awaited."""
-        connection = _resolve_registry(connection)
-        if not _is_async(connection):
+        connection = resolve_registry(connection)
+        if not is_async(connection):
             return self._insert_flow(new, now, insert_later, connection)
         handle: Handle[Any] = await connection.run_sync(lambda inner: self._insert_flow(new, now, insert_later, inner))
         return handle
@@ -200,7 +200,7 @@ def _session_jobs(session: Any) -> _SessionJobs:
     return found
 
 
-def _resolve_registry(connection: Any) -> Any:
+def resolve_registry(connection: Any) -> Any:
     """The Session of this thread or task, if a registry of Sessions was given; else the connection itself."""
     if any(is_a(connection, *factory) for factory in _FACTORIES):
         raise TypeError(
@@ -212,6 +212,7 @@ def _resolve_registry(connection: Any) -> Any:
     return connection() if is_registry else connection
 
 
-def _is_async(connection: Any) -> bool:
+def is_async(connection: Any) -> bool:
+    """Whether it is an asynchronous one of SQLAlchemy."""
     module = "sqlalchemy.ext.asyncio"
     return is_a(connection, module, "AsyncConnection") or is_a(connection, module, "AsyncSession")

@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.errors import PartlyUnavailable, StoreBusy, StoreError, StoreUnavailable
@@ -39,6 +39,9 @@ from tarry.store.shared.apply_each import apply_each
 from tarry.store.shared.backoff import Backoff
 from tarry.worker.exchanger import RulesFor
 
+if TYPE_CHECKING:
+    from tarry.keeper.stored_ticks import StoredTicker
+
 log = logging.getLogger("tarry.keeper")
 
 PRUNE_EVERY = 10.0
@@ -63,6 +66,9 @@ _BATCH = 1000
 
 class Keeper:
     """Runs once on each host. `tick()` does what is due and returns for how many seconds there is nothing to do."""
+
+    stored_ticker: "StoredTicker | None" = None
+    """For the schedules that the store keeps."""
 
     def __init__(
         self,
@@ -143,7 +149,8 @@ class Keeper:
         if self._store_backoff.tries and not self._is_store_back():
             return self._store_backoff.left(time.monotonic())
         # Schedules come first, since their ticks must be in time.
-        ticks = time.monotonic() + (math.inf if self._ticker is None else self._ticker.tick())
+        pauses = [ticker.tick() for ticker in (self._ticker, self.stored_ticker) if ticker is not None]
+        ticks = time.monotonic() + min(pauses, default=math.inf)
         # Spread, so that the keepers of many hosts do not all ask the store at the same moment; but one figure for all,
         # so that chores that are done together stay together.
         spread = random.uniform(0.9, 1.1)
@@ -166,6 +173,8 @@ class Keeper:
             self._store.hold("recount", self._name, now, now)
             self._store.hold("flows", self._name, now, now)
             self._store.move_shares(self._name, now, 0)
+            if self.stored_ticker is not None:
+                self.stored_ticker.close()
         if self._death_hooks is not None:
             self._death_hooks.close()
 

@@ -16,12 +16,11 @@ from tarry.client.client import Client
 from tarry.client.handle import Handle
 from tarry.errors import ConfigError, QueueFull, StoreAway, StoreError, TarryError
 from tarry.keeper import schedule_runs, schedule_state
-from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState, StoredState
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.nearest import did_you_mean
 from tarry.model.schedules.calendar import Calendar
-from tarry.model.schedules.schedule import Schedule
+from tarry.model.schedules.schedule import REFUSED, Schedule, ScheduledRun, left_out, newest
 from tarry.store.shared.backoff import Backoff
 from tarry.tasks.arguments.options import Options
 from tarry.tasks.definition import TaskDefinition
@@ -104,15 +103,7 @@ class ScheduleTicker:
 
     def tick(self) -> float:
         """Raises no error: logs it, and tries again soon."""
-        try:
-            pause = self._tick()
-        except Exception as error:  # of the store, of a task that came later, or over what the store has of a schedule
-            known = isinstance(error, StoreError | ConfigError)
-            if self._backoff.fail(time.monotonic()):
-                log.error("schedules: %s", error, exc_info=None if known else error)
-            return min(5.0, 0.1 * 2.0 ** min(self._backoff.tries, 8))
-        self._backoff.succeed()
-        return pause
+        return guard(self._tick, self._backoff)
 
     def _tick(self) -> float:
         schedules = schedules_of(self._client.tasks, self._calendars)
@@ -170,7 +161,7 @@ class ScheduleTicker:
             state, wanted = self._plan(schedule, ended.get(schedule.name, before), now)
             runs: list[ScheduledRun] = []
             if self._attempt(schedule, now, lambda: self._enqueue_all(schedule, wanted, runs)):  # noqa: B023
-                states.append((schedule, replace(state, runs=schedule_runs.newest([*state.runs, *runs]))))
+                states.append((schedule, replace(state, runs=newest([*state.runs, *runs]))))
         for schedule, state in states:
             is_saved = self._attempt(schedule, now, lambda: self._save(schedule, state, stored.get(schedule.name), now))  # noqa: B023
             if is_saved and schedule.name in self._backoffs:
@@ -215,7 +206,7 @@ class ScheduleTicker:
         if dropped := ticks[: len(ticks) - len(wanted)]:
             text = "schedule %s: nothing ran for a while; left out %d of its ticks"
             log.warning(text, schedule.name, len(dropped))
-            state = replace(state, runs=[*state.runs, schedule_runs.left_out(dropped)])
+            state = replace(state, runs=[*state.runs, left_out(dropped)])
         return replace(state, after=ticks[-1], last=wanted[-1] if wanted else state.last), wanted
 
     def _adjust(self, schedule: Schedule, state: ScheduleState, now: int) -> ScheduleState:
@@ -242,7 +233,7 @@ class ScheduleTicker:
         except Exception as error:  # such as arguments that are too long for max_body, or the app's middleware
             known = isinstance(error, TarryError)
             log.error("schedule %s: %s", schedule.name, error, exc_info=None if known else error)
-            return ScheduledRun(tick, end=schedule_runs.REFUSED)
+            return ScheduledRun(tick, end=REFUSED)
         return ScheduledRun(tick, job.id)
 
     def _save(self, schedule: Schedule, state: ScheduleState, stored: StoredState | None, now: int) -> None:
@@ -262,3 +253,16 @@ class ScheduleTicker:
                 with contextlib.suppress(StoreAway):
                     schedule_state.write(self._client.store, name, None, expected)
         self._sweep_at = now + (_SWEEP_EVERY if schedules else _CHECK_EVERY)
+
+
+def guard(tick: Callable[[], float], backoff: Backoff) -> float:
+    """Its pause; after an error, which is logged, a short one."""
+    try:
+        pause = tick()
+    except Exception as error:  # of the store, of a task that came later, or over what the store has of a schedule
+        known = isinstance(error, StoreError | ConfigError)
+        if backoff.fail(time.monotonic()):
+            log.error("schedules: %s", error, exc_info=None if known else error)
+        return min(5.0, 0.1 * 2.0 ** min(backoff.tries, 8))
+    backoff.succeed()
+    return pause

@@ -12,12 +12,12 @@ from msgspec import Struct
 from tarry.keeper import schedule_runs, schedule_state
 from tarry.keeper.host_requests import HostAct, HostRequest, RequestState
 from tarry.keeper.limits import EffectiveLimit
-from tarry.keeper.schedule_runs import ScheduledRun, seen_in
+from tarry.keeper.schedule_runs import job_id, seen_in
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.limit import EACH
-from tarry.model.schedules.schedule import Schedule
+from tarry.model.schedules.schedule import Schedule, ScheduledRun
 from tarry.store.queries.hosts import Host, PoolFigures
 from tarry.store.rules.base import Store
 
@@ -159,7 +159,7 @@ def schedule_detail(store: Store, schedule: Schedule, now: int) -> ScheduleDetai
     state, _ = schedule_state.read(store).get(schedule.name, (None, b""))
     runs = [] if state is None else state.runs
     jobs = schedule_runs.read_jobs(store, runs)
-    shown = [_run(one, jobs.get(one.job_id or b"")) for one in runs]
+    shown = [_run(one, jobs.get(job_id(one) or b"")) for one in runs]
     return ScheduleDetail(**_fields(schedule, state, now), runs=shown)
 
 

@@ -8,11 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.errors import StoreBusy
-from tarry.keeper.schedule_runs import StoredRuns, newest
 from tarry.model.checks.decoders import convert_to, decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.job import StoredTime
-from tarry.model.schedules.schedule import Schedule
+from tarry.model.schedules.schedule import Schedule, StoredRuns, newest
 from tarry.store.rules.base import Store
 from tarry.store.rules.partial_result import reachable_part
 

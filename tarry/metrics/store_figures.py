@@ -14,8 +14,8 @@ from tarry.errors import StoreError
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import schedules_of
 from tarry.keeper.keeper_records import ScheduleRecord, schedule_records
-from tarry.keeper.schedule_runs import LEFT_OUT, REFUSED
 from tarry.metrics.store_overview import CachedOverview, CachedRead, StoreOverview, read_totals
+from tarry.model.schedules.schedule import LEFT_OUT, REFUSED
 from tarry.store.rules.base import Store
 from tarry.store.rules.history.sums import ERRORS, Place
 from tarry.store.shards.shard import public_url

@@ -17,6 +17,7 @@ from tarry.client.clock import FakeClock
 from tarry.config.config import Pool
 from tarry.errors import JobFailed
 from tarry.keeper.cron import ScheduleTicker
+from tarry.keeper.stored_ticks import StoredTicker
 from tarry.model.duration import SECOND
 from tarry.model.outcome import Outcome, Raised, Released
 from tarry.model.verdict import Cancel, RetryAfter, Snooze
@@ -54,7 +55,7 @@ class KitRunner:
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self._deaths: dict[str, deque[DeathMoment]] = {}
-        self._tickers: weakref.WeakKeyDictionary[App, ScheduleTicker] = weakref.WeakKeyDictionary()
+        self._tickers: weakref.WeakKeyDictionary[App, tuple[ScheduleTicker, StoredTicker]] = weakref.WeakKeyDictionary()
         self._loop: OwnLoop | None = None
         self._is_ticking = False
         """Whether a tick is under way."""
@@ -85,14 +86,17 @@ class KitRunner:
     def tick(self, app: App) -> float:
         """Enqueues what fell due by the app's schedules; returns the seconds until the next time."""
         # The jobs that a tick enqueues may run inline, and that drains and ticks again.
-        if self._is_ticking or not any(task.schedules for task in list(app.tasks.values())):
+        if self._is_ticking:
             return math.inf
-        ticker = self._tickers.get(app)
-        if ticker is None:
-            ticker = self._tickers[app] = ScheduleTicker(app.client, app.config.named_calendars)
+        tickers = self._tickers.get(app)
+        if tickers is None:
+            # Nobody puts a schedule while the clock is moved.
+            stored = StoredTicker(app.client, app.find, look_every=math.inf)
+            tickers = self._tickers[app] = ScheduleTicker(app.client, app.config.named_calendars), stored
         self._is_ticking = True
         try:
-            return ticker.tick()
+            has_code = any(task.schedules for task in list(app.tasks.values()))
+            return min(tickers[0].tick() if has_code else math.inf, tickers[1].tick())
         finally:
             self._is_ticking = False
 

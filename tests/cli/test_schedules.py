@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 import pytest
 
 from tarry.keeper import schedule_state
-from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import MINUTE, SECOND
+from tarry.model.schedules.schedule import ScheduledRun
 from tarry.store.rules import ids
 from tests.cli.project import Project
 

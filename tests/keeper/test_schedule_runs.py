@@ -12,7 +12,6 @@ from tarry.client.clock import FakeClock
 from tarry.errors import StoreAway
 from tarry.keeper import schedule_state
 from tarry.keeper.keeper_records import ScheduledRunRecord, schedule_detail
-from tarry.keeper.schedule_runs import MOST_RUNS, ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model import lifecycle
 from tarry.model.bound import BOUNDS
@@ -21,6 +20,7 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Outcome, Raised, Returned
 from tarry.model.retry import Retry
+from tarry.model.schedules.schedule import MOST_RUNS, ScheduledRun
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules import ids
 from tests.keeper.ticking import NOON, NOTHING_KEPT, WANTS, TickingHost, shop

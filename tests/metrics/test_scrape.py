@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from tarry import App
 from tarry.errors import PartlyUnavailable, StoreAway
 from tarry.keeper import schedule_state
-from tarry.keeper.schedule_runs import left_out
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.metrics import scrape
 from tarry.metrics.host_families import HostFigures, ProcessFigures
@@ -22,6 +21,7 @@ from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Raised, Returned
+from tarry.model.schedules.schedule import left_out
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.hosts import PoolFigures
 from tarry.store.rules.base import NORMAL, Store, Want

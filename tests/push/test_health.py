@@ -24,12 +24,12 @@ from tarry.client.clock import FakeClock
 from tarry.config.config import Alerts
 from tarry.errors import StoreUnavailable
 from tarry.keeper import schedule_state
-from tarry.keeper.schedule_runs import LEFT_OUT, REFUSED, ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Raised, outcome_note
+from tarry.model.schedules.schedule import LEFT_OUT, REFUSED, ScheduledRun
 from tarry.push.endpoint import endpoint_cells
 from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.flow import FlowState as Flow

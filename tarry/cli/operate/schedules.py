@@ -7,8 +7,8 @@ from typing import Any
 from tarry.cli.operate.method_command import CommandCall, Subject, add_methods, print_done
 from tarry.cli.shared.printing import format_ago, format_clock, print_table
 from tarry.keeper.keeper_records import GONE, ScheduleDetail, ScheduledRunRecord, ScheduleRecord
-from tarry.keeper.schedule_runs import LEFT_OUT
 from tarry.model.duration import SECOND, format_duration
+from tarry.model.schedules.schedule import LEFT_OUT
 from tarry.operate.schedules import METHODS, ScheduleList, ScheduleRun
 from tarry.terminal import escape_control, print_line
 

@@ -1,14 +1,16 @@
-"""What a schedule is: a call of a task, when it is made, and what happens to ticks at which nothing ran."""
+"""What a schedule is: a call of a task, when it is made, what happens to ticks at which nothing ran, and its last runs:
+which ticks became which jobs, and how those ended."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.model.duration import MINUTE
+from tarry.model.job import State, StoredCount, StoredTime
 from tarry.model.schedules.calendar import Calendar
 from tarry.model.schedules.timetable import Timetable, timetable
 
@@ -21,7 +23,7 @@ LATE = MINUTE
 MOST = 100
 # The name becomes a part of keys.
 MAX_NAME = 100
-_KEY = re.compile("cron:.+:([0-9]{1,18})", re.DOTALL)
+_KEY = re.compile("(?:cron|schedule):.+:([0-9]{1,18})", re.DOTALL)
 
 
 class Cron:
@@ -82,7 +84,8 @@ class Cron:
 
 
 # The keeper asks for the schedules of named calendars several times a second.
-_kept_timetable = lru_cache(1024)(timetable)
+cached_timetable = lru_cache(4096)(timetable)
+"""`timetable`, which is kept."""
 
 
 class Schedule(Struct, frozen=True):
@@ -104,10 +107,12 @@ class Schedule(Struct, frozen=True):
     calendar: Calendar | None = None
     calendar_name: str = ""
     """Of the settings; empty: it names none."""
+    kind: str = "cron"
+    """How the keys of its ticks begin: those of code and those that are stored are apart."""
 
     def on(self, calendar: Calendar) -> "Schedule":
         """The same on the days of this calendar; ValueError if none of its times is on one."""
-        return replace(self, calendar=calendar, timetable=_kept_timetable(self.expression, self.zone, calendar))
+        return replace(self, calendar=calendar, timetable=cached_timetable(self.expression, self.zone, calendar))
 
     @property
     def rule(self) -> str:
@@ -118,7 +123,7 @@ class Schedule(Struct, frozen=True):
     def key(self, tick: int) -> str:
         """The key of a tick's job."""
         # The same on all hosts: if several make the job of a tick, the store keeps one.
-        return f"cron:{self.label}:{tick}"
+        return f"{self.kind}:{self.label}:{tick}"
 
     def ticks(self, after: int, now: int) -> list[int]:
         """The ticks after one time and up to now; only the newest if there are many."""
@@ -180,3 +185,48 @@ def _schedule(task: str, number: int, cron: Cron, common: Cron, encode: Encode) 
         calendar,
         cron.calendar if isinstance(cron.calendar, str) else "",
     )
+
+
+MOST_RUNS = 20
+"""Runs of a schedule, the newest ones."""
+LEFT_OUT, REFUSED = "left_out", "refused"
+"""Ends of ticks without a job: nobody made up for them; the call could not be enqueued."""
+_LONGEST = max(map(len, [*State, LEFT_OUT, REFUSED]))
+
+
+class ScheduledRun(Struct, frozen=True, array_like=True):
+    """What became of a tick. Times are microseconds since the epoch; 0: not known, or not yet."""
+
+    tick: StoredTime
+    job: Annotated[str, Meta(max_length=36)] = ""
+    """The id of its job; empty: it has none."""
+    end: Annotated[str, Meta(max_length=_LONGEST)] = ""
+    """The state in which its job ended, LEFT_OUT or REFUSED; empty: not known yet."""
+    started: StoredTime = 0
+    """When the first attempt began."""
+    ended: StoredTime = 0
+    ticks: StoredCount = 1
+    """How many ticks it stands for, of which this is the last: those that were left out together."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the end of its job is not known."""
+        return bool(self.job) and not self.end
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether the tick became no job."""
+        return self.end in (LEFT_OUT, REFUSED)
+
+
+StoredRuns = Annotated[list[ScheduledRun], Meta(max_length=10 * MOST_RUNS)]
+
+
+def left_out(ticks: Sequence[int]) -> ScheduledRun:
+    """The run of ticks, one or more, that nobody makes up for."""
+    return ScheduledRun(ticks[-1], end=LEFT_OUT, ticks=len(ticks))
+
+
+def newest(runs: Sequence[ScheduledRun]) -> list[ScheduledRun]:
+    """Those that are kept."""
+    return list(runs[-MOST_RUNS:])

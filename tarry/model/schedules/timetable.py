@@ -23,6 +23,8 @@ from tarry.model.schedules.calendar import Calendar
 EPOCH = datetime(1970, 1, 1)
 DAY = 86400
 SHORTEST = SECOND
+ONCE = "@once"
+"""What stands before the moment of a timetable with one tick."""
 MAX_EXPRESSION = 1000
 """Characters."""
 SEARCHED = 40 * 366 * DAY * SECOND
@@ -43,7 +45,7 @@ WAY_OUT = (
 
 
 class Timetable(ABC):
-    """An endless sequence of ticks, in microseconds since the epoch."""
+    """A sequence of ticks, in microseconds since the epoch."""
 
     @abstractmethod
     def next(self, after: int) -> int | None:
@@ -85,6 +87,8 @@ def _every_day(expression: str, zone: str) -> Timetable:
     words = expression.split()
     if words and words[0] == "@every":
         return _Every(_period(expression, " ".join(words[1:])))
+    if words and words[0] == ONCE:
+        return _Once(_moment(expression, " ".join(words[1:])))
     if words and words[0].startswith("@"):
         named = NAMED.get(" ".join(words))
         if named is None:
@@ -112,6 +116,26 @@ class _Every(Timetable):
     def next(self, after: int) -> int:
         # Counted from the epoch and not from a start, so that all hosts get the same ticks.
         return (after // self._period + 1) * self._period
+
+
+def _moment(expression: str, text: str) -> int:
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            raise ValueError(f"{text} needs a time zone")
+        return max(0, int(found.timestamp())) * SECOND
+    except (ValueError, OverflowError):
+        raise ValueError(f'cron="{expression}": a moment, as in "{ONCE} 2026-12-31T07:00:00+01:00"') from None
+
+
+class _Once(Timetable):
+    """One tick. The zone has no effect."""
+
+    def __init__(self, moment: int) -> None:
+        self._tick = moment
+
+    def next(self, after: int) -> int | None:
+        return self._tick if self._tick > after else None
 
 
 class _OnDays(Timetable):

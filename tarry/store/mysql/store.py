@@ -61,7 +61,6 @@ from tarry.store.sql.columns import Row, name_text
 from tarry.store.sql.flow_tables import touching_flows
 from tarry.store.sql.pruning import Pruning
 from tarry.store.sql.sql_store import ScanningSqlStore
-from tarry.store.sql.values_within import CallerValues
 from tarry.store.sql.waiting import SqlWaiting
 
 A = TypeVar("A")
@@ -201,6 +200,8 @@ class MysqlStore(ScanningSqlStore):
         return stored_ids
 
     def kv_within(self, connection: Any) -> ValuesWithin:
+        from tarry.store.sql.values_within import CallerValues  # noqa: PLC0415 - few put schedules so
+
         caller = self.caller(connection)
 
         def run(statement: str, values: Sequence[Any]) -> Sequence[Row]:

@@ -65,7 +65,6 @@ from tarry.store.sql.flow_tables import touching_flows
 from tarry.store.sql.lane_claim import claim_in_lanes
 from tarry.store.sql.pruning import Pruning
 from tarry.store.sql.sql_store import SqlStore
-from tarry.store.sql.values_within import CallerValues
 from tarry.store.sql.waiting import SqlWaiting
 
 T = TypeVar("T")
@@ -252,8 +251,15 @@ class PostgresStore(SqlStore):
         return insert_within(connection, jobs, self._pool)
 
     def kv_within(self, connection: Any) -> ValuesWithin:
+        from tarry.store.sql.values_within import CallerValues  # noqa: PLC0415 - few put schedules so
+
         caller, tables = caller_connection(connection, self._pool), self._for_schema(self._sql.tables)
-        return CallerValues(caller.rows, f"{tables}cell", "%s::text", "%s::bytea", self._sql.insert_new)
+
+        def run(statement: str, values: Sequence[Any]) -> Sequence[Row]:
+            # A driver's cursor has rows only of a statement that answers some.
+            return caller.rows(statement if statement.startswith("SELECT") else f"{statement} RETURNING 1", values)
+
+        return CallerValues(run, f"{tables}cell", "%s::text", "%s::bytea", self._sql.insert_new)
 
     # Claiming and changing
 

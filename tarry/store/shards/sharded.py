@@ -51,12 +51,11 @@ from tarry.store.rules.kept_places import attempt_of
 from tarry.store.rules.lanes import JobKey
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.shards import merge
-from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers, present
+from tarry.store.shards.answers import ShardAnswers, ShardedValues, ask_shards, assemble, pick, place_answers, present
 from tarry.store.shards.exchange import Applied, AskedShards, ShardExchange, ShardExchangeRequest, apply_elsewhere
 from tarry.store.shards.flows import FlowPlaces, ShardedFlows
 from tarry.store.shards.history import ShardedHistory
 from tarry.store.shards.location import LocatedJobs, NewIds, RendezvousHash
-from tarry.store.shards.named_values import ShardedValues
 from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
 from tarry.store.shards.waiting import ShardedWaiting
 

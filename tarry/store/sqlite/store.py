@@ -38,7 +38,6 @@ from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
 from tarry.store.sql.columns import Row, claim_reader
 from tarry.store.sql.pruning import Finished, Pruning
 from tarry.store.sql.sql_store import ScanningSqlStore, SqlFinishedJobs
-from tarry.store.sql.values_within import CallerValues
 from tarry.store.sql.waiting import SqlWaiting
 from tarry.store.sqlite import file as sqlite_file
 from tarry.store.sqlite import sql
@@ -170,6 +169,8 @@ class SqliteStore(ScanningSqlStore):
         return stored_ids
 
     def kv_within(self, connection: Any) -> ValuesWithin:
+        from tarry.store.sql.values_within import CallerValues  # noqa: PLC0415 - few put schedules so
+
         caller_db = self.caller_statements(connection)
 
         def run(statement: str, values: Sequence[Any]) -> Sequence[Row]:

@@ -14,9 +14,9 @@ from tarry.client.operations.operation import JobFilter, MoveTarget, Operation, 
 from tarry.client.operations.operation_cells import PREFIX as OPERATIONS
 from tarry.keeper import schedule_state
 from tarry.keeper.host_requests import HostAct, HostRequests, RequestState, new_request
-from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.model.job import Job, State
 from tarry.model.limit import KeyLimit, Limit
+from tarry.model.schedules.schedule import ScheduledRun
 from tarry.push.endpoint.endpoint_cells import FLOW_CELL, GONE_CELL, TASK_CELL
 from tarry.push.endpoint.flow import FlowState
 from tarry.server.identity.tokens import TokenAccess, digest

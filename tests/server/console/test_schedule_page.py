@@ -4,9 +4,9 @@ import pytest
 
 from tarry import App, Calendar, Cron
 from tarry.keeper import schedule_state
-from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import SECOND
+from tarry.model.schedules.schedule import ScheduledRun
 from tarry.store.rules.base import Query
 from tests.server.console.visiting import Tokens, Visitor, visit
 

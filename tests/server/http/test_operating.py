@@ -16,10 +16,10 @@ from tarry import App
 from tarry.errors import NotAllowed, StoreAway
 from tarry.keeper import schedule_state
 from tarry.keeper.hosts import HostEntry
-from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import SECOND
 from tarry.model.limit import KeyLimit
+from tarry.model.schedules.schedule import ScheduledRun
 from tarry.operate.access import Scope
 from tarry.server import claim_loop, history_snapshot
 from tarry.server.identity.access import OpenAccess

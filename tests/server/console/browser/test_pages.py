@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, Response, ViewportSize, expect
 
 from tarry.keeper import schedule_state
-from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.model.duration import SECOND
+from tarry.model.schedules.schedule import ScheduledRun
 from tarry.server.serving.console import PAGES as CONSOLE_PAGES
 from tarry.store.opening import open_store
 from tests.cli.project import until

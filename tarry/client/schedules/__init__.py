@@ -1,0 +1,1 @@
+"""Schedules that are kept in the store."""

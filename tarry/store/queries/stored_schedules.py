@@ -1,0 +1,134 @@
+"""The schedules that are kept in a store, as named values: each by its name, and an entry of it by when it is due.
+
+The entry is written before the schedule that names its time, and goes after it. So a schedule is always found when it
+is due, whatever breaks off in between, and an entry that no schedule names is rubbish.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from tarry.errors import StoreBusy
+from tarry.model.checks.decoders import decode_json
+from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.schedules.stored import StoredSchedule
+from tarry.store.rules.base import Store, ValueChange
+from tarry.store.rules.partial_result import made_of, partial_result, reachable_part
+
+PREFIX, _DUE = "schedule:", "schedule-due:"
+_TRIES = 20
+
+ScheduleChange = Callable[[StoredSchedule | None], StoredSchedule | None]
+
+
+class Values(Protocol):
+    """A store, or what it has within a transaction."""
+
+    def kv_get(self, name: str) -> bytes | None:
+        """As of a store."""
+
+    def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+        """As of a store."""
+
+
+class DueEntry(Struct, frozen=True):
+    """A schedule that a keeper is to look at. at: microseconds since the epoch."""
+
+    at: int
+    name: str
+
+    @property
+    def cell(self) -> str:
+        """The name of the value."""
+        return f"{_DUE}{self.at:016x}:{self.name}"
+
+
+def decode(cell: bytes) -> StoredSchedule | None:
+    """The schedule; None: another program has written something else."""
+    try:
+        return decode_json(cell, StoredSchedule)
+    except UNREADABLE:
+        return None
+
+
+def encode(one: StoredSchedule) -> bytes:
+    """The value of a schedule."""
+    return msgspec.json.encode(one)
+
+
+def get(values: Values, name: str) -> StoredSchedule | None:
+    """The schedule of that name; None: there is none."""
+    cell = _read(values, name)
+    return None if cell is None else decode(cell)
+
+
+def _read(values: Values, name: str) -> bytes | None:
+    cell, away = partial_result(lambda: values.kv_get(PREFIX + name))
+    if cell is None and away is not None:
+        raise away
+    return cell
+
+
+def page(store: Store, prefix: str, after: str, limit: int) -> dict[str, StoredSchedule]:
+    """The first schedules behind the name `after`, by name, whose names begin so."""
+    found: dict[str, StoredSchedule] = {}
+    # What another program has written there does not count.
+    while limit > len(found):
+        cells = reachable_part(lambda: store.kv_page(PREFIX + prefix, PREFIX + after, limit - len(found)))  # noqa: B023
+        named = {name.removeprefix(PREFIX): decode(cell) for name, cell in cells.items()}
+        found |= {name: one for name, one in named.items() if one is not None}
+        if not cells:
+            break
+        after = max(named)
+    return found
+
+
+def change(values: Values, name: str, change: ScheduleChange) -> StoredSchedule | None:
+    """Makes of the schedule what `change` makes of it, which may be called several times; returns that. None: there is
+    none. StoreBusy if others change it all the time."""
+    for _ in range(_TRIES):
+        cell = _read(values, name)
+        old = None if cell is None else decode(cell)
+        new = change(old)
+        if new == old and (new is not None or cell is None):
+            return new
+        if new is not None and new.look:
+            values.kv_cas(DueEntry(new.look, name).cell, b"", None)
+        if values.kv_cas(PREFIX + name, None if new is None else encode(new), cell):
+            _tidy(values, name, old, new)
+            return new
+    raise StoreBusy(f"schedule {name} changes all the time; try again")
+
+
+def _tidy(values: Values, name: str, old: StoredSchedule | None, new: StoredSchedule | None) -> None:
+    if new is not None and new.look:
+        # A keeper takes an old entry for rubbish, as it was until a moment ago.
+        values.kv_cas(DueEntry(new.look, name).cell, b"", None)
+    if old is not None and old.look and (new is None or old.look != new.look):
+        values.kv_cas(DueEntry(old.look, name).cell, None, b"")
+
+
+def due_entries(store: Store, after: DueEntry | None, limit: int) -> list[DueEntry]:
+    """The first entries behind this one, by time; StoreError, and PartlyUnavailable with those that can be reached."""
+    behind = "" if after is None else after.cell
+    return made_of(lambda: store.kv_page(_DUE, behind, limit), lambda cells: [*filter(None, map(_entry, cells))])
+
+
+def _entry(cell: str) -> DueEntry | None:
+    time, _, name = cell.removeprefix(_DUE).partition(":")
+    try:
+        return DueEntry(int(time, 16), name)
+    except ValueError:
+        return None
+
+
+def change_of(name: str, new: StoredSchedule | None, cell: bytes) -> ValueChange:
+    """The change of a schedule that was read as this value; None: it goes."""
+    return PREFIX + name, None if new is None else encode(new), cell
+
+
+def cells_of(names: Sequence[str]) -> list[str]:
+    """The names of the values of these schedules."""
+    return [PREFIX + name for name in names]
