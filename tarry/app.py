@@ -23,6 +23,7 @@ from tarry.embedded import mixin
 from tarry.errors import ConfigError, UnknownTask
 from tarry.keeper import limits
 from tarry.keeper.cron import ScheduleTicker, check_names
+from tarry.model.flow.wiring import MAP_TASK
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.nearest import did_you_mean
@@ -206,7 +207,23 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
 
     def open_store(self, durable: bool = True, patient: bool = False) -> Store:
         """Opens a new connection to the app's store. patient: a store that is unreachable now is opened later."""
-        return self._open_store or open_store(self.store_url, durable, patient)
+        # First: without its keys no store is made.
+        seal = self._store_sealer()
+        return seal(self._open_store or open_store(self.store_url, durable, patient))
+
+    def _store_sealer(self) -> Callable[[Store], Store]:
+        """Makes of a store what this app uses."""
+        keys = self.config.encryption.keys
+        if not keys or not mixin.backend.seals:
+            return lambda store: store
+        from tarry.store.sealing.sealed_store import store_sealer  # noqa: PLC0415 - most apps seal nothing
+
+        return store_sealer(keys, self._seals)
+
+    def _seals(self, name: str) -> bool:
+        """Whether the jobs of a task of that name are sealed: all but those of tasks that do without."""
+        task = self.tasks.get(name.removeprefix(MAP_TASK))
+        return task is None or task.encrypt
 
     @property
     def outbox(self) -> "Outbox | None":
@@ -216,6 +233,10 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             from tarry.store.outbox import Outbox  # noqa: PLC0415 - most processes have none
 
             self._outbox = Outbox(self.config.directory / path, self.config.client.outbox_bytes)
+            if keys := self.config.encryption.keys:
+                from tarry.store.sealing.sealed_store import sealed_outbox  # noqa: PLC0415 - most apps seal nothing
+
+                self._outbox = sealed_outbox(self._outbox, keys, self._seals)
         return self._outbox
 
     def connection(self) -> tuple[Store, bool]:

@@ -43,6 +43,10 @@ class ArgumentError(TarryError, TypeError):
         """The same, as a request by HTTP names it."""
 
 
+class ValueSealed(TarryError):
+    """A result, or another value of a job, is sealed with a key that this process does not have, or was altered."""
+
+
 class IdempotencyError(TarryError):
     """The name of a request was used before, with other arguments."""
 

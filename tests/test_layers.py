@@ -72,6 +72,7 @@ STORE_ROOMS: Mapping[str, tuple[str, str]] = {
     "queries": ("what is asked of any store, by its verbs", "rules"),
     "sql": ("what the stores in SQL databases share", "rules shared"),
     "shards": ("several stores as one", "rules shared"),
+    "sealing": ("seals what jobs say before a store sees it", "rules store"),
     "memory": ("the store in memory", "rules shared"),
     "sqlite": ("the store in a file", "rules shared sql"),
     "postgres": ("the store in PostgreSQL", "rules shared sql"),

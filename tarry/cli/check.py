@@ -77,6 +77,7 @@ def check_facts(setup: CommandContext) -> list[Diagnostic]:
         "server": _server,
         "metrics": _metrics,
         "outbox": _outbox,
+        "encryption": _encryption,
         "alerts": _alerts,
     }
     for name, check in checks.items():
@@ -123,6 +124,15 @@ def _app(setup: CommandContext) -> list[Diagnostic]:
         facts += [Diagnostic(f"task {name}", "cannot be sent as it is", trouble) for trouble in endpoint.problems()]
         facts += [Diagnostic(f"task {name}", warning) for warning in endpoint.warnings()]
     return facts
+
+
+def _encryption(setup: CommandContext) -> list[Diagnostic]:
+    if not (places := setup.config.encryption.keys):
+        return []
+    from tarry.store.sealing.sealed_store import names_of_keys  # noqa: PLC0415 - few have keys
+
+    first, *others = names_of_keys(places)
+    return [Diagnostic("encryption", f"key {first} seals" + "".join(f", {key} opens" for key in others))]
 
 
 def _schedules(setup: CommandContext) -> list[Diagnostic]:

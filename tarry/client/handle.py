@@ -6,8 +6,8 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from tarry.client.follow import Event, Follow
-from tarry.errors import JobCancelled, JobFailed, JobNotFound
-from tarry.model.checks.unreadable import read_note
+from tarry.errors import JobCancelled, JobFailed, JobNotFound, ValueSealed
+from tarry.model.checks.unreadable import explain, is_sealed, read_note, token_of
 from tarry.model.flow.node_ids import flow_of, node_id
 from tarry.model.flow.wiring import added_nodes
 from tarry.model.job import Job, State
@@ -167,6 +167,8 @@ class Handle(Generic[R]):
         raise failure
 
     def _decode(self, job: Job) -> Any:
+        if is_sealed(job.note):
+            raise ValueSealed(f"the result of {job.task} {ids.text(job.id)} is {explain(token_of(job.note))}")
         added = added_nodes(job.note)
         if added is not None:
             # Nodes that it has added to its flow stand for its result.

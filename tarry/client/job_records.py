@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tarry.model.attempts import Attempt, acts_of, attempts_of
-from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.checks.unreadable import UNREADABLE, explain, is_sealed, sealed_note, token_of
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow.wiring import split
@@ -119,7 +119,8 @@ class JobAttempt(Struct, frozen=True):
     outcome: str
     """`running`, `done`, `failed`, `retry` (the task asked for another), `timeout`, `lost` (its worker died while it
     was on), `lease_lost` (its worker died or was away, while others were on), `interrupted` (its worker stopped),
-    `snoozed`, `cancelled`, `expired`, `unknown_task`, `quarantined`, `given_back` or `buried`."""
+    `snoozed`, `cancelled`, `expired`, `unknown_task`, `no_key` (its worker could not open it), `quarantined`,
+    `given_back` or `buried`."""
     worker: str | None
     host: str | None
     error: str
@@ -223,9 +224,12 @@ def job_fields(job: Job, attempts: int | None) -> dict[str, Any]:
 
 
 def decode_json(text: bytes) -> Any:
-    """The value; None for no text. As text: what is no JSON, or nested so deeply that not everybody can read it."""
+    """The value; None for no text. As text: what is no JSON, or nested so deeply that not everybody can read it; and
+    that a value is sealed."""
     if not text:
         return None
+    if is_sealed(text):
+        return sealed_note(text) or explain(token_of(text))
     try:
         if not is_too_deep(text):
             return msgspec.json.decode(text)

@@ -310,6 +310,13 @@ class ClientConfig(Struct, frozen=True):
     outbox_bytes: Annotated[int, SOME_SIZE] = 64_000_000
 
 
+class EncryptionConfig(Struct, frozen=True):
+    """What jobs say is sealed before a store sees it."""
+
+    keys: Annotated[list[str], PLACES] = []
+    """Where the keys are, each 32 bytes in base64. The first seals, all open. Empty: nothing is sealed."""
+
+
 class Keep(Struct, frozen=True):
     """How long finished jobs of a queue are kept, in microseconds, and at most how many bytes of them."""
 
@@ -396,6 +403,7 @@ class Config(Struct, frozen=True):
     tasks: Annotated[dict[str, Any], TASKS] = {}
     """HTTP tasks by name, as written: `tarry.push.endpoint.endpoint_settings` reads them."""
     push: Push = Push()
+    encryption: EncryptionConfig = EncryptionConfig()
     alerts: Alerts = Alerts()
     server: ServerConfig = ServerConfig()
     metrics: MetricsConfig = MetricsConfig()

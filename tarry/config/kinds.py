@@ -1,14 +1,17 @@
 """The kinds of values that settings have: how each is written in TOML and in a variable, and what it becomes."""
 
 import json
+import os
 import re
 import tomllib
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from tarry.config.parser import Kind
+from tarry.errors import ConfigError
 from tarry.model.bound import WhenFull
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.limit import parse_limit
@@ -16,6 +19,10 @@ from tarry.model.quantity import octets
 from tarry.model.values.log_target import NAMES, log_target
 
 DEFAULT_STORE = "sqlite:///tarry.db"
+PLACE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\0\n]*")
+"""A place of a secret, outside of the settings and the store."""
+MOST_SECRET = 8192
+"""Bytes of a secret."""
 
 
 def number(text: str) -> Any:
@@ -140,7 +147,7 @@ class Sealed:
 
 
 _SomeText = Annotated[str, Meta(min_length=1)]
-_SecretPlace = Annotated[str, Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00\n]*)$")]
+_SecretPlace = Annotated[str, Meta(pattern=f"^({PLACE.pattern})$")]
 _From1 = Annotated[int, Meta(ge=1)]
 _WrittenDuration = int | float | str
 
@@ -206,3 +213,40 @@ RECIPIENTS = Kind("a list of recipients", Any, Sealed, _recipients)
 SCHEMES = Kind('a list of schemes such as ["slack"]', list[_SomeText], parse_variable=parse_list)
 SHARE = Kind('a share such as "90%"', str, _share)
 TEXT = Kind("a text", str)
+
+
+def read_place(written: str) -> str:
+    """The secret in this place, now; ConfigError with the place if it is missing."""
+    kind, _, place = written.partition(":")
+    return _read_variable(place) if kind == "env" else _read_file(place)
+
+
+def _read_variable(name: str) -> str:
+    if not (value := os.environ.get(name, "").strip()):
+        raise ConfigError(f"env:{name}: the variable {name} is not set here; set it for the workers too")
+    return value
+
+
+def _read_file(name: str) -> str:
+    path = Path(name)
+    try:
+        about = path.stat()
+        # The file is read again only when it has changed.
+        value = _read_state(path, about.st_mtime_ns, about.st_size, about.st_ino)
+    except OSError as error:
+        raise ConfigError(f"file:{name}: it cannot be read: {error.strerror}; see that workers may read it") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"file:{name}: it is no text in UTF-8; write the secret in base64") from None
+    if not value:
+        raise ConfigError(f"file:{name}: it is empty; write the secret into it")
+    return value
+
+
+@lru_cache(maxsize=256)
+def _read_state(path: Path, mtime: int, size: int, inode: int) -> str:
+    """Cached for each state of the file."""
+    # A pipe or a device might never end.
+    if size > MOST_SECRET or not path.is_file():
+        raise ConfigError(f"file:{path}: it is no file of at most {MOST_SECRET} bytes; a secret is one line")
+    # Most editors end a file with a newline.
+    return path.read_text(encoding="utf-8").strip()

@@ -27,11 +27,13 @@ class Backend:
     """Where the apps of this process get their stores, clients and workers.
 
     Another one can take its place, as the pytest plugin does during a test. clock: the clock of all apps; None: each
-    has its own. writes_files: apps write outboxes and logs.
+    has its own. writes_files: apps write outboxes and logs. seals: they seal what jobs say, where
+    `[encryption]` has keys.
     """
 
     clock: Clock | None = None
     writes_files = True
+    seals = True
 
     def find_store(self, app: Any, given: Store | None) -> Store | None:
         """The store of the app, if it is open already. given: the one that the app was made with."""

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from tarry.keeper.waiting_reasons import (
@@ -14,10 +13,10 @@ from tarry.keeper.waiting_reasons import (
     LimitUse,
     WaitingFacts,
 )
-from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.checks.unreadable import read_note
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State, order_label
-from tarry.model.lifecycle import UNKNOWN_TASK
+from tarry.model.lifecycle import NO_KEY, UNKNOWN_TASK
 from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Level, Limit, waiting_lane
 from tarry.store.queries.hosts import list_hosts
 from tarry.store.rules import ids, kept_places
@@ -67,7 +66,8 @@ def read_facts(store: Store, job: Job, now: int, is_listed: bool, endpoint: Endp
         list_hosts(store, now),
         before,
         is_listed,
-        _was_unknown(job),
+        _type_of_note(job) == UNKNOWN_TASK,
+        _type_of_note(job) == NO_KEY,
         endpoint,
         [kept_places.attempt_of(name) for name in kept_places.places_followed(store, job, now)],
         _job_ahead(store, job, now),
@@ -162,9 +162,5 @@ def _job_ahead(store: Store, job: Job, now: int) -> Job | None:
     return KeyTurns(store).job_before(job, now)
 
 
-def _was_unknown(job: Job) -> bool:
-    try:
-        note = msgspec.json.decode(job.note) if job.note else None
-    except UNREADABLE:
-        return False
-    return isinstance(note, dict) and note.get("type") == UNKNOWN_TASK
+def _type_of_note(job: Job) -> object:
+    return read_note(job.note).get("type")

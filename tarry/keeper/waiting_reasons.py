@@ -29,6 +29,7 @@ SENTENCES: Mapping[str, str] = {
     "disabled": "HTTP task %(task)s is disabled.",
     "circuit": "The endpoint of %(task)s gets no requests now: %(trouble)s.",
     "unknown": "The worker that took it last does not know task %(task)s.",
+    "no_key": "The worker that took it last does not have the key with which it is sealed.",
     "unlisted": "The app of this process has no task %(task)s.",
     "key_paused": "%(limit)s is paused: no job of this key starts.",
     "stopped": "Limit %(limit)s is 0: no job starts.",
@@ -120,6 +121,8 @@ class WaitingFacts(Struct, frozen=True):
     is_listed: bool = True
     """Whether the app of whoever asks has its task."""
     was_unknown: bool = False
+    was_sealed: bool = False
+    """The worker that took it last could not open it."""
     """Whether the worker that claimed it last did not know its task."""
     endpoint: EndpointState = EndpointState()
     followed: Sequence[tuple[bytes, int, str]] = ()
@@ -176,6 +179,8 @@ def _lasting_reasons(facts: WaitingFacts) -> Iterator[WaitingReason]:
         yield _reason("circuit", endpoint.opens, task=job.task, trouble=endpoint.trouble)
     if facts.was_unknown:
         yield _reason("unknown", task=job.task)
+    elif facts.was_sealed:
+        yield _reason("no_key")
     elif not facts.is_listed and not facts.is_external:
         yield _reason("unlisted", task=job.task)
     # While an endpoint gets no requests, its task has the limit 0: that says the same.

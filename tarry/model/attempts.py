@@ -4,6 +4,7 @@ The ordinary way costs nothing: a job that is done at its first attempt has no r
 what the job itself tells, which is when it ended. `lifecycle` says which changes add to the record.
 """
 
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from tarry.model import outcome as ways
 from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.texts import cut
-from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.checks.unreadable import UNREADABLE, text_or_why
 from tarry.model.job import Job, State, StoredCount, StoredTime
 
 MOST_KEPT = 20
@@ -38,13 +39,13 @@ _NAMES: dict[type, str] = {
     ways.Unknown: "unknown_task",
     ways.Quarantined: "quarantined",
 }
-LOST, LEASE_LOST, RETRY, CANCELLED, GIVEN_BACK, BURIED, RUNNING, DONE = (
-    "lost", "lease_lost", "retry", "cancelled", "given_back", "buried", "running", "done",
+LOST, LEASE_LOST, RETRY, CANCELLED, GIVEN_BACK, BURIED, NO_KEY, RUNNING, DONE = (
+    "lost", "lease_lost", "retry", "cancelled", "given_back", "buried", "no_key", "running", "done",
 )  # fmt: skip
-OUTCOMES = (*_NAMES.values(), LOST, LEASE_LOST, RETRY, GIVEN_BACK, BURIED, RUNNING)
+OUTCOMES = (*_NAMES.values(), LOST, LEASE_LOST, RETRY, GIVEN_BACK, BURIED, NO_KEY, RUNNING)
 """How an attempt may have ended; `running`: it has not."""
 # The task was not even called, and the same comes again and again: it must not drive out what was.
-_REPEATED = ("unknown_task", "quarantined")
+_REPEATED = ("unknown_task", "quarantined", NO_KEY)
 
 
 # They say nothing of the job, or that it is to be called once more.
@@ -133,6 +134,8 @@ def outcome_name(outcome: ways.Outcome) -> str:
             return LOST if on else LEASE_LOST
         case ways.Raised(after=int()):
             return RETRY
+        case ways.Unknown(key=str(key)) if key:
+            return NO_KEY
     return _NAMES[type(outcome)]
 
 
@@ -170,6 +173,15 @@ def with_act(record: bytes, act: JobAct) -> bytes:
     return msgspec.json.encode(_Record(known.left_out, known.attempts, [*known.acts, act][-MOST_ACTS:]))
 
 
+def with_texts(record: bytes, change: Callable[[str], str]) -> bytes:
+    """The record of a job, with the errors and tracebacks of its attempts as `change` makes them."""
+    if not record or record == KEPT_FROM_START:
+        return record
+    known = _decode(record)
+    kept = [replace(one, error=change(one.error), traceback=change(one.traceback)) for one in known.attempts]
+    return record if kept == known.attempts else msgspec.json.encode(_Record(known.left_out, kept, known.acts))
+
+
 def fruitless(job: Job, soon: int) -> int:
     """How many of the newest attempts led to nothing and came one after the other. soon: microseconds; one that took
     longer, or began later after the one before, ends the row."""
@@ -189,7 +201,7 @@ def acts_of(job: Job) -> list[JobAct]:
 
 def attempts_of(job: Job) -> AttemptList:
     """All attempts that are known of a job, also the one that runs, and that of a job that was done at once."""
-    record = _decode(job.attempts)
+    record = _decode(with_texts(job.attempts, text_or_why))
     kept = record.attempts
     if job.state is State.RUNNING:
         kept.append(Attempt(job.attempt, job.epoch, job.state_since, 0, RUNNING, job.owner))

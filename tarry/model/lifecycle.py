@@ -64,6 +64,8 @@ OUT_OF_TURN = "OutOfTurn"
 """The type in the note of a job that was held back, since one of the same key comes first."""
 UNKNOWN_TASK = "UnknownTask"
 """The type in the note of a job whose task the worker that claimed it does not know."""
+NO_KEY = "NoKey"
+"""The type in the note of a job that the worker that claimed it cannot open."""
 
 _SECOND_CRASH_DELAY = 5 * SECOND
 _HELD_BACK = SECOND // 5
@@ -183,8 +185,8 @@ def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: i
         case Expired():
             text = outcome_note("Expired", "it could not start in time")
             return replace(_finish(job, State.CANCELLED, rules, now, text), counts=counted_as.EXPIRED)
-        case Unknown():
-            return _unknown(job, now)
+        case Unknown(key):
+            return _unknown(job, now, key)
         case Quarantined():
             return _again(job, now, now + _QUARANTINE, job.note)
 
@@ -466,9 +468,11 @@ def _lost(job: Job, rules: Rules, now: int, why: str) -> Change:
     return _failure(job, now, due, text, failures=failures, crashes=crashes)
 
 
-def _unknown(job: Job, now: int) -> Change:
-    """For a task that this worker does not know: waits briefly at first, then longer, up to a minute. A rolling
-    deployment is normal: another worker, or the next release, knows it."""
+def _unknown(job: Job, now: int, key: str) -> Change:
+    """For a task that this worker does not know, or a job that it cannot open: waits briefly at first, then longer, up
+    to a minute. A rolling deployment is normal: another worker, or the next release, knows it."""
     delay = min(_UNKNOWN_DELAY << min(max(job.epoch - 1, 0), 20), _UNKNOWN_DELAY_MAX)
     text = outcome_note(UNKNOWN_TASK, f"no worker that claimed it knows the task {job.task}")
+    if key:
+        text = outcome_note(NO_KEY, f"no worker that claimed it has the key {key}, with which it is sealed")
     return _change(job, State.SCHEDULED, now, due=now + delay, note=text)

@@ -30,7 +30,12 @@ def park(job: Job) -> Change:
 def is_parked(job: Job) -> bool:
     """Whether the job is parked."""
     # The time alone is not enough: a user may schedule a job for it.
-    return job.state is State.SCHEDULED and job.due == NEVER and job.note.startswith(_MARK)
+    return job.state is State.SCHEDULED and job.due == NEVER and is_parking_note(job.note)
+
+
+def is_parking_note(note: bytes) -> bool:
+    """Whether a note says what a parked job was."""
+    return note.startswith(_MARK)
 
 
 def restore(job: Job) -> Change:

@@ -81,7 +81,10 @@ class Expired(Struct, frozen=True, gc=False):
 
 
 class Unknown(Struct, frozen=True, gc=False):
-    """Claimed by a worker that knows no task of that name. A worker of a newer release may know it."""
+    """Claimed by a worker that knows no task of that name, or has not the key of the job. Another one may."""
+
+    key: str = ""
+    """The id of the key that is missing; empty: it is the task that is not known."""
 
 
 class Quarantined(Struct, frozen=True, gc=False):

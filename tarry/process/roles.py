@@ -50,6 +50,7 @@ MIN_STOP_TIME = 1.0
 """Seconds that an ending worker waits for its store, at least. The keeper gets the rest of the grace time."""
 
 _IMPORTED = ("asyncio", "tarry.process.alerting", "tarry.push.catalog", "tarry.push.delivery.coordinator")
+_IMPORTED_BY_KEYS = "tarry.store.sealing.sealed_store", "tarry.store.sealing.key_ring"
 _IMPORTED_BY_SERVERS = (
     "tarry.server.serving.server", "tarry.server.serving.application", "tarry.server.http.protocol",
     "tarry.server.beanstalk.beanstalk_connection",
@@ -78,7 +79,8 @@ def import_early(config: Config) -> None:
     """Imports what these children need, before any is forked: else each does, and at a reload that delays jobs. Opens
     nothing."""
     import_stores(config.stores)
-    for module in [*_IMPORTED, *(_IMPORTED_BY_SERVERS if config.server.is_on else ())]:
+    servers, sealing = config.server.is_on, bool(config.encryption.keys)
+    for module in [*_IMPORTED, *(_IMPORTED_BY_SERVERS if servers else ()), *(_IMPORTED_BY_KEYS if sealing else ())]:
         # `check_server` tells which extra is missing.
         with contextlib.suppress(ImportError):
             importlib.import_module(module)

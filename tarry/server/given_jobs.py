@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tarry.client.flows.map_part import MAP_TASK
 from tarry.errors import ArgumentError
-from tarry.model.flow.wiring import UNDO_TASK, split
+from tarry.model.flow.wiring import MAP_TASK, UNDO_TASK, split
 from tarry.model.job import Job
 from tarry.model.outcome import Expired, HeldBack, Outcome, Unknown
 from tarry.server.claim_requests import ChangeRequest, end_unstarted
@@ -14,7 +13,7 @@ from tarry.store.queries.key_order import KeyTurns
 from tarry.store.rules.base import Store
 from tarry.store.rules.kept_places import held_back
 from tarry.worker.exchanger import RulesFor
-from tarry.worker.run.attempt_report import outcome_of_argument_error
+from tarry.worker.run.attempt_report import outcome_of_argument_error, outcome_of_sealed
 from tarry.worker.run.inputs import NodeInputs
 
 
@@ -40,6 +39,8 @@ class GivenJobs:
     def complete(self, job: Job, now: int) -> Job | Outcome:
         """The job, that of a flow with the results that it takes among its arguments; or how its attempt ends, if these
         cannot be had, or another attempt or job has to end before."""
+        if sealed := outcome_of_sealed(job):
+            return sealed
         if held_back(self._store, (job,), now):
             return HeldBack()
         if held := self._turns.held_back((job,), now):

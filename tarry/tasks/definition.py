@@ -82,6 +82,8 @@ class TaskDefinition(Generic[P, R]):
     """How many jobs of each key may wait; None: any number."""
     cost: CostFunction | None
     """What the job of a call costs; None: one."""
+    encrypt: bool
+    """Whether its jobs are sealed, where the app has keys."""
 
     def __init__(  # noqa: PLR0913 - settings, by name
         self,
@@ -106,6 +108,7 @@ class TaskDefinition(Generic[P, R]):
         cron: str | Cron | Sequence[str | Cron] | None = None,
         zone: str | None = None,
         missed: Missed | None = None,
+        encrypt: bool = True,
     ) -> None:
         _check_settings(fn, name, Options(priority=priority, queue=queue, expires=expires))
         self.fn = fn
@@ -119,9 +122,8 @@ class TaskDefinition(Generic[P, R]):
         self.max_waiting = check_max_waiting(self.name, max_waiting, by=by)
         self.lane = make_lane_function(self.name, fn, by, is_limited=bool(self.limits), is_ordered=self.keeps_order)
         self.cost = _cost_function(self.name, fn, cost)
-        self.label = self.name.encode()
         self.schedules = schedules(self.name, cron, zone, missed, self.codec.encode)
-        self.hooks = EndHooks()
+        self.label, self.hooks, self.encrypt = self.name.encode(), EndHooks(), encrypt
         self._look_like(fn)
 
     def _line_of(

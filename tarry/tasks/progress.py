@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 
 from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.texts import cut
-from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.checks.unreadable import SEALED_PROGRESS, UNREADABLE, explain, token_of
 from tarry.model.flow.signal import Signal
 from tarry.model.job import Job
 from tarry.model.slept import Slept, kept_slept
@@ -114,6 +114,8 @@ def encode_report(running: Reporter) -> bytes:
 
 def decode_progress(kept: bytes) -> Progress | None:
     """The progress in what the store keeps; None if there is none, or if it cannot be read."""
+    if kept.startswith(SEALED_PROGRESS):
+        return Progress(0.0, explain(token_of(kept)))
     found = _read(kept)
     return None if found is None or found.fraction is None else Progress(found.fraction, found.message)
 

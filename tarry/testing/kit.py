@@ -51,6 +51,7 @@ class KitBackend(Backend):
     """
 
     writes_files = False
+    seals = False
 
     def __init__(self) -> None:
         self.time = FakeClock(time.time_ns() // 1000)

@@ -26,6 +26,7 @@ from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares, ClaimPlan, secon
 from tarry.worker.deadlines import Deadlines
 from tarry.worker.exchanger import Exchanger, RulesFor
 from tarry.worker.run import hook_calls
+from tarry.worker.run.attempt_report import outcome_of_sealed
 from tarry.worker.run.runner import OutcomeQueue, Runner
 from tarry.worker.run.status_reporter import NullReporter, StatusReporter
 from tarry.worker.run.undo import find_internal
@@ -350,7 +351,9 @@ class Pump:
         try:
             task = self._tasks.get(job.task) or find_internal(job.task, self._tasks) or self.find_task(job.task)
             outcome: Outcome = Quarantined()
-            if task is None or not self._runners[task.is_async].slots:
+            if sealed := outcome_of_sealed(job):
+                outcome = sealed
+            elif task is None or not self._runners[task.is_async].slots:
                 outcome = Unknown()
             elif job.expires and job.expires <= moment:
                 outcome = Expired()

@@ -40,7 +40,7 @@ class EventLog:
             self.failed += 1
             self._failure(job, change, now)
         elif isinstance(outcome, Unknown):
-            self._unknown_task(job)
+            self._unknown_task(job, outcome.key)
 
     def _failure(self, job: Job, change: Change, now: int) -> None:
         dead = change.to in (State.DEAD, None)
@@ -56,10 +56,14 @@ class EventLog:
                 extra=about(job),
             )  # fmt: skip
 
-    def _unknown_task(self, job: Job) -> None:
+    def _unknown_task(self, job: Job, key: str) -> None:
         now = time.monotonic()
         if now - self._unknown.get(job.task, -LOG_UNKNOWN_EVERY) >= LOG_UNKNOWN_EVERY:
             self._unknown[job.task] = now
+            if key:
+                text = "%s %s and others in queue %s are sealed with key %s and wait for a worker that has it"
+                log.warning(text, job.task, ids.text(job.id), job.queue, key, extra=about(job))
+                return
             log.warning(
                 "no task %s in this app: its jobs wait for a worker that knows it (%s and others in queue %s); "
                 "see `tarry check`",

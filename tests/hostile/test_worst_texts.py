@@ -8,6 +8,7 @@ import pytest
 from tarry.alert.mail import parse_server
 from tarry.cli.shared.moment import parse_since
 from tarry.client.audit.log import _parse_cursor
+from tarry.config.kinds import PLACE
 from tarry.model.duration import microseconds
 from tarry.model.limit import rate
 from tarry.model.nearest import nearest
@@ -20,7 +21,6 @@ from tarry.model.values.listen_address import listen_address
 from tarry.model.values.log_target import log_target
 from tarry.push.endpoint.endpoint_settings import Endpoint
 from tarry.push.endpoint.recipient import Recipient
-from tarry.push.endpoint.secret import PLACE
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.endpoint.template import Template, UrlTemplate
 from tarry.push.endpoint.written import read_written

@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tarry.config.kinds import MOST_SECRET
 from tarry.errors import ConfigError
-from tarry.push.endpoint.secret import MOST, Secret
+from tarry.push.endpoint.secret import Secret
 
 
 def test_a_secret_is_its_value_and_is_not_shown() -> None:
@@ -62,7 +63,7 @@ def test_a_file_is_read_when_it_is_used_and_again_when_it_is_another(tmp_path: P
         (b"", "it is empty"),
         (b" \n", "it is empty"),
         (b"\xff", "no text in UTF-8"),
-        (b"x" * (MOST + 1), "at most 8192 bytes"),
+        (b"x" * (MOST_SECRET + 1), "at most 8192 bytes"),
     ],
 )
 def test_a_file_that_is_no_secret_is_told(tmp_path: Path, content: bytes, told: str) -> None:

@@ -14,6 +14,7 @@ from tarry.errors import ArgumentError, StepError, StepLimit
 from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow import wiring
+from tarry.model.flow.wiring import MAP_TASK
 from tarry.model.verdict import Snooze, Verdict
 from tarry.tasks.arguments.codec import Arguments, Codec
 from tarry.tasks.definition import TaskDefinition
@@ -21,8 +22,6 @@ from tarry.tasks.durable.modes import Inside
 from tarry.tasks.durable.step import step
 from tarry.tasks.running import current_job
 
-MAP_TASK = "tarry.map:"
-"""What the names of tasks begin with that are parts of a map; the task that is called follows."""
 ITEMS_IN_STEP = 100
 BYTES_IN_STEP = 32 * 1024
 """A step ends once its results have so many bytes, though it has fewer items."""

@@ -101,6 +101,7 @@ class TaskDecoratorMixin(ABC):
         cron: str | Cron | Sequence[str | Cron] | None = None,
         zone: str | None = None,
         missed: Missed | None = None,
+        encrypt: bool = True,
     ) -> Decorator: ...
 
     @overload
@@ -128,6 +129,7 @@ class TaskDecoratorMixin(ABC):
         cron: str | Cron | Sequence[str | Cron] | None = None,
         zone: str | None = None,
         missed: Missed | None = None,
+        encrypt: bool = True,
     ) -> BatchDecorator: ...
 
     def task(self, *fn: Callable[..., Any], **settings: Any) -> Any:
@@ -151,6 +153,8 @@ class TaskDecoratorMixin(ABC):
         cron: one schedule or several that enqueue the task: "*/5 * * * *", "@every 90s", "@daily", or a Cron with
         arguments. zone: the time zone of its hours; UTC by default. missed: what happens to ticks at which no host
         ran: "last" (the default), one run for all of them; "skip", none; "all", a run for each of the newest hundred.
+
+        encrypt: False: what its jobs say is not sealed, though `[encryption]` has keys.
 
         batch: the function takes a list, and one call is for up to this many jobs. Each job is enqueued with one
         element of the list, and has its own outcome. wait: how long the first job of a call waits for others.

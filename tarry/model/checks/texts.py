@@ -48,7 +48,8 @@ def text_of(given: object, most: int = MOST_MESSAGE) -> str:
 
 def bounded_note(note: bytes) -> bytes:
     """A note that is no result, in at most MOST_NOTE bytes: with its texts cut, or without all but them."""
-    if len(note) <= MOST_NOTE:
+    # A sealed one begins with a space. It was bounded before it was sealed.
+    if len(note) <= MOST_NOTE or note[:1] == b" ":
         return note
     known = read_note(note)
     texts = {name: cut(value, _MOST.get(name, MOST_MESSAGE)) for name, value in known.items() if isinstance(value, str)}

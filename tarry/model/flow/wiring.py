@@ -73,6 +73,8 @@ class NodeLinks(Struct, frozen=True, array_like=True):
     """A person runs it again after it has told: its end counts nothing and tells nobody."""
 
 
+MAP_TASK = "tarry.map:"
+"""What the task of a part of a map begins with; the name of the task that it calls for many items follows."""
 UNDO_TASK = "tarry.flow.undo"
 """The task of the node that undoes the others. It is released once nothing of the failed flow is active any more."""
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.texts import MOST_TYPE, cut
-from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.checks.unreadable import UNREADABLE, is_sealed
 
 MOST_TEMPLATE = 300
 """Characters of a message without its changing parts, and of a place."""
@@ -64,6 +64,8 @@ class _FailureNote(Struct):
     outcome: str = ""
     reason: str = ""
     status: int = 0
+    kind: ErrorKind | None = None
+    """Of a sealed note: its kind, since the rest cannot be read here."""
 
 
 _notes = json_decoder(_FailureNote)
@@ -75,6 +77,8 @@ def error_kind(task: str, note: bytes) -> ErrorKind:
         found = _notes.decode(note)
     except UNREADABLE:
         found = _FailureNote()
+    if found.kind is not None and is_sealed(note):
+        return found.kind
     if found.outcome:
         kind = f"HTTP {found.status}" if found.status else "delivery"
         # What answers is known by the status: the reason has the words of the endpoint.

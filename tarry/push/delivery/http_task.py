@@ -128,6 +128,7 @@ class HttpTask(AsyncTask[..., Any]):
             # stuck.
             timeout=endpoint.timeout + SLACK,
             retry=endpoint.schedule.retry,
+            encrypt=endpoint.encrypt,
             **(alone if endpoint.order is None else in_order),
         )
         self.due_after = endpoint.delay

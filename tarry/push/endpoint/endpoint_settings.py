@@ -88,6 +88,8 @@ class Endpoint(Struct, frozen=True, eq=False):
     """Who answers for it, and what it is for: for people only."""
     description: str = ""
     enabled: bool = True
+    encrypt: bool = True
+    """Whether its jobs are sealed, where there are keys."""
     settings: Mapping[str, Any] = {}
     """As written, secrets included: for the store, never for people."""
 

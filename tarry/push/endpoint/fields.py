@@ -8,12 +8,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tarry.config.kinds import PLACE
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import MAX_PRIORITY
 from tarry.model.limit import parse_limit
 from tarry.push.endpoint.recipient import Recipient
-from tarry.push.endpoint.secret import PLACE, Secret
+from tarry.push.endpoint.secret import Secret
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.endpoint.template import Template, UrlTemplate
 from tarry.push.rule.cel import RetryCondition
@@ -166,7 +167,7 @@ def _note(written: Any, checked: bool) -> str:
     return written
 
 
-def _parse_enabled(written: Any, checked: bool) -> bool:
+def _parse_flag(written: Any, checked: bool) -> bool:
     if not isinstance(written, bool):
         raise ValueError(f"{_brief(written)} is neither true nor false; write one of them, without quotes")
     return written
@@ -198,7 +199,8 @@ READERS: Mapping[str, FieldReader] = {
     "on_dead": _on_dead,
     "owner": _note,
     "description": _note,
-    "enabled": _parse_enabled,
+    "enabled": _parse_flag,
+    "encrypt": _parse_flag,
 }
 SCHEDULE = ("schedule", "max_attempts", "until")
 """Settings that form the schedule together."""

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tarry.config.kinds import PLACE
 from tarry.push.endpoint.recipient import Recipient
-from tarry.push.endpoint.secret import PLACE
 
 HIDDEN = "***"
 HIDDEN_QUERY = "?..."

@@ -25,6 +25,7 @@ OUTCOMES: list[tuple[Outcome, str]] = [
     (Cancelled("no"), "cancelled"),
     (Expired(), "expired"),
     (Unknown(), "unknown_task"),
+    (Unknown("3f2a91c0"), "no_key"),
 ]
 ACTS: list[tuple[Callable[[Job], Change], str]] = [
     (lambda job: lifecycle.cancel(job, DEFAULT, NOW), "cancelled"),

@@ -12,8 +12,11 @@ from tarry.client.flows.node import AddedNodes
 from tarry.errors import ArgumentError, JobFailed, StepError
 from tarry.model import outcome
 from tarry.model.checks.texts import MOST_TRACEBACK, MOST_TYPE, cut, text_of
+from tarry.model.checks.unreadable import SEALED, SEALED_PROGRESS, explain, is_altered, key_of, token_of
+from tarry.model.flow.wiring import MARK, split
+from tarry.model.job import Job
 from tarry.model.killing import ENDED
-from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut
+from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut, Unknown
 from tarry.model.quantity import over_max_body
 from tarry.model.retry import qualified_name
 from tarry.model.slept import kept_slept
@@ -117,6 +120,24 @@ def outcome_of_argument_error(error: ArgumentError) -> Outcome:
     if isinstance(error, ArgumentsLater):
         return Snoozed(error.delay)
     return Raised(outcome.outcome_note("ArgumentError", text_of(error)), ("ArgumentError",), final=True)
+
+
+def outcome_of_sealed(job: Job) -> Outcome | None:
+    """The outcome of a job whose arguments or steps this process cannot open; None: it can."""
+    body, progress = job.body, job.progress
+    if body[:1] == MARK:
+        body = split(job.id, body)[1]
+    if body.startswith(SEALED):
+        token = token_of(body)
+    elif progress.startswith(SEALED_PROGRESS):
+        token = token_of(progress)
+    else:
+        return None
+    if not is_altered(token):
+        return Unknown(key_of(token))
+    # This worker has the key: no other can open it either.
+    why = f"what is stored of this job cannot be used: it is {explain(token)}"
+    return Raised(outcome.outcome_note(outcome.RECORD_ERROR, why), (outcome.RECORD_ERROR,), final=True)
 
 
 def hook_error(running: Running, ended: Outcome, value: Any, error: BaseException | None) -> BaseException | None:

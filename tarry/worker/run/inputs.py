@@ -14,7 +14,7 @@ import msgspec
 from tarry.client.flows import map_part
 from tarry.errors import ArgumentError, StoreError
 from tarry.model.checks.decoders import decode_json
-from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.checks.unreadable import UNREADABLE, explain, is_sealed, token_of
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import AFTER, Ref, Take, added_nodes, unwrap
@@ -151,6 +151,9 @@ class _Budget:
         if job.state in _UNFINISHED:
             # A person runs it again just now.
             raise ArgumentsLater(f"{self.task}: node {index} runs again", SECOND)
+        if is_sealed(job.note):
+            why = f"the result of node {index} is {explain(token_of(job.note))}"
+            raise ArgumentsLater(f"{self.task}: {why}", 10 * SECOND)
         if job.state is State.DONE:
             return job.note or b"null"
         # It has not ended well, and its flow went on.

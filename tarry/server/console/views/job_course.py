@@ -19,7 +19,7 @@ _SCHEDULED_AFTER = 1.0
 """Seconds between its put and its time from which a job counts as one that was put for later."""
 GOOD = ("done", "delivered")
 """Outcomes of attempts that did what they were to do."""
-BAD = ("failed", "timeout", "lost", "lease_lost", "again", "final", "disabled", "buried", "unknown_task")
+BAD = ("failed", "timeout", "lost", "lease_lost", "again", "final", "disabled", "buried", "unknown_task", "no_key")
 """Outcomes that somebody may have to look at."""
 
 
@@ -29,6 +29,7 @@ OUTCOME_WORDS = {
     "lease_lost": "lease lost",
     "retry": "asked for another try",
     "unknown_task": "task not known",
+    "no_key": "key not there",
     "quarantined": "put aside",
     "given_back": "given back",
 }
