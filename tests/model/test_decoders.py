@@ -9,7 +9,10 @@ import tarry
 from tarry.model.checks.decoders import json_decoder
 
 HOME = Path(tarry.__file__).parent
-OWN = re.compile(r"""(?:json|msgpack)\.decode\([^"'\n]*type=|(?:json|msgpack)\.Decoder\(|msgspec\.convert\(""")
+OWN = re.compile(
+    r"""(?:json|msgpack)\.decode\([^"'\n]*type=|(?:json|msgpack)\.Decoder\(|msgspec\.convert\("""
+    r"""|from msgspec import .*\bconvert\b"""
+)
 HERE = "model/checks/decoders.py"
 STORY = """
 import sys, threading

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tarry.client.job_records import JobTerms
 from tarry.client.operations.line_values import read_value
 from tarry.client.operations.line_words import FIELDS, INSTEAD, LABEL, is_free, is_group
+from tarry.model.checks.decoders import convert_to
 from tarry.model.job import parse_label
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import shorten
@@ -47,7 +48,7 @@ def parse_line(line: str) -> JobTerms:
         else:
             found[field] = value
         try:
-            msgspec.convert(found, JobTerms)
+            convert_to(JobTerms, found)
         except msgspec.ValidationError as error:
             raise LineError(f"{token.shown}: {str(error).partition(' - at')[0]}") from None
     return JobTerms(**found)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import convert
 from msgspec.structs import asdict
 
 from tarry.client.acting import current_actor
 from tarry.client.client import Client
 from tarry.errors import BodyTooLarge, ConfigError, OtherDatabase, ScheduleNotFound
+from tarry.model.checks.decoders import convert_to
 from tarry.model.duration import Duration, microseconds
 from tarry.model.quantity import over_max_body
 from tarry.model.schedules import stored as rules
@@ -80,7 +80,7 @@ def call_options(options: Options) -> CallOptions:
     spans = {
         field: _seconds(value, field) if field in ("expires", "timeout") else value for field, value in given.items()
     }
-    return convert(spans, CallOptions)
+    return convert_to(CallOptions, spans)
 
 
 def _seconds(duration: Duration, name: str) -> float:
