@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import msgspec
 
-from tarry.cli.shared.printing import print_json, progress_bar
+from tarry.cli.shared.printing import print_json, progress_bar, read_arguments
 from tarry.client.client import Client
 from tarry.errors import TarryError, UnknownTask, UsageError
 from tarry.model.checks.decoders import decode_json
@@ -137,16 +137,7 @@ def _number(text: str | None) -> float | str | None:
 
 def _body(texts: list[str]) -> bytes:
     """The arguments as compact JSON; UsageError if they are not JSON."""
-    values = [_value(text) for text in texts]
-    arguments = values[0] if len(values) == 1 and isinstance(values[0], list | dict) else values
-    return msgspec.json.encode(arguments)
-
-
-def _value(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{text!r} is no JSON ({error}); quote text twice, as in '\"ann@example.org\"'") from None
+    return msgspec.json.encode(read_arguments(texts))
 
 
 def _refuse_unknown(setup: CommandContext, tasks: Iterable[str]) -> None:

@@ -3,9 +3,9 @@
 Times are seconds since the epoch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -41,6 +41,20 @@ class ScheduleRecord(Struct, frozen=True):
     last: float | None
     """The newest tick that became a job; null: none yet."""
     paused: bool
+    source: Literal["code", "stored"] = "code"
+    """`code`: a line of the app. `stored`: somebody has put it while the app ran."""
+    jitter: float = 0.0
+    """Seconds by which a job is due later than its tick at most."""
+    until: float | None = None
+    """No tick comes after this time; null: it has no end."""
+    problem: str = ""
+    """Why its jobs could not be made the last time; empty: they could."""
+    by: str = ""
+    """Who put it last; empty: not known, or it is of code."""
+    queue: str | None = None
+    """Of its jobs; null: the task's."""
+    priority: int | None = None
+    """Of its jobs; null: the task's."""
 
 
 class ScheduledRunRecord(Struct, frozen=True):
@@ -68,8 +82,10 @@ class ScheduledRunRecord(Struct, frozen=True):
 class ScheduleDetail(ScheduleRecord, frozen=True):
     """A schedule, with its runs."""
 
-    runs: list[ScheduledRunRecord]
+    runs: list[ScheduledRunRecord] = []
     """The last 20, the oldest first."""
+    args: Any = None
+    """The arguments of its call, a list or an object by name; null: those of code are in the code."""
 
 
 class LimitRecord(Struct, frozen=True):
@@ -158,9 +174,13 @@ def schedule_detail(store: Store, schedule: Schedule, now: int) -> ScheduleDetai
     """One schedule, with its runs. now: microseconds by the store's clock. StoreError."""
     state, _ = schedule_state.read(store).get(schedule.name, (None, b""))
     runs = [] if state is None else state.runs
+    return ScheduleDetail(**_fields(schedule, state, now), runs=run_records(store, runs))
+
+
+def run_records(store: Store, runs: Sequence[ScheduledRun]) -> list[ScheduledRunRecord]:
+    """The last runs of a schedule, with what their jobs tell; StoreError."""
     jobs = schedule_runs.read_jobs(store, runs)
-    shown = [_run(one, jobs.get(job_id(one) or b"")) for one in runs]
-    return ScheduleDetail(**_fields(schedule, state, now), runs=shown)
+    return [_run(one, jobs.get(job_id(one) or b"")) for one in runs]
 
 
 def _fields(schedule: Schedule, known: ScheduleState | None, now: int) -> dict[str, Any]:

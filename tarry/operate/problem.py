@@ -13,6 +13,7 @@ _AT = re.compile(r" - at `(?:key in )?\$\.?(?P<field>[^`]*)`$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`")
 _MISSING_FIELD = re.compile(r"missing required field `(?P<field>[^`]*)`")
 
+_NAMED = re.compile(r"(\w+)=")
 _MOST_ID = 200
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -39,6 +40,12 @@ def checking(field: str) -> Iterator[None]:
         raise
     except ValueError as error:
         raise RequestError(f"{field}: {error}", field, 422) from None
+
+
+def named_option(error: Exception) -> str | None:
+    """The option that this is about, if it begins with that: `cron=...`."""
+    found = _NAMED.match(str(error))
+    return found[1] if found else None
 
 
 def wrong_value(error: Exception, where: str) -> RequestError:

@@ -1,20 +1,35 @@
-"""Methods about schedules: list, show, pause, resume and run them."""
+"""Methods about schedules: list, show, put, pause, resume, run and delete them."""
 
-from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 
+from tarry.errors import ArgumentError, BodyTooLarge, ConfigError, NotAllowed, TarryError
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
 from tarry.keeper.keeper_records import ScheduleDetail, ScheduleRecord, schedule_detail, schedule_records
+from tarry.model.duration import Span
+from tarry.model.job import DEFAULT_QUEUE, MOST_LABELS
+from tarry.model.limit import MAX_COST
 from tarry.model.nearest import did_you_mean
-from tarry.model.schedules.schedule import Schedule
+from tarry.model.quantity import Short
+from tarry.model.schedules.schedule import Missed, Schedule
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.method import method, methods_of
-from tarry.operate.problem import RequestError
-from tarry.store.rules.base import Store
+from tarry.operate.problem import RequestError, named_option
 from tarry.tasks.arguments.options import Name
+
+# A command loads of what keeps schedules only what it needs.
+if TYPE_CHECKING:
+    from tarry.model.schedules.definition import ScheduleDefinition
+    from tarry.model.schedules.stored import StoredSchedule
+
+MOST_LISTED = 1000
+_PAGES = 10
+"""Pages of schedules that are read for one answer, of which the caller may see some."""
 
 
 class SchedulePath(Struct, frozen=True):
@@ -23,10 +38,80 @@ class SchedulePath(Struct, frozen=True):
     schedule: Name
 
 
+class ScheduleQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which schedules to list."""
+
+    prefix: Annotated[str, Meta(max_length=100)] = ""
+    """How their names begin."""
+    source: Literal["code", "stored"] | None = None
+    """`code`: lines of the app; `stored`: put while it ran."""
+    after: Annotated[str, Meta(max_length=200)] = ""
+    """Only those behind this name: `next` of the answer before."""
+    limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = MOST_LISTED
+
+
 class ScheduleList(Struct, frozen=True):
     """Schedules, by name."""
 
     schedules: list[ScheduleRecord]
+    next: str | None = None
+    """There are more: send it as `after`."""
+
+
+class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call, and when it is made: one of cron, every and at."""
+
+    task: Name
+    """The task's full name."""
+    args: list[Any] | dict[str, Any] = []
+    """Its arguments: a list, or an object by name; for an HTTP task an object, or a list of the one value, to send."""
+    cron: Short | None = None
+    """An expression such as "0 7 * * 1-5"."""
+    every: Span | None = None
+    """A period: seconds, or text such as "90s"."""
+    at: datetime | float | None = None
+    """Once: a time with its zone, or seconds since the epoch."""
+    zone: Short = "UTC"
+    """Of cron, such as Europe/Paris."""
+    until: datetime | float | None = None
+    """No tick comes after this time."""
+    jitter: Span | None = None
+    """Each job is due up to so much later than its tick."""
+    catch_up: Missed = "last"
+    """What runs for ticks that were missed for more than a minute: one for all, none, or one for each."""
+    queue: Name | None = None
+    """Of its jobs; null: the task's."""
+    priority: int | None = None
+    """Of its jobs, higher first; null: the task's."""
+    expires: Span | None = None
+    """A job is cancelled unless started within so long of when it is due."""
+    timeout: Span | None = None
+    """How long an attempt may take."""
+    cost: Annotated[int, Meta(ge=1, le=MAX_COST)] | None = None
+    """How many starts a rate counts for a job; null: as the task says."""
+    labels: Annotated[dict[str, str], Meta(max_length=MOST_LABELS)] | None = None
+    """Values by name, by which people find the jobs."""
+
+    def definition(self) -> "ScheduleDefinition":
+        """ValueError."""
+        from tarry.model.schedules.definition import (  # noqa: PLC0415 - as above
+            CallOptions,
+            ScheduleDefinition,
+            expression_of,
+            jitter_of,
+            moment,
+        )
+
+        return ScheduleDefinition(
+            self.task,
+            msgspec.json.encode(self.args),
+            expression_of(self.cron, self.every, self.at),
+            self.zone,
+            self.catch_up,
+            jitter_of(self.jitter),
+            0 if self.until is None else moment("until", self.until),
+            CallOptions(self.queue, self.priority, self.expires, self.timeout, self.labels, self.cost),
+        )
 
 
 class ScheduleRun(Struct, frozen=True):
@@ -35,44 +120,117 @@ class ScheduleRun(Struct, frozen=True):
     id: str
 
 
-def _known(call: MethodCall, path: SchedulePath, body: object = None) -> Schedule:
-    known = _visible(call)
-    if path.schedule not in known:
-        near = did_you_mean(path.schedule, known) or f"; {call.way_to(list_schedules)} lists them"
+class ScheduleRemoval(Struct, frozen=True):
+    """A schedule that was deleted."""
+
+    schedule: str
+
+
+def _known(call: MethodCall, path: SchedulePath, body: object = None) -> "Schedule | StoredSchedule":
+    """The one of code, if there is one of that name; else the one in the store."""
+    in_code = _visible(call)
+    if found := in_code.get(path.schedule):
+        call.check(_queue(call, found))
+        return found
+    stored = _in_store(call, path.schedule)
+    if stored is None or not call.allows(_stored_queue(call, stored)):
+        near = did_you_mean(path.schedule, in_code) or f"; {call.way_to(list_schedules)} lists them"
         raise RequestError(f"no schedule {path.schedule} in this app{near}", "schedule", 404)
-    call.check(_queue(call, known[path.schedule]))
-    return known[path.schedule]
+    call.check(_stored_queue(call, stored))
+    return stored
 
 
 @method("GET /v1/schedules", Scope.READ, command="schedules list")
-def list_schedules(call: MethodCall) -> ScheduleList:
-    """Lists the schedules of the app's tasks."""
-    return ScheduleList(_records(call, _visible(call)))
+def list_schedules(call: MethodCall, query: ScheduleQuery) -> ScheduleList:
+    """Lists the schedules: those of the app's code, and those that were put while it ran."""
+    call.sync_tasks()
+    code = {name: one for name, one in _visible(call).items() if name.startswith(query.prefix) and name > query.after}
+    found = [] if query.source == "stored" else _records(call, code)
+    if query.source != "code":
+        found = sorted([*found, *_stored_records(call, query)], key=lambda one: one.name)
+    shown = found[: query.limit]
+    return ScheduleList(shown, shown[-1].name if len(found) > query.limit else None)
 
 
 @method("GET /v1/schedules/{schedule}", Scope.READ, command="schedules show", check=_known)
 def get_schedule(call: MethodCall, path: SchedulePath) -> ScheduleDetail:
     """Shows a schedule, and what became of its last ticks: the job of each, how late it started and how it ended."""
-    schedule, client = _known(call, path), call.client
-    return schedule_detail(client.store, schedule, client.clock.now())
+    found, client = _known(call, path), call.client
+    if isinstance(found, Schedule):
+        return schedule_detail(client.store, found, client.clock.now())
+    from tarry.keeper.stored_records import stored_detail  # noqa: PLC0415 - as above
+
+    return stored_detail(client.store, path.schedule, found, client.clock.now())
+
+
+@method(
+    "PUT /v1/schedules/{schedule}",
+    Scope.ADMIN,
+    errors=(ConfigError, ArgumentError, BodyTooLarge),
+    command="schedules put",
+)
+def put_schedule(call: MethodCall, path: SchedulePath, body: NewSchedule) -> ScheduleRecord:
+    """Puts a schedule into the store, in place of one with that name; what it has already, is not stored again."""
+    from tarry.client.schedules import storing  # noqa: PLC0415 - as above
+    from tarry.operate.tasks import check_outside  # noqa: PLC0415 - as above
+
+    check_outside(body.task)
+    call.sync_tasks()
+    _check_put(call, path.schedule, body)
+    client = call.client
+    try:
+        storing.put(client, path.schedule, body.definition())
+    except ArgumentError as error:
+        error.field = "args" + error.at
+        raise
+    except TarryError:
+        raise
+    except ValueError as error:
+        raise RequestError(str(error), named_option(error), 422) from None
+    stored = _in_store(call, path.schedule)
+    if stored is None:
+        raise RequestError(f"schedule {path.schedule}: somebody has just deleted it", "schedule", 404)
+    return _stored_record(call, path.schedule, stored)
+
+
+@method("DELETE /v1/schedules/{schedule}", Scope.ADMIN, errors=(ConfigError,), command="schedules delete", check=_known)
+def delete_schedule(call: MethodCall, path: SchedulePath) -> ScheduleRemoval:
+    """Deletes a schedule from the store. Jobs that it has made stay."""
+    from tarry.client.schedules import storing  # noqa: PLC0415 - as above
+
+    stored = _in_store(call, path.schedule)
+    found = stored or _known(call, path)
+    if isinstance(found, Schedule):
+        raise ConfigError(
+            f"schedule {path.schedule} is a line of task {found.task}: take it out of the code, or pause it"
+        )
+    _check_stored(call, path.schedule, found)
+    storing.delete(call.client, path.schedule)
+    return ScheduleRemoval(path.schedule)
 
 
 @method("POST /v1/schedules/{schedule}/run", Scope.OPERATE, status=201, command="schedules run", check=_known)
 def run_schedule(call: MethodCall, path: SchedulePath) -> ScheduleRun:
     """Enqueues the call of a schedule now, also of a paused one; its ticks stay as they are."""
-    return ScheduleRun(run_now(call.client, _known(call, path)).id)
+    from tarry.client.schedules import storing  # noqa: PLC0415 - as above
+
+    found, client = _known(call, path), call.client
+    if isinstance(found, Schedule):
+        return ScheduleRun(run_now(client, found).id)
+    call.sync_tasks()
+    return ScheduleRun(storing.run_now(client, found.definition).id)
 
 
 @method("POST /v1/schedules/{schedule}/pause", Scope.OPERATE, command="schedules pause", check=_known)
 def pause_schedule(call: MethodCall, path: SchedulePath) -> ScheduleRecord:
     """Pauses a schedule on all hosts, also after a restart."""
-    return _change(call, path, schedule_state.pause)
+    return _change(call, path, "pause")
 
 
 @method("POST /v1/schedules/{schedule}/resume", Scope.OPERATE, command="schedules resume", check=_known)
 def resume_schedule(call: MethodCall, path: SchedulePath) -> ScheduleRecord:
     """Resumes a paused schedule: it ticks from now on, and what fell into the pause is not made up for."""
-    return _change(call, path, schedule_state.resume)
+    return _change(call, path, "resume")
 
 
 def _schedules(call: MethodCall) -> dict[str, Schedule]:
@@ -81,7 +239,7 @@ def _schedules(call: MethodCall) -> dict[str, Schedule]:
 
 
 def _visible(call: MethodCall) -> dict[str, Schedule]:
-    """Those whose task's queue the caller may use."""
+    """Those of code whose task's queue the caller may use."""
     return {name: one for name, one in _schedules(call).items() if call.allows(_queue(call, one))}
 
 
@@ -89,10 +247,70 @@ def _queue(call: MethodCall, schedule: Schedule) -> str:
     return call.app.tasks[schedule.task].queue
 
 
-def _change(call: MethodCall, path: SchedulePath, change: Callable[[Store, Schedule, int], None]) -> ScheduleRecord:
-    schedule, client = _known(call, path), call.client
-    change(client.store, schedule, client.clock.now())
-    return _records(call, {path.schedule: schedule})[0]
+def _stored_queue(call: MethodCall, one: "StoredSchedule") -> str:
+    definition = one.definition
+    task = call.app.tasks.get(definition.task)
+    return definition.options.queue or (DEFAULT_QUEUE if task is None else task.queue)
+
+
+def _stored_records(call: MethodCall, query: ScheduleQuery) -> list[ScheduleRecord]:
+    """One more than are wanted, if there are more."""
+    from tarry.store.queries import stored_schedules  # noqa: PLC0415 - as above
+
+    store, after = call.client.store, query.after
+    found: list[ScheduleRecord] = []
+    for _ in range(_PAGES):
+        page = stored_schedules.page(store, query.prefix, after, query.limit + 1)
+        visible = {name: one for name, one in page.items() if call.allows(_stored_queue(call, one))}
+        found += [_stored_record(call, name, one) for name, one in visible.items()]
+        if len(found) > query.limit or len(page) <= query.limit:
+            break
+        after = max(page)
+    return found[: query.limit + 1]
+
+
+def _check_put(call: MethodCall, name: str, body: NewSchedule) -> None:
+    """RequestError if there is no such task. NotAllowed if the caller may not use its queue, or that of the schedule
+    that has the name."""
+    task = call.app.tasks.get(body.task)
+    if task is None:
+        near = did_you_mean(body.task, call.app.tasks)
+        raise RequestError(f"task: no task {body.task} in this app{near}", "task", 422)
+    call.check(body.queue or task.queue)
+    call.caller.check_task(body.task, task.queue)
+    if (stored := _in_store(call, name)) is not None:
+        _check_stored(call, name, stored)
+
+
+def _check_stored(call: MethodCall, name: str, stored: "StoredSchedule") -> None:
+    queue = _stored_queue(call, stored)
+    if not call.allows(queue):
+        raise NotAllowed(f"the name {name} is that of a schedule that this token may not change: choose another one")
+    call.check(queue)
+
+
+def _change(call: MethodCall, path: SchedulePath, act: Literal["pause", "resume"]) -> ScheduleRecord:
+    from tarry.client.schedules import storing  # noqa: PLC0415 - as above
+
+    found, client = _known(call, path), call.client
+    if isinstance(found, Schedule):
+        change = schedule_state.pause if act == "pause" else schedule_state.resume
+        change(client.store, found, client.clock.now())
+        return _records(call, {path.schedule: found})[0]
+    change_stored = storing.pause if act == "pause" else storing.resume
+    return _stored_record(call, path.schedule, change_stored(client, path.schedule))
+
+
+def _in_store(call: MethodCall, name: str) -> "StoredSchedule | None":
+    from tarry.store.queries import stored_schedules  # noqa: PLC0415 - as above
+
+    return stored_schedules.get(call.client.store, name)
+
+
+def _stored_record(call: MethodCall, name: str, one: "StoredSchedule") -> ScheduleRecord:
+    from tarry.keeper.stored_records import stored_record  # noqa: PLC0415 - as above
+
+    return stored_record(name, one, call.client.clock.now())
 
 
 def _records(call: MethodCall, schedules: dict[str, Schedule]) -> list[ScheduleRecord]:

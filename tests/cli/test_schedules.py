@@ -146,6 +146,34 @@ def test_list_takes_no_names(project: Project) -> None:
 
 def test_an_app_without_any(project: Project) -> None:
     project.write("app.py", "from tarry import App\napp = App()\n")
-    assert project.facts("schedules") == {"schedules": []}
+    assert project.facts("schedules") == {"schedules": [], "next": None}
     assert len(project.said("schedules").splitlines()) == 1
     assert project.refused("schedules", "run", "x") == "no schedule x in this app; tarry schedules lists them"
+
+
+def test_one_is_put_and_deleted(project: Project) -> None:
+    said = project.said(
+        "schedules", "put", "report:7", "app.report", '"eu"', "--cron", "0 7 * * 1-5", "--zone", "Europe/Paris"
+    )
+    assert said.startswith("report:7 put; next ")
+    (shown,) = project.facts("schedules", "show", "report:7")
+    assert (shown["source"], shown["args"], shown["zone"]) == ("stored", ["eu"], "Europe/Paris")
+    assert project.said("schedules", "list", "--source", "stored").splitlines()[1].split()[-1] == "stored"
+    assert "report:7 paused" in project.said("schedules", "pause", "report:7")
+    assert "report:7 put; paused" in project.said("schedules", "put", "report:7", "app.report", "--every", "90s")
+    assert project.said("schedules", "delete", "report:7") == "report:7 deleted"
+    assert project.facts("schedules", "list", "--source", "stored")["schedules"] == []
+    misused: tuple[tuple[tuple[str, ...], str], ...] = (
+        (("put", "a"), "put what? tarry schedules put NAME TASK"),
+        (("put", "a", "app.report", "eu", "--every", "5"), "is no JSON"),
+        (("put", "a", "app.report"), "nothing says when"),
+    )
+    for words, message in misused:
+        assert message in project.misused("schedules", *words)
+    refused: tuple[tuple[tuple[str, ...], str], ...] = (
+        (("put", "app.clean", "app.clean", "--every", "5"), "the code of task app.clean has one of this name"),
+        (("delete", "app.clean"), "take it out of the code, or pause it"),
+        (("delete", "zzz"), "no schedule zzz"),
+    )
+    for words, message in refused:
+        assert message in project.refused("schedules", *words)

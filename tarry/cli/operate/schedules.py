@@ -1,11 +1,13 @@
 """`tarry schedules`, in words."""
 
+import argparse
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tarry.cli.operate.method_command import CommandCall, Subject, add_methods, print_done
-from tarry.cli.shared.printing import format_ago, format_clock, print_table
+from tarry.cli.operate.method_command import CommandCall, Subject, Words, add_methods, print_done
+from tarry.cli.shared.printing import format_ago, format_clock, print_table, read_arguments
+from tarry.errors import UsageError
 from tarry.keeper.keeper_records import GONE, ScheduleDetail, ScheduledRunRecord, ScheduleRecord
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.schedules.schedule import LEFT_OUT
@@ -14,7 +16,7 @@ from tarry.terminal import escape_control, print_line
 
 WORDS = {LEFT_OUT: "left out", GONE: "no longer kept"}
 """How states of runs are shown that are no states of jobs."""
-_HEADS = ("name", "task", "cron", "zone", "days", "next", "", "last", "")
+_HEADS = ("name", "task", "cron", "zone", "days", "next", "", "last", "", "")
 
 
 def _print_list(call: CommandCall, found: ScheduleList) -> None:
@@ -32,6 +34,20 @@ def _print_details(call: CommandCall, _: Sequence[str], found: Sequence[Schedule
 
 def _print_ids(_: CommandCall, names: Sequence[str], found: Sequence[ScheduleRun]) -> None:
     print_line("\n".join(one.id for one in found))
+
+
+def _print_put(call: CommandCall, names: Sequence[str], found: Sequence[ScheduleRecord]) -> None:
+    for one in found:
+        when = "paused" if one.next is None else f"next {format_clock(round(one.next * SECOND))}"
+        print_line(f"{escape_control(one.name)} put; {when}")
+
+
+def _read_put(args: argparse.Namespace) -> Words:
+    """NAME TASK ARGS..."""
+    if len(args.names) < 2:
+        raise UsageError('put what? tarry schedules put NAME TASK [ARGS] --cron "0 7 * * 1-5"')
+    name, task, *texts = args.names
+    return [name], {"task": task, "args": read_arguments(texts)}
 
 
 def _run_cells(run: ScheduledRunRecord) -> tuple[str, ...]:
@@ -53,7 +69,8 @@ def _cells(row: ScheduleRecord, now: int) -> tuple[Any, ...]:
         format_clock(next_tick or 0),
         "" if next_tick is None else format_ago(next_tick, now),
         format_clock(last or 0),
-        "paused" if row.paused else "",
+        "paused" if row.paused else row.problem and "cannot run",
+        "" if row.source == "code" else row.source,
     )
 
 
@@ -65,10 +82,15 @@ SUBJECT = Subject(
         "pause": print_done("paused"),
         "resume": print_done("resumed"),
         "run": _print_ids,
+        "put": _print_put,
+        "delete": print_done("deleted"),
     },
-    "list, show, pause, resume or run schedules",
-    """The schedules of the app's tasks. show tells what became of the last ticks. A paused one rests on all hosts, also
-    after a restart; what falls into the pause is not made up for. run enqueues the call now and moves no tick.""",
+    "list, show, put, delete, pause, resume or run schedules",
+    """The schedules of the app's tasks, and those that were put while it ran. show tells what became of the last ticks.
+    put NAME TASK [ARGS] keeps one in the store; ARGS are as those of `tarry enqueue`. A paused one rests on all hosts,
+    also after a restart; what falls into the pause is not made up for. run enqueues the call now and moves no tick.""",
     needs_app=True,
+    words={"put": _read_put},
+    worded=("task", "args", "labels"),
 )
 add = partial(add_methods, "schedules", SUBJECT)

@@ -1,4 +1,4 @@
-"""Prints facts: as tables, as JSON, and progress bars for long work."""
+"""Prints facts: as tables, as JSON, and progress bars for long work. Reads arguments that are written as JSON."""
 
 import contextlib
 import sys
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tarry.errors import TarryError
+from tarry.errors import TarryError, UsageError
 from tarry.model.duration import SECOND, format_duration
 from tarry.store.rules.partial_result import partial_result as _partly
 from tarry.terminal import escape_control, escape_control_json, print_line
@@ -116,3 +116,17 @@ def zone_at(seconds: float) -> str:
     # No abbreviation: CST is a zone of China, and one of America.
     offset = time.strftime("%z", _split_time(seconds))
     return "UTC" if offset in ("+0000", "-0000") else f"{offset[:3]}:{offset[3:]}"
+
+
+def read_arguments(texts: list[str]) -> list[Any] | dict[str, Any]:
+    """The arguments that somebody wrote as JSON; UsageError."""
+    values = [read_json(text) for text in texts]
+    return values[0] if len(values) == 1 and isinstance(values[0], list | dict) else values
+
+
+def read_json(text: str) -> Any:
+    """A value that is written as JSON; UsageError."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{text!r} is no JSON ({error}); quote text twice, as in '\"ann@example.org\"'") from None

@@ -7,12 +7,14 @@ from msgspec.structs import asdict
 
 from tarry.client.acting import current_actor
 from tarry.client.client import Client
+from tarry.client.handle import Handle
 from tarry.errors import BodyTooLarge, ConfigError, OtherDatabase, ScheduleNotFound
 from tarry.model.checks.decoders import convert_to
 from tarry.model.duration import Duration, microseconds
 from tarry.model.quantity import over_max_body
 from tarry.model.schedules import stored as rules
 from tarry.model.schedules.definition import LARGEST_BODY, CallOptions, ScheduleDefinition, check_name
+from tarry.model.schedules.schedule import cached_timetable
 from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.queries import stored_schedules
 from tarry.store.queries.stored_schedules import ScheduleChange, Values
@@ -56,6 +58,12 @@ def resume(client: Client, name: str) -> StoredSchedule:
     return change(client, name, lambda old: old and rules.resume(name, old, now))
 
 
+def run_now(client: Client, definition: ScheduleDefinition) -> Handle[Any]:
+    """Enqueues its call now; ArgumentError, StoreError."""
+    options = Options(**asdict(definition.options))
+    return client.insert_jobs([client.make_job(definition.task, definition.body, options)], options)[0]
+
+
 def delete(client: Client, name: str, connection: Any = None) -> bool:
     """Whether it was there; StoreError."""
     values: Values = client.store if connection is None else _within(client, connection)
@@ -90,6 +98,8 @@ def _seconds(duration: Duration, name: str) -> float:
 def _check_call(client: Client, name: str, definition: ScheduleDefinition) -> None:
     if len(definition.body) > LARGEST_BODY:
         raise BodyTooLarge(over_max_body(f"schedule {name}: the arguments take", len(definition.body), LARGEST_BODY))
+    # Also where the zone has no effect, a wrong one is a mistake.
+    cached_timetable("@daily", definition.zone)
     # Only for its errors: they should come now, and not at the first tick.
     client.make_job(definition.task, definition.body, Options(**asdict(definition.options)).check())
 

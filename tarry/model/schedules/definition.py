@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 
 from msgspec import Meta, Struct
 
-from tarry.model.duration import DAY, SECOND, Duration, Span, microseconds
+from tarry.model.duration import DAY, HOUR, MINUTE, SECOND, Duration, Span, microseconds
 from tarry.model.job import StoredTime
 from tarry.model.quantity import shorten
 from tarry.model.schedules.schedule import MAX_NAME, MOST, Missed, Schedule, cached_timetable
@@ -17,6 +17,7 @@ KIND = "schedule"
 LARGEST_BODY = 64 * 1024
 """Bytes of encoded arguments: a keeper reads many schedules at once."""
 LONGEST_JITTER = DAY
+_UNITS = {"d": DAY, "h": HOUR, "m": MINUTE, "s": SECOND, "us": 1}
 _LAST = 253_402_300_799
 """The last second of the year 9999."""
 
@@ -92,7 +93,8 @@ def expression_of(cron: object, every: Duration | None, at: "datetime | float | 
         period = microseconds(every, "every")
         if period < SHORTEST:
             raise ValueError(f"every={shorten(every)}: a second at least")
-        return f"@every {period}us"
+        unit, length = next((unit, length) for unit, length in _UNITS.items() if period % length == 0)
+        return f"@every {period // length}{unit}"
     if at is not None:
         return f"{ONCE} {datetime.fromtimestamp(moment('at', at) // SECOND, UTC).isoformat()}"
     if not isinstance(cron, str):

@@ -52,6 +52,7 @@ BODIES: dict[str, Any] = {
     "start_operation": {"act": "delete", "filter": {"queue": "mail"}},
     "send_signal": {"name": "paid", "key": "7"},
     "decide_approval": {"ok": True},
+    "put_schedule": {"task": "mail.send", "every": 60},
 }
 QUERIES = {"stream_events": "?seconds=0", "wait_for_result": "?wait=0"}
 

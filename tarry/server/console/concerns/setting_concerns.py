@@ -10,7 +10,7 @@ from tarry.model.duration import SECOND
 from tarry.model.limit import QUEUE, TASK
 from tarry.model.values.console_paths import LIMITS, schedule_path
 from tarry.operate.limits import LimitsQuery, list_limits
-from tarry.operate.schedules import list_schedules
+from tarry.operate.schedules import ScheduleQuery, list_schedules
 from tarry.push.task_records import TaskRecord
 from tarry.server.console.concerns.concerns import Concern
 from tarry.server.http.method import ApiCall
@@ -37,7 +37,7 @@ def _missed_schedules(call: ApiCall) -> Iterator[Concern]:
     states = schedule_state.read(call.service.client.store)
     missed = {name: state for name, (state, _) in states.items() if state.runs and state.runs[-1].is_missed}
     # Seldom any: only then is it asked which of them the reader may see.
-    for one in list_schedules.handler(call).schedules if missed else ():
+    for one in list_schedules.handler(call, ScheduleQuery(source="code")).schedules if missed else ():
         if one.name in missed and not one.paused:
             last = missed[one.name].runs[-1]
             yield Concern("schedule", one.name, last.tick / SECOND, schedule_path(one.name), last.end)

@@ -31,6 +31,7 @@ from tarry.operate.limits import (
 from tarry.operate.operations import OperationPath, get_operation, list_operations, start_operation, stop_operation
 from tarry.operate.schedules import (
     SchedulePath,
+    ScheduleQuery,
     get_schedule,
     list_schedules,
     pause_schedule,
@@ -51,10 +52,17 @@ _JOBS = 20
 """Jobs of an error on its page."""
 
 
+class SchedulesPageQuery(ScheduleQuery, frozen=True, forbid_unknown_fields=True):
+    """Which schedules a page shows."""
+
+    limit: Annotated[int, Meta(ge=1, le=200)] = 200
+
+
 @console_page("/schedules", "schedules.html")
-def schedules_page(call: ApiCall) -> PageData:
-    """The schedules."""
-    return {"schedules": list_schedules.handler(call).schedules}
+def schedules_page(call: ApiCall, query: SchedulesPageQuery) -> PageData:
+    """The schedules: those of code, and those that people made."""
+    found = list_schedules.handler(call, query)
+    return {"schedules": found.schedules, "query": query, "next": found.next}
 
 
 @console_page("/schedules/{schedule}", "schedule.html")

@@ -1,6 +1,5 @@
 """What a request to put a job says, and the job that is made of it."""
 
-import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -14,7 +13,7 @@ from tarry.model.job import MOST_LABELS, Job
 from tarry.model.limit import MAX_COST
 from tarry.model.quantity import Short, over_max_body
 from tarry.model.retry import Retry
-from tarry.operate.problem import RequestError
+from tarry.operate.problem import RequestError, named_option
 from tarry.operate.tasks import check_outside
 from tarry.server.http.request_reader import check_depth
 from tarry.tasks.arguments.options import NO_OPTIONS, UNFIT, Options
@@ -22,7 +21,6 @@ from tarry.tasks.arguments.options import NO_OPTIONS, UNFIT, Options
 ShortName = Annotated[str, Meta(min_length=1, max_length=200)]
 MOST_DELAYS, MOST_KINDS = 1000, 100
 """In a list of delays; names in a list of errors."""
-_NAMED = re.compile(r"(\w+)=")
 
 
 class RetryRequest(Struct, forbid_unknown_fields=True, frozen=True):
@@ -160,7 +158,7 @@ def make_job(client: Client, request: PutRequest, name: str | None = None, names
     except TarryError:
         raise
     except (ValueError, TypeError) as error:
-        raise RequestError(str(error), _named_option(error), 422) from None
+        raise RequestError(str(error), named_option(error), 422) from None
 
 
 def _retry(written: "int | RetryRequest | None") -> Any:
@@ -169,14 +167,8 @@ def _retry(written: "int | RetryRequest | None") -> Any:
     try:
         return written.rule() if isinstance(written, RetryRequest) else Retry(written)
     except ValueError as error:
-        part = _named_option(error) if isinstance(written, RetryRequest) else None
+        part = named_option(error) if isinstance(written, RetryRequest) else None
         raise RequestError(f"retry: {error}", f"retry.{part}" if part else "retry", 422) from None
-
-
-def _named_option(error: Exception) -> str | None:
-    """The option that this is about, if it says so."""
-    found = _NAMED.match(str(error))
-    return found[1] if found else None
 
 
 def _check_texts(task: str, options: Options) -> None:
