@@ -5,8 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec import Struct
 
 from tarry.alert.condition import clean_line
-from tarry.model.checks.decoders import decode_json
-from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.checks.unreadable import read_note
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job, State
 from tarry.store.rules.base import Store
@@ -81,8 +80,7 @@ class Deaths:
 
 
 def _reason(job: Job) -> str:
-    try:
-        facts = decode_json(job.note, dict[str, str])
-    except UNREADABLE:
+    facts = read_note(job.note)
+    if not {"type", "message"} & facts.keys():
         return "no reason is known"
     return clean_line(f"{facts.get('type', '')}: {facts.get('message', '')}", 200)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tarry.client.duplicates import DuplicateResolver
 from tarry.client.handle import Handle, MakeHandle
 from tarry.errors import IdempotencyError, PartlyUnavailable, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from tarry.model.checks.unreadable import is_sealed
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
 from tarry.store.rules import ids
@@ -180,7 +181,12 @@ class Forwarder:
     def _with_fitting_id(self, job: Job) -> Job:
         """The job, with a new id if its shard has changed: shards may have been added or removed in the meantime."""
         store = self._store
-        return job if store.belongs(job) else replace(job, id=store.new_id(job.task, job.key, job.lane))
+        # One that cannot be opened here is sealed for the id that it has.
+        return (
+            job
+            if store.belongs(job) or is_sealed(job.body)
+            else replace(job, id=store.new_id(job.task, job.key, job.lane))
+        )
 
     def _fetch_from_store(self, ids: Sequence[bytes]) -> tuple[list[Job | None], dict[int, StoreError]]:
         """The jobs, and an error for each position that could not be read."""

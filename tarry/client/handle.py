@@ -3,16 +3,15 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-import msgspec
-
 from tarry.client.follow import Event, Follow
-from tarry.errors import JobCancelled, JobFailed, JobNotFound, ValueSealed
-from tarry.model.checks.unreadable import explain, is_sealed, read_note, token_of
+from tarry.errors import JobCancelled, JobFailed, JobNotFound
+from tarry.model.checks.unreadable import read_note
 from tarry.model.flow.node_ids import flow_of, node_id
 from tarry.model.flow.wiring import added_nodes
 from tarry.model.job import Job, State
 from tarry.store.rules import ids
 from tarry.tasks import progress
+from tarry.tasks.arguments.codec import plain_result
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.output import Output
@@ -167,8 +166,6 @@ class Handle(Generic[R]):
         raise failure
 
     def _decode(self, job: Job) -> Any:
-        if is_sealed(job.note):
-            raise ValueSealed(f"the result of {job.task} {ids.text(job.id)} is {explain(token_of(job.note))}")
         added = added_nodes(job.note)
         if added is not None:
             # Nodes that it has added to its flow stand for its result.
@@ -177,7 +174,7 @@ class Handle(Generic[R]):
             return [self._decode(node) if node and node.state is State.DONE else None for node in nodes]
         # A process that does not have the task cannot know the type of its result.
         task = self._client.tasks.get(job.task)
-        return task.codec.decode_result(job.note) if task else msgspec.json.decode(job.note)
+        return task.codec.decode_result(job.note) if task else plain_result(job)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Handle) and other._id == self._id

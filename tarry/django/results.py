@@ -24,7 +24,7 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.store.rules import ids
-from tarry.tasks.arguments.codec import Arguments
+from tarry.tasks.arguments.codec import Arguments, plain_result
 from tarry.tracebacks import format_app_traceback
 
 _STATUS: Mapping[State, str] = {
@@ -59,7 +59,7 @@ def result_of(alias: str, job: Job, declared: Any | None) -> Any:
         worker_ids=[attempt.owner for attempt in attempts],
     )  # fmt: skip
     if job.state is State.DONE:
-        _set(result, _return_value=msgspec.json.decode(job.note))
+        _set(result, _return_value=plain_result(job))
     return result
 
 

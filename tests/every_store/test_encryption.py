@@ -22,6 +22,7 @@ from tarry.model import lifecycle
 from tarry.model.checks.unreadable import is_sealed
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.error_reading import read_groups
+from tarry.store.rules.entry import Entry
 from tarry.tasks.durable.durable_waits import Approval
 from tests.cli.project import until
 from tests.every_store.raw_bytes import raw_bytes
@@ -297,6 +298,21 @@ def test_groups_of_errors_are_as_without_keys_but_for_their_message(app: App, tw
     (group,) = read_groups(store.history, store.time(), lambda queue, tasks: True).values()
     assert (group.type, group.message, group.count) == ("ValueError", "…", 3)
     assert group.place.endswith("test_encryption.py:broken")
+
+
+def test_a_job_in_the_outbox_is_sealed_too(tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path}/jobs.db", outbox=tmp_path / "outbox.db", closures=True)
+    seal(app, "NEW_KEY").task(name="echo")(lambda text: text)
+    assert app.outbox is not None
+    job = app.client.make_job("echo", b'["%b"]' % MARKER.encode())
+    app.outbox.keep([Entry(job)])
+    assert MARKER.encode() not in raw_bytes(app, tmp_path)
+    assert app.get(job.id).record().body == job.body
+    assert app.client.forwarder is not None
+    app.client.forwarder.step()
+    assert run(app, app.get(job.id)).result() == MARKER
+    assert MARKER.encode() not in raw_bytes(app, tmp_path)
+    app.close()
 
 
 @pytest.mark.parametrize(

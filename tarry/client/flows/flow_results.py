@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import msgspec
 from msgspec.structs import replace
 
 from tarry.client.flows import map_part
@@ -15,6 +14,7 @@ from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import Ref, added_nodes
 from tarry.model.flow_row import FlowRow
 from tarry.model.job import Job, State
+from tarry.tasks.arguments.codec import plain_result
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
@@ -94,7 +94,7 @@ def decode(client: "Client", job: Job | None) -> Any:
         # Nodes that it has added while it ran stand for its result.
         return [decode(client, each) for each in nodes_of(client, flow_of(job.id), added)]
     task = client.tasks.get(job.task) or map_part.find(job.task, client.tasks)
-    return task.codec.decode_result(job.note) if task else msgspec.json.decode(job.note)
+    return task.codec.decode_result(job.note) if task else plain_result(job)
 
 
 def failure(client: "Client", root: Job) -> TarryError:

@@ -16,7 +16,7 @@ from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow import wiring
 from tarry.model.flow.wiring import MAP_TASK
 from tarry.model.verdict import Snooze, Verdict
-from tarry.tasks.arguments.codec import Arguments, Codec
+from tarry.tasks.arguments.codec import Arguments, Codec, refuse_sealed
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.durable.modes import Inside
 from tarry.tasks.durable.step import step
@@ -62,7 +62,9 @@ def find(name: str, tasks: Mapping[str, TaskDefinition[Any, Any]]) -> TaskDefini
 
 def count_items(body: bytes) -> int:
     """How many items the part with this body has."""
-    return len(_body.decode(wiring.arguments(body))[0])
+    arguments = wiring.arguments(body)
+    refuse_sealed(arguments, "what a part of the map takes")
+    return len(_body.decode(arguments)[0])
 
 
 class _PartCodec(Codec):

@@ -19,7 +19,7 @@ from tarry.model.checks.unreadable import (
     token_of,
 )
 from tarry.model.flow.effect import NodeEffect
-from tarry.model.flow.node_ids import flow_of
+from tarry.model.flow.node_ids import flow_of, is_root
 from tarry.model.flow.signal import Signal
 from tarry.model.flow.wiring import added_nodes, split, unwrap, wrap
 from tarry.model.flow_row import FlowChange, FlowRow
@@ -55,7 +55,7 @@ class FieldSealer:
         return replace(
             job,
             body=self.seal_body(job.id, job.body),
-            note=self._seal_any_note(job.id, job.note, job.state, job.task),
+            note=self._seal_any_note(job.id, job.note, job.state, job.task if job.state.finished else ""),
             progress=self.seal_progress(job.id, job.progress),
             attempts=self._seal_attempts(job.id, job.attempts),
         )
@@ -75,7 +75,9 @@ class FieldSealer:
         return change
 
     def seal_body(self, id: bytes, body: bytes) -> bytes:
-        """The arguments; how a node is tied to others stays clear."""
+        """The arguments; how a node is tied to others stays clear, and what the root of a flow says of it."""
+        if is_root(id):
+            return body
         envelope, arguments = split(id, body)
         if arguments and not is_sealed(arguments):
             arguments = self._seal(id, BODY, arguments)
@@ -150,6 +152,9 @@ class FieldSealer:
         if is_sealed(note):
             return note
         known, token = read_note(note), self._keys.seal(id, NOTE, note)
+        if known.keys().isdisjoint(SAID):
+            # It is no error of ours: a result, perhaps, of a job that was run again.
+            known = {}
         clear: dict[str, Any] = {name: known[name] for name in _CLEAR if name in known}
         clear |= {name: explain(token) for name in SAID if name in known}
         if task:

@@ -68,6 +68,11 @@ class SealedStore(Proxy):
         """The ids of jobs that were claimed here and are not to be sealed."""
         self.flows = SealedFlows(store.flows, sealer, self._seal_jobs)
 
+    @property
+    def stores(self) -> list["SealedStore"]:
+        """Of several stores used as one: each."""
+        return [SealedStore(each, self._sealer, self._seals) for each in self._inner.stores]
+
     def insert(self, jobs: Sequence[Job]) -> Any:
         return self._store.insert(self._seal_jobs(jobs))
 

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, astuple
 
-from tarry.errors import ArgumentError
+from tarry.errors import ArgumentError, ValueSealed
 from tarry.model.checks.decoders import decode_json
-from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.checks.unreadable import UNREADABLE, explain, is_sealed, token_of
+from tarry.model.job import Job
 from tarry.tasks.arguments import argument_errors, json_values
 from tarry.tasks.arguments.signature import EXTRA, REST, TaskSignature, bind
 
@@ -94,7 +95,8 @@ class Codec:
         return f"{self._signature.task}({name})"
 
     def decode(self, body: bytes) -> Arguments:
-        """The arguments in a body, of the annotated types; ArgumentError if they do not fit."""
+        """The arguments in a body, of the annotated types; ArgumentError if they do not fit, ValueSealed."""
+        refuse_sealed(body, f"the arguments of {self._signature.task}")
         try:
             # Other clients may write white space first.
             if body[:1] == b"[" or body.lstrip()[:1] == b"[":
@@ -110,7 +112,9 @@ class Codec:
         return json_values.encode(value)
 
     def decode_result(self, note: bytes) -> Any:
-        """The result, of the type of the return annotation; plain JSON data if the function returned another type."""
+        """The result, of the type of the return annotation; plain JSON data if the function returned another type.
+        ValueSealed."""
+        refuse_sealed(note, f"the result of {self._signature.task}")
         # A result that does not fit its annotation is no reason to lose it: the job is done.
         try:
             return self._result.decode(note)
@@ -206,6 +210,19 @@ class Codec:
                 raise argument_errors.unannotated_error(self._signature, name, value)
         elif kinds and not json_values.is_one_of(value, kinds):
             raise argument_errors.type_error(self._signature, name, value, kinds)
+
+
+def refuse_sealed(value: bytes, what: str) -> None:
+    """ValueSealed if this process cannot open the value. what: names it."""
+    # No encoder begins with a space, so this is all that it costs.
+    if value[:1] == b" " and is_sealed(value):
+        raise ValueSealed(f"{what} is {explain(token_of(value))}")
+
+
+def plain_result(job: Job) -> Any:
+    """The result of a job of a task that this process does not have, as plain JSON data; ValueSealed."""
+    refuse_sealed(job.note, f"the result of {job.task}")
+    return msgspec.json.decode(job.note or b"null")
 
 
 def _without_later(arguments: Any) -> Any:

@@ -14,6 +14,7 @@ from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.flow.signal import MOST_ADDRESS, Awaited, Signal
 from tarry.model.moving import NEVER
 from tarry.tasks.arguments import json_values
+from tarry.tasks.arguments.codec import refuse_sealed
 from tarry.tasks.arguments.options import refuse_unfit
 from tarry.tasks.durable.attempt_steps import AttemptSteps, begin_step, run_step
 from tarry.tasks.durable.modes import BLOCKING
@@ -135,6 +136,7 @@ async def _wait_for(steps: AttemptSteps, name: str, key: str, long: int | None, 
     there = await steps.mode.signals(steps.port, steps.running.job.id, name, key, after)
     found = [one for one in there if _is_for(one, steps.running.job.id)]
     if found:
+        refuse_sealed(found[0].value, f"the signal {name!r} {key!r}")
         waited = replace(waited, n=found[0].n, value=Raw(found[0].value))
     elif waited.until > now:
         steps.log.begin_sleep(now, waited.until)

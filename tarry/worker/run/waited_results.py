@@ -3,20 +3,21 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from tarry.client.flows import map_part
 from tarry.errors import ArgumentError
+from tarry.model.checks.unreadable import is_sealed
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import AFTER, Ref, added_nodes, unwrap
 from tarry.model.job import Job, State
 from tarry.model.verdict import Snooze
 from tarry.store.rules.base import Store
+from tarry.tasks.arguments.codec import plain_result
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.shield import shielded
 
 PAGE = 1000
 """Nodes that are read in one call of the store."""
+_SEALED_AGAIN = 10
 _AGAIN = 1
 """Seconds until a job comes again whose node runs once more just now."""
 
@@ -63,12 +64,14 @@ class WaitedResults:
         if not job.state.finished:
             # A person runs it again just now.
             raise Snooze(_AGAIN)
+        if is_sealed(job.note):
+            # Another worker has the key.
+            raise Snooze(_SEALED_AGAIN)
         return job
 
     def _elements(self, job: Job, is_part: bool) -> list[Any]:
         if job.state is not State.DONE:
             return [None] * (map_part.count_items(job.body) if is_part else 1)
         task = self._tasks.get(job.task) or map_part.find(job.task, self._tasks)
-        note = job.note or b"null"
-        result = msgspec.json.decode(note) if task is None else task.codec.decode_result(note)
+        result = plain_result(job) if task is None else task.codec.decode_result(job.note or b"null")
         return [*result] if is_part else [result]
