@@ -5,7 +5,7 @@ from typing import Any
 from tarry.client.schedules.facts import schedule_facts
 from tarry.keeper.keeper_records import ScheduleDetail, ScheduleRecord, run_records
 from tarry.model.checks.decoders import decode_json
-from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.checks.unreadable import UNREADABLE, explain, is_sealed, token_of
 from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.rules.base import Store
 
@@ -17,8 +17,9 @@ def stored_record(name: str, one: StoredSchedule, now: int) -> ScheduleRecord:
 
 def stored_detail(store: Store, name: str, one: StoredSchedule, now: int) -> ScheduleDetail:
     """The same, with its runs; StoreError."""
+    body = one.definition.body
     try:
-        args = decode_json(one.definition.body, Any)
+        args = explain(token_of(body)) if is_sealed(body) else decode_json(body, Any)
     except UNREADABLE:  # another program has written it
         args = None
     return ScheduleDetail(**_stored_fields(name, one, now), runs=run_records(store, one.runs), args=args)

@@ -26,6 +26,7 @@ from tarry.store.queries.stored_schedules import DueEntry
 from tarry.store.rules import owner
 from tarry.store.rules.partial_result import partial_result, reachable_part
 from tarry.store.shared.backoff import Backoff
+from tarry.tasks.arguments.codec import refuse_sealed
 from tarry.tasks.definition import TaskDefinition
 
 log = logging.getLogger("tarry.cron")
@@ -119,7 +120,7 @@ class StoredTicker:
         missing = away.missing if away is not None else {}
         due, rubbish = [], []
         for at, (entry, cell) in enumerate(zip(entries, cells, strict=True)):
-            one = None if cell is None else stored_schedules.decode(cell)
+            one = None if cell is None else stored_schedules.decode(self._store, entry.name, cell)
             if cell is not None and one is not None and one.look == entry.at:
                 due.append(DueSchedule(entry, cell, one))
             # Somebody may just be about to write the schedule that names it.
@@ -155,13 +156,15 @@ class StoredTicker:
             return {}
 
     def _plan(self, due: DueSchedule, jobs: Mapping[bytes, Job], now: int) -> TickPlan:
-        """ValueError: a zone that this host does not know. UnknownTask. StoreError."""
+        """ValueError: a zone that this host does not know. UnknownTask, ValueSealed. StoreError."""
         after, ticks = rules.due_ticks(due.name, due.schedule, now)
         after = replace(after, runs=schedule_runs.with_ends(after.runs, jobs))
         definition = due.schedule.definition
         task = self._find(definition.task) if ticks else None
         if ticks and task is None:
             raise UnknownTask(f"no app that runs here has a task {definition.task}")
+        if ticks:
+            refuse_sealed(definition.body, f"the call of schedule {due.name}")
         return TickPlan(due.name, due.schedule, after, ticks, task)
 
     def _note_problem(self, name: str, one: StoredSchedule, error: Exception, now: int) -> StoredSchedule:
@@ -177,7 +180,9 @@ class StoredTicker:
     ) -> None:
         looks = [DueEntry(one.look, name).cell for name, one in changed.items() if one is not None and one.look]
         self._store.kv_write([(cell, b"", None) for cell in looks])
-        saved = self._store.kv_write([stored_schedules.change_of(one.name, changed[one.name], one.cell) for one in due])
+        saved = self._store.kv_write(
+            [stored_schedules.change_of(self._store, one.name, changed[one.name], one.cell) for one in due]
+        )
         # Of a schedule that somebody has changed meanwhile, that one has removed the entry.
         over = [one.entry for one, is_saved in zip(due, saved, strict=True) if is_saved]
         self._store.kv_write([(entry.cell, None, b"") for entry in (*over, *rubbish)])

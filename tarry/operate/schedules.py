@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from tarry.errors import ArgumentError, BodyTooLarge, ConfigError, NotAllowed, TarryError
+from tarry.errors import ArgumentError, BodyTooLarge, ConfigError, NotAllowed, TarryError, ValueSealed
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
 from tarry.keeper.keeper_records import ScheduleDetail, ScheduleRecord, schedule_detail, schedule_records
@@ -209,7 +209,14 @@ def delete_schedule(call: MethodCall, path: SchedulePath) -> ScheduleRemoval:
     return ScheduleRemoval(path.schedule)
 
 
-@method("POST /v1/schedules/{schedule}/run", Scope.OPERATE, status=201, command="schedules run", check=_known)
+@method(
+    "POST /v1/schedules/{schedule}/run",
+    Scope.OPERATE,
+    errors=(ValueSealed,),
+    status=201,
+    command="schedules run",
+    check=_known,
+)
 def run_schedule(call: MethodCall, path: SchedulePath) -> ScheduleRun:
     """Enqueues the call of a schedule now, also of a paused one; its ticks stay as they are."""
     from tarry.client.schedules import storing  # noqa: PLC0415 - as above

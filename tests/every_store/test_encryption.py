@@ -16,12 +16,18 @@ from tarry.client.flows.approvals import decide, find_approvals, read_approvals
 from tarry.client.flows.flow_records import flow_detail
 from tarry.client.flows.searching import FlowSearch, search_flows
 from tarry.client.job_records import job_detail
+from tarry.client.schedules import storing
 from tarry.config.config import Config, EncryptionConfig
 from tarry.errors import ConfigError, JobFailed, ValueSealed
+from tarry.keeper.stored_records import stored_detail
+from tarry.keeper.stored_ticks import StoredTicker
 from tarry.model import lifecycle
 from tarry.model.checks.unreadable import is_sealed
+from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.error_reading import read_groups
+from tarry.store.queries.stored_schedules import PREFIX, get
+from tarry.store.rules.base import Query
 from tarry.store.rules.entry import Entry
 from tarry.tasks.durable.durable_waits import Approval
 from tests.cli.project import until
@@ -327,3 +333,51 @@ def test_a_wrong_key_is_an_error_that_names_it(key: str, why: str, monkeypatch: 
     monkeypatch.setenv("NEW_KEY", key)
     with pytest.raises(ConfigError, match=rf"\[encryption\] keys: {why}.*openssl rand -base64 32"):
         _ = seal(App("memory://"), "OLD_KEY", "NEW_KEY").client
+
+
+def test_the_call_of_a_schedule_is_sealed_and_waits_for_a_key(
+    app: App, twins: Callable[..., App], tmp_path: Path
+) -> None:
+    keyless = twins(app)
+    called: list[str] = []
+    seal(app, "NEW_KEY").task(name="echo", retry=None)(called.append)
+    keyless.task(name="echo", retry=None)(called.append)
+    echo = app.named("echo")
+    app.schedules.put("report:7", echo.call(MARKER), every="1s")
+    app.schedules.put("report:7", echo.call(MARKER), every="1s")
+    assert [hidden for hidden in HIDDEN if hidden in raw_bytes(app, tmp_path)] == []
+    detail = stored_detail(keyless.client.store, "report:7", stored(keyless), keyless.client.store.time())
+    assert re.fullmatch("sealed with key [0-9a-f]{8}, which this process does not have", str(detail.args))
+    with pytest.raises(ValueSealed):
+        storing.run_now(keyless.client, stored(keyless).definition)
+    ticker = StoredTicker(keyless.client)
+    until(lambda: ticker.tick() and stored(keyless).problem, 20)
+    assert "the call of schedule report:7 is sealed with key" in stored(keyless).problem
+    assert app.client.store.find(Query()) == []
+    # Paused and resumed without the key, it is what it was.
+    keyless.schedules.pause("report:7")
+    keyless.schedules.resume("report:7")
+    ticker.close()
+    ticker = StoredTicker(app.client)
+    until(lambda: ticker.tick() and app.client.store.find(Query()), 20)
+    app.drain()
+    assert set(called) == {MARKER}
+    assert [hidden for hidden in HIDDEN if hidden in raw_bytes(app, tmp_path)] == []
+
+
+def test_the_call_of_another_schedule_does_not_open(app: App, twins: Callable[..., App]) -> None:
+    keyless = twins(app)
+    seal(app, "NEW_KEY").task(name="echo")(print)
+    for name in ("a", "b"):
+        app.schedules.put(name, app.named("echo").call(name), every="1h")
+    store = keyless.client.store
+    stolen, victim = store.kv_get(f"{PREFIX}a"), store.kv_get(f"{PREFIX}b")
+    assert store.kv_cas(f"{PREFIX}b", stolen, victim)
+    with pytest.raises(ValueSealed, match="altered since, or taken from another"):
+        storing.run_now(app.client, stored(app, "b").definition)
+
+
+def stored(app: App, name: str = "report:7") -> StoredSchedule:
+    found = get(app.client.store, name)
+    assert found is not None
+    return found

@@ -31,7 +31,7 @@ class KillingStore:
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._store, name)
-        if not callable(verb) or name in ("new_id", "reroute", "belongs"):
+        if not callable(verb) or name in ("new_id", "reroute", "belongs", "seal_value", "open_value"):
             return verb
 
         def call(*args: Any, **options: Any) -> Any:

@@ -18,6 +18,7 @@ from tarry.model.schedules.schedule import cached_timetable
 from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.queries import stored_schedules
 from tarry.store.queries.stored_schedules import ScheduleChange, Values
+from tarry.tasks.arguments.codec import refuse_sealed
 from tarry.tasks.arguments.options import NO_OPTIONS, Options
 from tarry.tasks.definition import TaskDefinition
 
@@ -32,8 +33,8 @@ def put(client: Client, name: str, definition: ScheduleDefinition, connection: A
         raise ConfigError(f"schedule {name}: the code of task {task} has one of this name, which only code changes")
     _check_call(client, name, definition)
     now, by = client.clock.now(), current_actor().name[:200]
-    values: Values = client.store if connection is None else _within(client, connection)
-    stored = stored_schedules.change(values, name, lambda old: rules.put(name, old, definition, now, by))
+    within = _within(client, connection)
+    stored = stored_schedules.change(client.store, name, lambda old: rules.put(name, old, definition, now, by), within)
     assert stored is not None
     return stored
 
@@ -59,21 +60,22 @@ def resume(client: Client, name: str) -> StoredSchedule:
 
 
 def run_now(client: Client, definition: ScheduleDefinition) -> Handle[Any]:
-    """Enqueues its call now; ArgumentError, StoreError."""
+    """Enqueues its call now; ArgumentError, ValueSealed, StoreError."""
+    refuse_sealed(definition.body, f"the call of a schedule of {definition.task}")
     options = Options(**asdict(definition.options))
     return client.insert_jobs([client.make_job(definition.task, definition.body, options)], options)[0]
 
 
 def delete(client: Client, name: str, connection: Any = None) -> bool:
     """Whether it was there; StoreError."""
-    values: Values = client.store if connection is None else _within(client, connection)
+    within = _within(client, connection)
     was_there = False
 
     def remove(old: StoredSchedule | None) -> None:
         nonlocal was_there
         was_there = old is not None
 
-    stored_schedules.change(values, name, remove)
+    stored_schedules.change(client.store, name, remove, within)
     return was_there
 
 
@@ -110,7 +112,9 @@ def _in_code(tasks: Mapping[str, TaskDefinition[Any, Any]], name: str) -> str:
     return next(found, "")
 
 
-def _within(client: Client, connection: Any) -> Values:
+def _within(client: Client, connection: Any) -> Values | None:
+    if connection is None:
+        return None
     try:
         return client.store.kv_within(connection)
     except OtherDatabase as error:

@@ -71,6 +71,7 @@ KINDS: dict[type[Exception], ProblemKind] = {
     errors.HostNotFound: ProblemKind(404, "no-such-host", "There is no such host"),
     errors.ConnectionNotFound: ProblemKind(404, "no-such-connection", "There is no such connection"),
     errors.TooManyRequests: ProblemKind(429, "too-many-host-requests", "Too many requests to this host are under way"),
+    errors.ValueSealed: ProblemKind(409, "sealed", "This process has no key for what is sealed"),
     errors.NotHeld: ProblemKind(409, "not-held", "The caller does not hold this job"),
     NotPossible: REQUEST_STATUS[409],
     errors.Outdated: REQUEST_STATUS[412],

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.errors import StoreBusy
 from tarry.model.checks.decoders import decode_json
@@ -45,23 +46,30 @@ class DueEntry(Struct, frozen=True):
         return f"{_DUE}{self.at:016x}:{self.name}"
 
 
-def decode(cell: bytes) -> StoredSchedule | None:
-    """The schedule; None: another program has written something else."""
+def decode(store: Store, name: str, cell: bytes) -> StoredSchedule | None:
+    """The schedule; its arguments stay sealed if they cannot be opened here. None: another program has written
+    something else."""
     try:
-        return decode_json(cell, StoredSchedule)
+        found = decode_json(cell, StoredSchedule)
     except UNREADABLE:
         return None
+    return _with_body(found, store.open_value(PREFIX + name, found.definition.body))
 
 
-def encode(one: StoredSchedule) -> bytes:
+def encode(store: Store, name: str, one: StoredSchedule) -> bytes:
     """The value of a schedule."""
-    return msgspec.json.encode(one)
+    definition = one.definition
+    return msgspec.json.encode(_with_body(one, store.seal_value(PREFIX + name, definition.body, definition.task)))
 
 
-def get(values: Values, name: str) -> StoredSchedule | None:
+def _with_body(one: StoredSchedule, body: bytes) -> StoredSchedule:
+    return one if body is one.definition.body else replace(one, definition=replace(one.definition, body=body))
+
+
+def get(store: Store, name: str) -> StoredSchedule | None:
     """The schedule of that name; None: there is none."""
-    cell = _read(values, name)
-    return None if cell is None else decode(cell)
+    cell = _read(store, name)
+    return None if cell is None else decode(store, name, cell)
 
 
 def _read(values: Values, name: str) -> bytes | None:
@@ -77,26 +85,27 @@ def page(store: Store, prefix: str, after: str, limit: int) -> dict[str, StoredS
     # What another program has written there does not count.
     while limit > len(found):
         cells = reachable_part(lambda: store.kv_page(PREFIX + prefix, PREFIX + after, limit - len(found)))  # noqa: B023
-        named = {name.removeprefix(PREFIX): decode(cell) for name, cell in cells.items()}
-        found |= {name: one for name, one in named.items() if one is not None}
+        named = {name.removeprefix(PREFIX): cell for name, cell in cells.items()}
+        found |= {name: one for name, cell in named.items() if (one := decode(store, name, cell)) is not None}
         if not cells:
             break
         after = max(named)
     return found
 
 
-def change(values: Values, name: str, change: ScheduleChange) -> StoredSchedule | None:
+def change(store: Store, name: str, change: ScheduleChange, within: Values | None = None) -> StoredSchedule | None:
     """Makes of the schedule what `change` makes of it, which may be called several times; returns that. None: there is
-    none. StoreBusy if others change it all the time."""
+    none. within: a transaction in which it is done. StoreBusy if others change it all the time."""
+    values: Values = within or store
     for _ in range(_TRIES):
         cell = _read(values, name)
-        old = None if cell is None else decode(cell)
+        old = None if cell is None else decode(store, name, cell)
         new = change(old)
         if new == old and (new is not None or cell is None):
             return new
         if new is not None and new.look:
             values.kv_cas(DueEntry(new.look, name).cell, b"", None)
-        if values.kv_cas(PREFIX + name, None if new is None else encode(new), cell):
+        if values.kv_cas(PREFIX + name, None if new is None else encode(store, name, new), cell):
             _tidy(values, name, old, new)
             return new
     raise StoreBusy(f"schedule {name} changes all the time; try again")
@@ -124,9 +133,9 @@ def _entry(cell: str) -> DueEntry | None:
         return None
 
 
-def change_of(name: str, new: StoredSchedule | None, cell: bytes) -> ValueChange:
+def change_of(store: Store, name: str, new: StoredSchedule | None, cell: bytes) -> ValueChange:
     """The change of a schedule that was read as this value; None: it goes."""
-    return PREFIX + name, None if new is None else encode(new), cell
+    return PREFIX + name, None if new is None else encode(store, name, new), cell
 
 
 def cells_of(names: Sequence[str]) -> list[str]:

@@ -485,6 +485,15 @@ class Store(ABC):
         Errors as of `insert_within`."""
         raise OtherDatabase(f"{self.url} cannot take part in a transaction of yours")
 
+    def seal_value(self, name: str, value: bytes, task: str) -> bytes:
+        """What is to be stored of the arguments of a task within the named value `name`: sealed, where there is a key.
+        What is sealed stays so."""
+        return value
+
+    def open_value(self, name: str, value: bytes) -> bytes:
+        """What `seal_value` was given; sealed, if it cannot be opened here."""
+        return value
+
     @abstractmethod
     def wakeup(self) -> Wakeup:
         """A sleeper, which the store wakes when something happens. A hint: nothing may depend on it."""

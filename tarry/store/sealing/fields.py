@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tarry.store.sealing.key_ring import KeyRing
 
 BODY, UNDO, NOTE, PROGRESS, ATTEMPTS, SIGNAL = b"body", b"undo", b"note", b"progress", b"attempts", b"signal"
+VALUE = b"value"
 """The fields, as the authentication of each value has them."""
 _CLEAR = ("type", "due", "node", "outcome", "status", "attempt", "at", "sent", "beanstalk")
 """What stays clear of the note of a job that did not end well: rules read it, also where there is no key."""
@@ -101,6 +102,10 @@ class FieldSealer:
             return signal
         return replace(signal, value=self._seal(signal.id, _address(signal), signal.value))
 
+    def seal_value(self, name: str, value: bytes) -> bytes:
+        """A part of a named value, as it is stored."""
+        return value if is_sealed(value) else self._seal(name.encode(), VALUE, value)
+
     # Open
 
     def open_job(self, job: Job) -> Job:
@@ -121,6 +126,10 @@ class FieldSealer:
     def open_signal(self, signal: Signal) -> Signal:
         """A signal as it was sent."""
         return replace(signal, value=self._open(signal.id, _address(signal), signal.value))
+
+    def open_value(self, name: str, value: bytes) -> bytes:
+        """A part of a named value as it was before it was sealed."""
+        return self._open(name.encode(), VALUE, value)
 
     # Field by field
 

@@ -109,6 +109,12 @@ class SealedStore(Proxy):
     find, oldest_waiting = _reading_verb("find"), _reading_verb("oldest_waiting")
     reclaim, expiring = _reading_verb("reclaim"), _reading_verb("expiring")
 
+    def seal_value(self, name: str, value: bytes, task: str) -> bytes:
+        return self._sealer.seal_value(name, value) if self._seals(task) else value
+
+    def open_value(self, name: str, value: bytes) -> bytes:
+        return self._sealer.open_value(name, value)
+
     def _seal_jobs(self, jobs: Iterable[Job]) -> list[Job]:
         return [self._sealer.seal_job(job) if self._seals(job.task) else job for job in jobs]
 
