@@ -217,7 +217,7 @@ def _server(setup: CommandContext) -> list[Diagnostic]:
 
 
 def _door_advice(server: ServerConfig, door: str, addresses: Sequence[ListenAddress], others: Sequence[str]) -> str:
-    if door == "http" and (server.tokens or server.passwords):
+    if door == "http" and server.knows_callers:
         return ""
     ways = {"http": "set server.tokens, or server.http to unix:PATH"}
     return open_door_advice(addresses, ways.get(door, f"set server.{door} to unix:PATH"), others)

@@ -1,6 +1,7 @@
 """[server]: the doors for other programs, HTTP and beanstalk, and what they bear."""
 
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,6 +37,37 @@ def _hosts(written: list[str]) -> tuple[str, ...]:
     return tuple(written)
 
 
+UNIX = "unix"
+"""In place of an address: whoever comes by a unix socket of ours."""
+_OTHERS = ("authorization", "cookie", "host", "origin", "referer", "user-agent", "content-type", "accept", "connection")
+"""Headers that every client sends, and proxies pass on."""
+
+
+def _header(written: str) -> str:
+    # Not an underscore: some programs take it for a dash, so that two names would be one.
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,99}", written) or written.lower() in _OTHERS:
+        raise ValueError("no such header")
+    return written
+
+
+def _proxies(written: list[str]) -> tuple[str, ...]:
+    for one in written:
+        if one != UNIX and not ip_network(one).prefixlen:
+            raise ValueError("everybody")
+    return tuple(written)
+
+
+HEADER = Kind(
+    'the name of a header of letters, digits and dashes such as "X-Forwarded-User", which only the proxy sets',
+    str,
+    _header,
+)
+PROXIES = Kind(
+    'a list of addresses and networks such as ["10.0.0.5", "10.1.0.0/16", "unix"], but not of all there are',
+    list[str],
+    _proxies,
+    parse_list,
+)
 HOST_NAMES = Kind('a list of names of hosts such as ["jobs.example.com", "*.internal"]', list[str], _hosts, parse_list)
 ADDRESSES = Kind(
     'an address such as "127.0.0.1:7800", "[::1]:7800", ":7800" (all) or "unix:/run/tarry.sock", or a list of them',
@@ -87,6 +119,12 @@ class ServerConfig(Struct, frozen=True):
     """The file of tokens; without it and `passwords` anybody who reaches the server may do everything."""
     passwords: Annotated[Path | None, FILE] = None
     """The file of passwords, with which people sign in at the console."""
+    trusted_header: Annotated[str | None, HEADER] = None
+    """The header in which a proxy names the person whom it has signed in."""
+    trusted_proxies: Annotated[tuple[str, ...], PROXIES] = ()
+    """The addresses from which that header counts."""
+    people: Annotated[Path | None, FILE] = None
+    """The file with the roles of these people."""
     host_names: Annotated[tuple[str, ...], HOST_NAMES] = ()
     """Names by which clients call the HTTP door while it has neither tokens nor passwords, besides addresses and
     localhost: what a page has its own name lead here for is refused."""
@@ -142,7 +180,7 @@ class ServerConfig(Struct, frozen=True):
     @property
     def knows_callers(self) -> bool:
         """Whether it tells callers apart; else anybody who reaches it may do everything."""
-        return self.tokens is not None or self.passwords is not None
+        return any(one is not None for one in (self.tokens, self.passwords, self.trusted_header))
 
     @property
     def connections_per_process(self) -> int:
@@ -166,6 +204,7 @@ def check_server(config: ServerConfig, source: SettingsSource) -> None:
     for name in ("key", "client_ca"):
         if getattr(config, name) is not None and config.certificate is None:
             raise source.wrong(("server", name), "a certificate as well", str(getattr(config, name)))
+    _check_proxy(config, source)
     if config.beanstalk_auth and config.tokens is None:
         raise source.wrong(("server", "beanstalk_auth"), "server.tokens as well", True)
     seen: set[ListenAddress] = set()
@@ -181,6 +220,13 @@ def check_server(config: ServerConfig, source: SettingsSource) -> None:
             seen.add(address)
 
 
+def _check_proxy(config: ServerConfig, source: SettingsSource) -> None:
+    proxy = ("trusted_header", "trusted_proxies", "people")
+    given = [name for name in proxy if getattr(config, name)]
+    if given and (missing := [name for name in proxy if name not in given]):
+        raise source.wrong(("server", given[0]), f"{' and '.join(missing)} as well", str(getattr(config, given[0])))
+
+
 def absolute_paths(addresses: tuple[ListenAddress, ...], home: Path) -> tuple[ListenAddress, ...]:
     """The addresses, with absolute paths of unix sockets; relative ones start at `home`."""
     return tuple(replace(one, path=str(home / one.path)) if one.path else one for one in addresses)
@@ -194,6 +240,7 @@ def resolve_server(config: ServerConfig, home: Path) -> ServerConfig:
         beanstalk=absolute_paths(config.beanstalk, home),
         tokens=config.tokens and home / config.tokens,
         passwords=config.passwords and home / config.passwords,
+        people=config.people and home / config.people,
         certificate=config.certificate and home / config.certificate,
         key=config.key and home / config.key,
         client_ca=config.client_ca and home / config.client_ca,

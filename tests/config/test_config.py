@@ -666,12 +666,14 @@ def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
     files = {
         "tokens": home / "run/tokens.toml",
         "passwords": home / "run/passwords.toml",
+        "people": home / "run/people.toml",
         "certificate": home / "tls/server.pem",
         "key": home / "tls/server.key",
         "client_ca": home / "tls/clients.pem",
     }
     # Nor tokens, passwords, TLS, or a rate.
-    server = replace(default.server, rate_per_address="1000/s", **files)
+    proxy = {"trusted_header": "X-Forwarded-User", "trusted_proxies": ("127.0.0.1", "unix")}
+    server = replace(default.server, rate_per_address="1000/s", **proxy, **files)
     metrics = MetricsConfig(textfile=home / "run/tarry.prom")  # nor a file
     expected = replace(expected, push=push, server=server, metrics=metrics)
     Endpoint.parse("order.timeout", tasks["order.timeout"], checked=False)

@@ -63,6 +63,9 @@ class SignIn:
     async def caller(self, request: Request, kept_for: float = 0.0) -> Caller:
         """Who asks, and may look; NotAuthenticated if nobody is signed in who has to be, NotAllowed. kept_for: for so
         many seconds a look whether the session was signed out of counts."""
+        if (person := self.person(request)) is not None:
+            person.check(Scope.READ)
+            return person
         if self.is_needed:
             session = (await self.sessions()).read(request.cookies.get(COOKIE, ""))
             if session is not None:
@@ -73,8 +76,17 @@ class SignIn:
         found.check(Scope.READ)
         return found
 
+    def person(self, request: Request) -> Caller | None:
+        """Whom a proxy has signed in, whatever session there is; None: nobody. NotAuthenticated, NotAllowed."""
+        return self._service.access.person(request.headers, address_of(request))
+
     def known_caller(self, request: Request) -> Caller | None:
         """Who asks, whatever the caller may do; None: nobody is signed in, as far as is known without the store."""
+        try:
+            if (person := self.person(request)) is not None:
+                return person
+        except (errors.NotAuthenticated, errors.NotAllowed):
+            return None
         if not self.is_needed:
             return self._service.access.caller({}, address_of(request))
         session = None if self._sessions is None else self._sessions.read(request.cookies.get(COOKIE, ""))
@@ -163,7 +175,10 @@ class SignIn:
 
     async def form_proof(self, request: Request) -> str:
         """What each form of this session carries; StoreError."""
-        return (await self.sessions()).form_proof(request.cookies.get(COOKIE, ""))
+        person, sessions = self.person(request), await self.sessions()
+        if person is not None:
+            return sessions.person_proof(person.entry)
+        return sessions.form_proof(request.cookies.get(COOKIE, ""))
 
     def may(self, caller: Caller | None, scope: str) -> bool:
         """Whether a page is to offer what needs this scope."""

@@ -13,6 +13,10 @@ class DoorAccess(Protocol):
         """The caller of a request with these headers (names in small letters), from this address. NotAuthenticated,
         Busy."""
 
+    def person(self, headers: Mapping[str, str], address: str) -> Caller | None:
+        """Whom a trusted proxy has signed in for this request; None: nobody. NotAuthenticated, NotAllowed: the proxy
+        names somebody, and that does not count."""
+
     @property
     def needs_token(self) -> bool:
         """Whether a caller has to say who it is."""
@@ -50,6 +54,10 @@ class OpenAccess:
     def caller(self, headers: Mapping[str, str], address: str) -> Caller:
         """The same for all."""
         return ANYONE
+
+    def person(self, headers: Mapping[str, str], address: str) -> Caller | None:
+        """Nobody: there is no proxy."""
+        return None
 
     def sign_in(self, name: str, password: str, address: str) -> Caller:
         """The same for all."""

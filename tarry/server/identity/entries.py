@@ -12,7 +12,7 @@ from urllib.parse import quote
 from msgspec import Meta, Struct
 
 from tarry.config.kinds import TEXT
-from tarry.config.parser import Kind
+from tarry.config.parser import Kind, SettingsSource
 from tarry.errors import ConfigError, NotAllowed
 from tarry.operate.access import Scope
 from tarry.store.rules.name_pattern import fits, fits_all
@@ -23,6 +23,8 @@ CHECK_EVERY = 1.0
 """Seconds between two looks at a file."""
 PASSWORD_ENTRY = "password:"
 """The start of the `entry` of a caller with a password: a token may have the same name, but no name like that."""
+PROXY_ENTRY = "proxy:"
+"""The start of the name and the `entry` of a person whom a proxy has signed in."""
 _SCOPES = tuple(scope.value for scope in Scope)
 
 
@@ -54,16 +56,25 @@ class EntrySettings(Struct, frozen=True):
     """For people."""
 
 
+def check_entry_name(source: SettingsSource, keys: tuple[str, ...], name: str) -> None:
+    """ConfigError if a token or password has a name that is kept for callers of another kind: its sessions would be
+    theirs, and the log of acts could not tell them apart."""
+    for start in (PASSWORD_ENTRY, PROXY_ENTRY):
+        if name.startswith(start):
+            raise source.wrong(keys, f"a name that does not begin with {start}", repr(name))
+
+
 S = TypeVar("S", bound=EntrySettings)
 
 
 class EntryCaller(Generic[S]):
-    """A caller with the rights of an entry. kind: `token` or `password`."""
+    """A caller with the rights of an entry. kind: `token`, `password` or `person`. file: where its rights stand."""
 
-    kind = ""
+    kind = file = ""
 
     def __init__(self, name: str, settings: S) -> None:
         self.name, self.settings = name, settings
+        self.file = self.file or f"the {self.kind}s' file"
         self.queues = () if fits_all(settings.queues) else settings.queues
         """Names and patterns of the queues that it may use; empty: all of them."""
 
@@ -84,14 +95,13 @@ class EntryCaller(Generic[S]):
         else:
             is_allowed = not self.queues or (queue is not None and fits(self.queues, queue))
         if not is_allowed:
-            where = f"tasks in the {self.kind}s' file"
+            where = f"tasks in {self.file}"
             raise NotAllowed(f"{self.kind} {self.name} may not put task {task}: add it to its {where}")
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         """NotAllowed if the entry has no such scope, or not for that queue. None: for any queue at all."""
         if not self._has(scope):
-            where = f"the {self.kind}s' file"
-            raise NotAllowed(f"{self.kind} {self.name} may not {scope}: add the scope to it in {where}")
+            raise NotAllowed(f"{self.kind} {self.name} may not {scope}: add the scope to it in {self.file}")
         if queue is not None and not self._may_use(queue):
             only = ", ".join(self.settings.queues)
             if queue == "*":
@@ -134,7 +144,7 @@ class EntryFile(Generic[C]):
         self._checked = clock()
         self._check_rights()
 
-    def named(self, name: str) -> C | None:
+    def find(self, name: str) -> C | None:
         """The caller of the entry with that name; None: there is none, or no longer."""
         self.look()
         return next((caller for caller in self.callers if caller.name == name), None)

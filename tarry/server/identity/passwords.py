@@ -25,7 +25,13 @@ from tarry.config.parser import Kind, read_file, section
 from tarry.errors import ConfigError, NotAuthenticated
 from tarry.operate.access import Caller
 from tarry.server.identity.access import DoorAccess, OpenAccess
-from tarry.server.identity.entries import PASSWORD_ENTRY, EntryCaller, EntryFile, EntrySettings
+from tarry.server.identity.entries import (
+    PASSWORD_ENTRY,
+    EntryCaller,
+    EntryFile,
+    EntrySettings,
+    check_entry_name,
+)
 from tarry.server.identity.sign_in_tries import SignInTries
 from tarry.server.identity.tokens import TokenAccess
 
@@ -102,6 +108,7 @@ def read_passwords(path: Path) -> dict[str, PasswordSettings]:
     for name, entry in found.items():
         if entry.scrypt is None:
             raise source.wrong(("passwords", name), "a hash named scrypt", "an entry without one")
+        check_entry_name(source, ("passwords", name), name)
     return found
 
 
@@ -144,11 +151,15 @@ class PasswordAccess:
             raise NotAuthenticated("this server has no tokens for programs: set [server] tokens")
         return self._tokens.caller(headers, address)
 
+    def person(self, headers: Mapping[str, str], address: str) -> Caller | None:
+        """Nobody: there is no proxy."""
+        return None
+
     def sign_in(self, name: str, password: str, address: str) -> Caller:
         """The person with this password. For one call at a time: then tries cannot overtake the count of failures.
         NotAuthenticated, RateExceeded."""
         self._tries.check(name, address, self._clock())
-        found = self._file.named(name)
+        found = self._file.find(name)
         kept = None if found is None else found.settings.scrypt
         is_right = (kept or self._nobody).matches(password)
         if found is None or not is_right or len(password.encode("utf-8", "surrogatepass")) > MOST:
@@ -160,13 +171,13 @@ class PasswordAccess:
     def named(self, entry: str) -> Caller | None:
         """The caller of this entry; None: there is none any more."""
         if entry.startswith(PASSWORD_ENTRY):
-            return self._file.named(entry.removeprefix(PASSWORD_ENTRY))
+            return self._file.find(entry.removeprefix(PASSWORD_ENTRY))
         return None if self._tokens is None else self._tokens.named(entry)
 
     def digest_of(self, entry: str) -> bytes:
         """What is kept of the password or token of this entry; empty: there is none."""
         if entry.startswith(PASSWORD_ENTRY):
-            found = self._file.named(entry.removeprefix(PASSWORD_ENTRY))
+            found = self._file.find(entry.removeprefix(PASSWORD_ENTRY))
             return b"" if found is None else str(found.settings.scrypt).encode()
         return b"" if self._tokens is None else self._tokens.digest_of(entry)
 

@@ -24,7 +24,7 @@ from tarry.config.parser import Kind, SettingsSource, read_file, section
 from tarry.errors import ConfigError, NotAuthenticated
 from tarry.model.duration import SECOND
 from tarry.operate.access import Caller
-from tarry.server.identity.entries import PASSWORD_ENTRY, EntryCaller, EntryFile, EntrySettings
+from tarry.server.identity.entries import EntryCaller, EntryFile, EntrySettings, check_entry_name
 from tarry.server.identity.request_rate import RequestRate
 
 
@@ -57,9 +57,7 @@ def read_tokens(path: Path) -> dict[str, TokenSettings]:
     for name, token in found.items():
         if not token.sha256:
             raise source.wrong(("tokens", name), "a sha256", "a token without one")
-        if name.startswith(PASSWORD_ENTRY):
-            # Its sessions would be those of the password of that name.
-            raise source.wrong(("tokens", name), f"a name that does not begin with {PASSWORD_ENTRY}", repr(name))
+        check_entry_name(source, ("tokens", name), name)
     _refuse_twins(found, source)
     return found
 
@@ -124,17 +122,21 @@ class TokenAccess:
         caller.count_request(int(now * SECOND))
         return caller
 
+    def person(self, headers: Mapping[str, str], address: str) -> Caller | None:
+        """Nobody: there is no proxy."""
+        return None
+
     def sign_in(self, name: str, password: str, address: str) -> Caller:
         """Nobody: there are no passwords."""
         raise NotAuthenticated("this server has no passwords: sign in with a token")
 
     def named(self, entry: str) -> Caller | None:
         """The caller whose token has this name; None: it was revoked."""
-        return self._file.named(entry)
+        return self._file.find(entry)
 
     def digest_of(self, entry: str) -> bytes:
         """What the file keeps of the token with this name; empty: there is none."""
-        found = self._file.named(entry)
+        found = self._file.find(entry)
         return b"" if found is None else found.settings.sha256
 
     def _find(self, wanted: bytes) -> TokenCaller | None:

@@ -58,6 +58,7 @@ from tarry.server.http.methods.events import MEDIA_TYPE, EventResponse
 from tarry.server.http.problem import Problem, problem_of, retry_after
 from tarry.server.http.request_log import audited
 from tarry.server.http.request_reader import header
+from tarry.server.identity.entries import PROXY_ENTRY
 from tarry.server.open_connections.activity import note_request
 from tarry.server.service import DoorService
 
@@ -213,7 +214,8 @@ class Console:
 
     async def _ask_to_sign_in(self, request: Request) -> Response:
         where = local_path(request.query_params)
-        if not self._door.is_needed:
+        known = self._door.known_caller(request)
+        if not self._door.is_needed or (known is not None and known.entry.startswith(PROXY_ENTRY)):
             return redirect(request, where)
         return self._plain(
             request, "sign_in.html", {"where": where, "wrong": "", "takes": self._door.takes, "name": ""}
@@ -302,6 +304,8 @@ class Console:
             "request_path": path_of(request),
             "here": here_of(request),
             "caller": caller,
+            # The proxy has signed them in, and signs them out.
+            "is_of_proxy": caller is not None and caller.entry.startswith(PROXY_ENTRY),
             "may": lambda scope: self._door.may(caller, scope),
             "language": language,
             "zone": times.zone_of(request.cookies.get(times.COOKIE)),

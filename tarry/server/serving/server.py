@@ -13,7 +13,7 @@ from tarry.errors import ConfigError
 from tarry.metrics.host_families import HostFigures
 from tarry.server.beanstalk.beanstalk_connection import BeanstalkListener, start_beanstalk
 from tarry.server.connection_limits import Connections
-from tarry.server.identity.passwords import open_access
+from tarry.server.identity.proxy_access import configured_access
 from tarry.server.service import DoorService, DoorSettings
 from tarry.server.serving.certificates import ServerCertificate
 from tarry.server.socket_listener import SocketListener, leave_to_others
@@ -45,7 +45,7 @@ class ServerLoad(Struct, frozen=True):
 def make_service(app: Any, config: ServerConfig, host: Callable[[], HostFigures | None] = lambda: None) -> DoorService:
     """What the doors share; ConfigError if a file that the settings name is missing or wrong, or the extra is not
     installed. host: tells of the master."""
-    access = open_access(config.tokens, config.passwords)
+    access = configured_access(config)
     settings = DoorSettings(
         max_request=config.max_request,
         ring=config.ring,
