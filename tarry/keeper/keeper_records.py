@@ -21,6 +21,7 @@ from tarry.model.schedules.schedule import Schedule, ScheduledRun
 from tarry.store.queries.hosts import Host, PoolFigures
 from tarry.store.rules.base import Store
 
+_UPCOMING = 5
 GONE = "gone"
 """The state of a run whose job is no longer kept, and whose end nobody saw."""
 
@@ -84,6 +85,8 @@ class ScheduleDetail(ScheduleRecord, frozen=True):
 
     runs: list[ScheduledRunRecord] = []
     """The last 20, the oldest first."""
+    upcoming: list[float] = []
+    """The next five ticks; empty: it is paused, or never ticks again."""
     args: Any = None
     """The arguments of its call, a list or an object by name; null: those of code are in the code."""
 
@@ -174,7 +177,14 @@ def schedule_detail(store: Store, schedule: Schedule, now: int) -> ScheduleDetai
     """One schedule, with its runs. now: microseconds by the store's clock. StoreError."""
     state, _ = schedule_state.read(store).get(schedule.name, (None, b""))
     runs = [] if state is None else state.runs
-    return ScheduleDetail(**_fields(schedule, state, now), runs=run_records(store, runs))
+    is_paused = state is not None and state.paused
+    upcoming = [] if is_paused else upcoming_ticks(schedule, max(now, 0 if state is None else state.after))
+    return ScheduleDetail(**_fields(schedule, state, now), runs=run_records(store, runs), upcoming=upcoming)
+
+
+def upcoming_ticks(schedule: Schedule, after: int) -> list[float]:
+    """The next ticks, in seconds."""
+    return [tick / SECOND for tick in schedule.next_ticks(after, _UPCOMING)]
 
 
 def run_records(store: Store, runs: Sequence[ScheduledRun]) -> list[ScheduledRunRecord]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tarry.client.schedules.facts import schedule_facts
-from tarry.keeper.keeper_records import ScheduleDetail, ScheduleRecord, run_records
+from tarry.keeper.keeper_records import ScheduleDetail, ScheduleRecord, run_records, upcoming_ticks
 from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE, explain, is_sealed, token_of
 from tarry.model.schedules.stored import StoredSchedule
@@ -22,7 +22,19 @@ def stored_detail(store: Store, name: str, one: StoredSchedule, now: int) -> Sch
         args = explain(token_of(body)) if is_sealed(body) else decode_json(body, Any)
     except UNREADABLE:  # another program has written it
         args = None
-    return ScheduleDetail(**_stored_fields(name, one, now), runs=run_records(store, one.runs), args=args)
+    return ScheduleDetail(
+        **_stored_fields(name, one, now),
+        runs=run_records(store, one.runs),
+        upcoming=_next_ticks(name, one, now),
+        args=args,
+    )
+
+
+def _next_ticks(name: str, one: StoredSchedule, now: int) -> list[float]:
+    try:
+        return [] if one.paused else upcoming_ticks(one.definition.schedule(name), max(now, one.after))
+    except ValueError:  # a zone that is not known on this host
+        return []
 
 
 def _stored_fields(name: str, one: StoredSchedule, now: int) -> dict[str, Any]:

@@ -94,13 +94,8 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True):
 
     def definition(self) -> "ScheduleDefinition":
         """ValueError."""
-        from tarry.model.schedules.definition import (  # noqa: PLC0415 - as above
-            CallOptions,
-            ScheduleDefinition,
-            expression_of,
-            jitter_of,
-            moment,
-        )
+        from tarry.model.schedules.definition import CallOptions, ScheduleDefinition  # noqa: PLC0415 - as above
+        from tarry.model.schedules.given import expression_of, jitter_of, moment  # noqa: PLC0415 - as above
 
         return ScheduleDefinition(
             self.task,

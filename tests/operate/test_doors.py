@@ -20,8 +20,6 @@ GAPS: Mapping[str, str] = {
     "start_operation command": "`tarry jobs` with a filter begins it",
     "put_task command": "for programs that bring their tasks along; people add or edit",
     "put_task console": "the form of a task adds or edits",
-    "put_schedule console": "its form comes next",
-    "delete_schedule console": "as the form",
     "end_connection command": "`tarry status --connections --end ID` asks the master itself, also without the HTTP API",
     "list_connections command": "`tarry status --connections` asks the processes themselves, also without the HTTP API",
     "list_nodes command": "`tarry flows show ID` is a tree of them",

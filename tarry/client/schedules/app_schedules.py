@@ -9,14 +9,8 @@ from tarry.client.schedules import storing
 from tarry.client.schedules.facts import ScheduleFacts, schedule_facts
 from tarry.client.transaction import is_async, resolve_registry
 from tarry.model.duration import Duration
-from tarry.model.schedules.definition import (
-    ScheduleDefinition,
-    check_catch_up,
-    check_name,
-    expression_of,
-    jitter_of,
-    moment,
-)
+from tarry.model.schedules.definition import ScheduleDefinition, check_name
+from tarry.model.schedules.given import check_catch_up, expression_of, jitter_of, moment
 from tarry.model.schedules.schedule import Missed
 from tarry.store.queries import stored_schedules
 from tarry.tasks.call import Call

@@ -125,6 +125,13 @@ class Schedule(Struct, frozen=True):
         # The same on all hosts: if several make the job of a tick, the store keeps one.
         return f"{self.kind}:{self.label}:{tick}"
 
+    def next_ticks(self, after: int, count: int) -> list[int]:
+        """The first ticks after this time, at most so many."""
+        found: list[int] = []
+        while len(found) < count and (tick := self.timetable.next(found[-1] if found else after)) is not None:
+            found.append(tick)
+        return found
+
     def ticks(self, after: int, now: int) -> list[int]:
         """The ticks after one time and up to now; only the newest if there are many."""
         return self.timetable.newest(after, now, max(self.most, MOST))

@@ -49,6 +49,7 @@ from tarry.server.console.views import (
     operating,
     overview,
     queues,
+    schedules,
     stores,
     task_form,
     tasks,
@@ -72,6 +73,7 @@ PAGES: tuple[ConsolePage, ...] = (
     *task_form.PAGES,
     *endpoints.PAGES,
     *operating.PAGES,
+    *schedules.PAGES,
     *hosts.PAGES,
     *stores.PAGES,
     *audit.PAGES,
@@ -85,6 +87,7 @@ ACTS: tuple[ConsoleAct, ...] = (
     *task_form.ACTS,
     *endpoints.ACTS,
     *operating.ACTS,
+    *schedules.ACTS,
     *hosts.ACTS,
 )
 

@@ -74,3 +74,60 @@ def test_the_list_leads_there_and_tells_the_days(app: App) -> None:
     assert "every day" in listed
     assert "mon-fri" in shown
     assert "It has not run yet." in shown
+
+
+def test_those_of_people_are_told_apart(app: App) -> None:
+    async def story(browser: Visitor) -> list[str]:
+        put = {
+            "task": "mail.send",
+            "cron": "0 7 * * 1-5",
+            "zone": "Europe/Paris",
+            "args:json": '["ann"]',
+        }
+        answer = await browser.act("/schedules/evening/set", put)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/schedules/evening")
+        wrong = await browser.act("/schedules/evening/set", {**put, "cron": "0 7 * *"})
+        assert wrong.status_code == 422
+        assert 'id="wrong-cron"' in wrong.text
+        pages = ["/schedules", "/schedules/evening", "/new-schedule?name=evening", "/schedules?source=code"]
+        return [await browser.text(page) for page in pages]
+
+    every, one, form, code = visit(app, story)
+    assert "at 07:00 on weekdays, Paris time" in every
+    assert "<td>people</td>" in every
+    assert "<td>code</td>" in every
+    assert "evening" not in code
+    assert "at 07:00 on weekdays, Paris time" in one
+    assert "/schedules/evening/delete" in one
+    assert form.count("<li>") == 5
+    assert 'value="0 7 * * 1-5"' in form
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("cron=*/5+*+*+*+*", "every 5 minutes, UTC"),
+        ("every=90s", "every 90s"),
+        ("at=2030-01-01T00:00:00Z", "once, at 2030-01-01 00:00:00 UTC"),
+        ("at=2020-01-01T00:00:00Z", "No tick is left."),
+        ("cron=*/5+*+*+*+*&every=3", "cron= and every= says when"),
+        ("cron=x", "write minute hour day month weekday"),
+        ("at=soon", ": a moment such as"),
+        ("every=1h&until=2020-01-01", "needs a time zone"),
+        ("until=2030-01-01T00:00:00Z", "The next runs stand here as you type."),
+    ],
+)
+def test_what_was_typed_up_to_now(app: App, query: str, shown: str) -> None:
+    async def story(browser: Visitor) -> str:
+        return await browser.text(f"/new-schedule?name=new&{query}")
+
+    assert shown in visit(app, story).replace("&#39;", "'")
+
+
+def test_who_may_not_change_it_sees_no_form(app: App, tokens: Tokens) -> None:
+    async def story(browser: Visitor) -> str:
+        tokens.add("reader", "read")
+        await browser.sign_in("reader-token")
+        return await browser.text("/new-schedule?name=new")
+
+    assert "Only an administrator changes schedules." in visit(app, story, tokens)

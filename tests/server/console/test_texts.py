@@ -13,6 +13,7 @@ from tarry.client.operations.operation import BulkAct, OperationState
 from tarry.keeper.host_requests import HostAct, RequestState
 from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.job import State
+from tarry.model.schedules.phrases import SENTENCES as SCHEDULE_SENTENCES
 from tarry.server.console import rendering
 from tarry.server.console.act import ConsoleAct
 from tarry.server.console.charts.drawing import WORDS
@@ -60,7 +61,7 @@ def wanted() -> set[str]:
         *map(str, RequestState),
         *WORDS,
     }
-    return found | words | {*SENTENCES.values()}
+    return found | words | {*SENTENCES.values(), *SCHEDULE_SENTENCES.values()}
 
 
 def _of_templates() -> Iterator[str]:

@@ -144,3 +144,36 @@
   });
   open();
 })();
+
+// Shows the next runs of a schedule while somebody types when it ticks.
+(() => {
+  "use strict";
+  const PAUSE = 300;
+  const LONGEST = 10_000;
+  const form = document.querySelector("form[data-preview]");
+  if (!form) return;
+  const names = ["cron", "every", "at", "zone", "until"];
+  let timer = 0;
+  let asked = 0;
+
+  const look = async () => {
+    const number = ++asked;
+    const typed = names.map((name) => [name, form.elements[name].value.trim()]).filter(([, value]) => value);
+    const address = `${form.dataset.preview}?${new URLSearchParams([["name", form.dataset.name], ...typed])}`;
+    try {
+      const answer = await fetch(address, { redirect: "error", signal: AbortSignal.timeout(LONGEST) });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const found = page.getElementById("preview");
+      // A slow answer must not replace that of what was typed later.
+      if (found && number === asked) document.getElementById("preview").replaceChildren(...found.childNodes);
+    } catch {
+      // The server is away: saving tells.
+    }
+  };
+
+  form.addEventListener("input", (event) => {
+    if (!names.includes(event.target.name)) return;
+    clearTimeout(timer);
+    timer = setTimeout(look, PAUSE);
+  });
+})();

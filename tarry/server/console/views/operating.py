@@ -29,15 +29,6 @@ from tarry.operate.limits import (
     set_limit,
 )
 from tarry.operate.operations import OperationPath, get_operation, list_operations, start_operation, stop_operation
-from tarry.operate.schedules import (
-    SchedulePath,
-    ScheduleQuery,
-    get_schedule,
-    list_schedules,
-    pause_schedule,
-    resume_schedule,
-    run_schedule,
-)
 from tarry.server.console.act import ConsoleAct
 from tarry.server.console.page import ConsolePage, PageData, console_page
 from tarry.server.http.method import ApiCall
@@ -50,25 +41,6 @@ NEW_SINCE = ("", SINCE_DEPLOY, "24h", "7d")
 """Times to choose from; empty: whenever an error began."""
 _JOBS = 20
 """Jobs of an error on its page."""
-
-
-class SchedulesPageQuery(ScheduleQuery, frozen=True, forbid_unknown_fields=True):
-    """Which schedules a page shows."""
-
-    limit: Annotated[int, Meta(ge=1, le=200)] = 200
-
-
-@console_page("/schedules", "schedules.html")
-def schedules_page(call: ApiCall, query: SchedulesPageQuery) -> PageData:
-    """The schedules: those of code, and those that people made."""
-    found = list_schedules.handler(call, query)
-    return {"schedules": found.schedules, "query": query, "next": found.next}
-
-
-@console_page("/schedules/{schedule}", "schedule.html")
-def schedule_page(call: ApiCall, path: SchedulePath) -> PageData:
-    """One of them, with what became of its last ticks."""
-    return {"schedule": get_schedule.handler(call, path)}
 
 
 @console_page("/limits", "limits.html")
@@ -138,8 +110,6 @@ def operation_page(call: ApiCall, path: OperationPath) -> PageData:
 
 
 PAGES: tuple[ConsolePage, ...] = (
-    schedules_page,
-    schedule_page,
     limits_page,
     limit_keys_page,
     errors_page,
@@ -148,9 +118,6 @@ PAGES: tuple[ConsolePage, ...] = (
     operation_page,
 )
 ACTS = (
-    ConsoleAct(run_schedule, "The job is enqueued.", lambda run: f"/jobs/{run.id}"),
-    ConsoleAct(pause_schedule, "Schedule {name} is paused."),
-    ConsoleAct(resume_schedule, "Schedule {name} is resumed."),
     ConsoleAct(set_limit, "Limit {limit} is set."),
     ConsoleAct(pause_limit_key, "{limit} is paused: no job of this key starts."),
     ConsoleAct(resume_limit_key, "{limit} is resumed."),

@@ -10,6 +10,7 @@ DOES = {
     "test_the_dead_jobs_of_an_error_are_sent_again_and_deleted": "retry_error delete_error mute_error unmute_error",
     "test_an_operation_is_stopped": "stop_operation",
     "test_a_schedule_is_run_paused_and_resumed": "run_schedule pause_schedule resume_schedule",
+    "test_a_schedule_is_made_edited_and_deleted": "put_schedule delete_schedule",
     "test_a_limit_is_set_changed_and_reset": "set_limit reset_limit",
     "test_one_key_of_a_task_is_paused_and_resumed": "pause_limit_key resume_limit_key set_limit reset_limit",
     "test_a_bound_is_set_changed_and_reset": "set_bound reset_bound",

@@ -188,6 +188,41 @@ def test_a_schedule_is_run_paused_and_resumed(operator: Person) -> None:
     operator.is_told("is resumed")
 
 
+def test_a_schedule_is_made_edited_and_deleted(operator: Person) -> None:
+    """Its line in words and its next five runs stand there as one types."""
+    page = operator.open("/schedules")
+    page.get_by_role("link", name="Add a schedule").click()
+    page.get_by_label("Name", exact=True).fill("report:7")
+    operator.press("Next")
+    page.get_by_label("Task", exact=True).fill("app.nightly")
+    preview = page.locator("#preview")
+    page.get_by_label("Cron", exact=True).press_sequentially("0 7 * * 1-5")
+    expect(preview).to_contain_text("at 07:00 on weekdays, UTC")
+    page.get_by_label("Zone", exact=True).fill("Europe/Paris")
+    expect(preview).to_contain_text("at 07:00 on weekdays, Paris time")
+    expect(preview.get_by_role("listitem")).to_have_count(5)
+    page.get_by_label("Zone", exact=True).fill("Europe/Pariss")
+    expect(preview).to_contain_text("there is no such time zone")
+    operator.press("Save")
+    expect(page.locator("#wrong-zone")).to_contain_text("Europe/Paris")
+    expect(page.get_by_label("Cron", exact=True)).to_have_value("0 7 * * 1-5")
+    page.get_by_label("Zone", exact=True).fill("Europe/Paris")
+    operator.press("Save")
+    operator.is_told("Schedule report:7 is saved.")
+    assert operator.place.api.get("/v1/schedules/report:7").json()["zone"] == "Europe/Paris"
+    expect(page.locator("main")).to_contain_text("at 07:00 on weekdays, Paris time")
+    page.get_by_role("link", name="Edit", exact=True).click()
+    page.get_by_label("Cron", exact=True).fill("")
+    page.get_by_label("Every", exact=True).fill("90s")
+    expect(preview).to_contain_text("every 90s")
+    operator.press("Save")
+    operator.is_told("Schedule report:7 is saved.")
+    assert operator.place.api.get("/v1/schedules/report:7").json()["cron"] == "@every 90s"
+    operator.confirm("Delete")
+    operator.is_told("Schedule report:7 is deleted.")
+    assert operator.place.api.get("/v1/schedules/report:7").status_code == 404
+
+
 def test_a_limit_is_set_changed_and_reset(operator: Person) -> None:
     operator.place.add("send", "ann@example.org", queue="limited", delay=3600)
     page = operator.open("/queues/limited")

@@ -28,7 +28,8 @@ PAGES = (
     "/new-task", "/tasks/hook/edit",
     "/flows", "/flows?state=dead", "/flows/{flow}", "/flows/{broken}", "/flows/{flow}/nodes", "/approvals",
     "/jobs/{flow}", "/jobs/{node}", "/jobs/{blocked}", "/jobs/{asking}",
-    "/schedules", "/schedules/app.nightly", "/limits",
+    "/schedules", "/schedules/app.nightly", "/schedules/evening", "/limits",
+    "/new-schedule", "/new-schedule?name=evening", "/new-schedule?name=new&cron=0+7+*+*+1-5&zone=Europe/Paris",
     "/limits/each:app.send/keys?key=new",
     "/hosts", "/hosts/{host}", "/connections", "/stores", "/operations", "/operations/{operation}",
     "/errors", "/errors?order=count&new_since=2h", "/errors/{error}",
@@ -54,6 +55,8 @@ def names(place: Place) -> Iterator[dict[str, str]]:
     assert place.api.post("/v1/queues/elsewhere/pause").status_code == 200
     counted = place.api.post("/v1/operations", json={"act": "delete", "dry_run": True, "filter": {"queue": "mail"}})
     found |= flows(place)
+    evening = {"task": "app.nightly", "cron": "0 19 * * 1-5", "zone": "Europe/Paris", "jitter": "30s"}
+    assert place.api.put("/v1/schedules/evening", json=evening).status_code == 200
     (host,) = place.api.get("/v1/hosts").json()["hosts"]
     found["host"] = quote(host["instance"], safe="")
     found["operation"] = counted.json()["id"]
