@@ -11,13 +11,14 @@ from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
 from tarry.keeper.keeper_records import ScheduleDetail, ScheduleRecord, schedule_detail, schedule_records
 from tarry.model.duration import Span
-from tarry.model.job import DEFAULT_QUEUE, MOST_LABELS
+from tarry.model.job import MOST_LABELS
 from tarry.model.limit import MAX_COST
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import Short
 from tarry.model.schedules.schedule import Missed, Schedule
 from tarry.operate.access import Scope
 from tarry.operate.call import MethodCall
+from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.method import method, methods_of
 from tarry.operate.problem import RequestError, named_option
 from tarry.tasks.arguments.options import Name
@@ -140,11 +141,15 @@ def list_schedules(call: MethodCall, query: ScheduleQuery) -> ScheduleList:
     """Lists the schedules: those of the app's code, and those that were put while it ran."""
     call.sync_tasks()
     code = {name: one for name, one in _visible(call).items() if name.startswith(query.prefix) and name > query.after}
-    found = [] if query.source == "stored" else _records(call, code)
+    found, last = ([] if query.source == "stored" else _records(call, code)), None
     if query.source != "code":
-        found = sorted([*found, *_stored_records(call, query)], key=lambda one: one.name)
+        stored, last = _stored_records(call, query)
+        found = sorted([*found, *stored], key=lambda one: one.name)
+    if last is not None:
+        # Those of code behind it come with the stored ones behind it.
+        found = [one for one in found if one.name <= last]
     shown = found[: query.limit]
-    return ScheduleList(shown, shown[-1].name if len(found) > query.limit else None)
+    return ScheduleList(shown, shown[-1].name if len(found) > query.limit else last)
 
 
 @method("GET /v1/schedules/{schedule}", Scope.READ, command="schedules show", check=_known)
@@ -252,11 +257,13 @@ def _queue(call: MethodCall, schedule: Schedule) -> str:
 def _stored_queue(call: MethodCall, one: "StoredSchedule") -> str:
     definition = one.definition
     task = call.app.tasks.get(definition.task)
-    return definition.options.queue or (DEFAULT_QUEUE if task is None else task.queue)
+    # Whose queue nobody knows here is for who may use all.
+    return definition.options.queue or (EVERY_QUEUE if task is None else task.queue)
 
 
-def _stored_records(call: MethodCall, query: ScheduleQuery) -> list[ScheduleRecord]:
-    """One more than are wanted, if there are more."""
+def _stored_records(call: MethodCall, query: ScheduleQuery) -> tuple[list[ScheduleRecord], str | None]:
+    """One more than are wanted, if there are more; and the name at which the look for them ended, None: there are no
+    more, or enough were found."""
     from tarry.store.queries import stored_schedules  # noqa: PLC0415 - as above
 
     store, after = call.client.store, query.after
@@ -266,9 +273,9 @@ def _stored_records(call: MethodCall, query: ScheduleQuery) -> list[ScheduleReco
         visible = {name: one for name, one in page.items() if call.allows(_stored_queue(call, one))}
         found += [_stored_record(call, name, one) for name, one in visible.items()]
         if len(found) > query.limit or len(page) <= query.limit:
-            break
+            return found[: query.limit + 1], None
         after = max(page)
-    return found[: query.limit + 1]
+    return found, after
 
 
 def _check_put(call: MethodCall, name: str, body: NewSchedule) -> None:

@@ -1,6 +1,6 @@
 """Schedules that are put by HTTP: kept, listed, changed and deleted; and who may do that."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,19 +108,54 @@ def test_one_of_code_is_not_put_and_not_deleted(app: App) -> None:
     assert (status, "take it out of the code, or pause it" in problem["detail"]) == (422, True), problem
 
 
-def test_who_may_do_that(app: App, tmp_path: Path) -> None:
-    file = tmp_path / "tokens.toml"
-    for name, scopes, queues in (
-        ("r", ["read"], ()),
-        ("o", ["operate", "read"], ()),
-        ("m", ["admin", "operate", "read"], ["mail"]),
-        ("x", ["admin", "operate", "read"], ["other"]),
-    ):
+def tokens(directory: Path, *callers: tuple[str, list[str], Sequence[str]]) -> TokenAccess:
+    file = directory / "tokens.toml"
+    for name, scopes, queues in callers:
         with file.open("a") as written:
             restricted = f"queues = {list(queues)}\n" if queues else ""
             written.write(f'[tokens.{name}]\nsha256 = "{digest(name).hex()}"\nscopes = {scopes}\n{restricted}')
     file.chmod(0o600)
-    access = TokenAccess(file)
+    return TokenAccess(file)
+
+
+def test_pages_for_who_may_see_few(app: App, tmp_path: Path) -> None:
+    """Also behind more of others than one answer looks at."""
+    access = tokens(tmp_path, ("o", ["read"], ["other"]))
+    for number in range(50):
+        ask(app, "PUT", f"/v1/schedules/a:{number:02}", task="report", every=60)
+    ask(app, "PUT", "/v1/schedules/b", task="report", every=60, queue="other")
+    seen, after = [], ""
+    while after is not None:
+        page = ask(app, "GET", f"/v1/schedules?limit=1&after={after}", access, "o")[1]
+        seen += [one["name"] for one in page["schedules"]]
+        after = page["next"]
+    assert seen == ["b"]
+    seen, after = [], ""
+    while after is not None:
+        page = ask(app, "GET", f"/v1/schedules?limit=3&after={after}")[1]
+        seen += [one["name"] for one in page["schedules"]]
+        after = page["next"]
+    assert seen == [*(f"a:{number:02}" for number in range(50)), "b", "report"]
+
+
+def test_one_of_a_task_that_is_not_known_is_for_who_may_see_all(app: App, tmp_path: Path) -> None:
+    access = tokens(tmp_path, ("d", ["admin", "read"], ["default"]))
+    ask(app, "PUT", "/v1/schedules/a", task="report", every=60)
+    app.client.tasks.pop("report")  # type: ignore[attr-defined] - as of an app without it
+    assert [one["name"] for one in ask(app, "GET", "/v1/schedules")[1]["schedules"]] == ["a"]
+    assert ask(app, "GET", "/v1/schedules", access, "d")[1]["schedules"] == []
+    assert ask(app, "GET", "/v1/schedules/a", access, "d")[0] == 404
+    assert ask(app, "DELETE", "/v1/schedules/a", access, "d")[0] == 403
+
+
+def test_who_may_do_that(app: App, tmp_path: Path) -> None:
+    access = tokens(
+        tmp_path,
+        ("r", ["read"], ()),
+        ("o", ["operate", "read"], ()),
+        ("m", ["admin", "operate", "read"], ["mail"]),
+        ("x", ["admin", "operate", "read"], ["other"]),
+    )
     put = {"task": "report", "every": 60}
     for token in ("r", "o"):
         assert ask(app, "PUT", "/v1/schedules/a", access, token, **put)[0] == 403
