@@ -98,6 +98,7 @@ EVENTS = (
     Event("cancelled", "Somebody cancelled it", lambda job: lifecycle.cancel(job, RULES, NOW)),
     Event("superseded", "A newer job has taken its key", lambda job: lifecycle.make_way(job, RULES, NOW)),
     Event("run now", "Somebody wants it run now, or again", lambda job: lifecycle.run_now(job, NOW)),
+    Event("edited", "Somebody gave it other arguments", lambda job: lifecycle.edit(job, b"[1]", NOW)),
     Event("put off", "Somebody moved it to a later time", lambda job: lifecycle.move(job, NOW, due=NOW + MINUTE)),
     Event(
         "brought forward", "Somebody moved it to a time that has come", lambda job: lifecycle.move(job, NOW, due=NOW)

@@ -54,10 +54,15 @@ def command_actor() -> Actor:
     return Actor(name, socket.gethostname(), "command")
 
 
-def sign_change(job: Job, change: Change, act: str, now: int) -> Change:
-    """The change that somebody makes to a job by hand, with who it was."""
+def sign_change(job: Job, change: Change, act: str, now: int, detail: str = "") -> Change:
+    """The change that somebody makes to a job by hand, with who it was. detail: of `JobAct`."""
+    return lifecycle.by_hand(job, change, job_act(act, now, detail))
+
+
+def job_act(act: str, now: int, detail: str = "") -> JobAct:
+    """What this actor does to a job."""
     actor = current_actor()
-    return lifecycle.by_hand(job, change, JobAct(now, act, actor.name, actor.address, actor.via))
+    return JobAct(now, act, actor.name, actor.address, actor.via, detail)
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ from tarry.errors import BodyTooLarge, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.attempts import KEPT_FROM_START
 from tarry.model.duration import SECOND, Duration, microseconds
-from tarry.model.job import HELD, UNFINISHED, Job, with_inherited
+from tarry.model.job import HELD, UNFINISHED, WAITING, Job, with_inherited
 from tarry.model.limit import QUEUE, Limit, check_cost_within
 from tarry.model.quantity import over_max_body
 from tarry.store.rules.base import Store
@@ -203,6 +203,12 @@ class JobFactory:
 
     def _body_too_large(self, task: str, body: bytes) -> BodyTooLarge:
         return BodyTooLarge(over_max_body(f"{task}: the arguments take", len(body), self.max_body))
+
+
+def unique_for(job: Job) -> Duration:
+    """`unique_for=` of the call that made the job, which has a key."""
+    names = {WAITING: "waiting", UNFINISHED: "unfinished"}
+    return names.get(job.key_ttl) or job.key_ttl / SECOND
 
 
 def encode_call(

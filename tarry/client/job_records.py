@@ -1,12 +1,13 @@
 """What people and programs see of a job, and how they say which jobs they want: `tarry jobs`, and the HTTP API."""
 
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from tarry.model.attempts import Attempt, acts_of, attempts_of
+from tarry.model.attempts import EDITED, Attempt, JobAct, acts_of, attempts_of
 from tarry.model.checks.unreadable import UNREADABLE, explain, is_sealed, sealed_note, token_of
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, is_node
@@ -132,13 +133,17 @@ class JobActRecord(Struct, frozen=True):
 
     at: float
     act: str
-    """`retried`, `cancelled` or `moved`."""
+    """`retried`, `cancelled`, `moved`, `edited` or `cloned`."""
     who: str
     """The name of a token, or of the user of a command; empty: not known."""
     address: str
     """Of the client, or the host of a command or program; empty: not known."""
     via: str
     """`http`, `console`, `command`, `operation` or `program`."""
+    before: Any = None
+    """Of `edited`: the arguments before. Null: they took more than 4,000 bytes, or five later edits have theirs."""
+    of: str | None = None
+    """Of `cloned`: the job whose clone this is."""
 
 
 class JobDetail(JobRecord, frozen=True):
@@ -156,6 +161,8 @@ class JobDetail(JobRecord, frozen=True):
     """The flow of which it is a job."""
     steps: list[JobStepRecord]
     """Its durable steps that are done, and the one that it waits in if that has a time limit."""
+    version: str
+    """Another one whenever its arguments, its state or its attempt are others: an edit names the one that it saw."""
 
 
 def job_record(job: Job, attempts: int | None = None) -> JobRecord:
@@ -171,10 +178,22 @@ def job_detail(job: Job, attempts: int | None = None) -> JobDetail:
         output=decode_output(job.progress),
         attempts=[_attempt(one) for one in known.attempts],
         attempts_left_out=known.left_out,
-        acts=[JobActRecord(one.at / SECOND, one.act, one.who, one.address, one.via) for one in acts_of(job)],
+        acts=list(map(_act, acts_of(job))),
         flow=ids.text(flow_of(job.id)) if is_node(job.id) else None,
         steps=step_records(job),
+        version=version_of(job),
     )
+
+
+def version_of(job: Job) -> str:
+    """What tells this job from the same one after an edit, an attempt or another change of its state."""
+    return blake2b(f"{job.epoch} {job.state} ".encode() + job.body, digest_size=8).hexdigest()
+
+
+def _act(one: JobAct) -> JobActRecord:
+    before = decode_json(one.detail.encode()) if one.act == EDITED else None
+    of = one.detail if one.act == "cloned" else None
+    return JobActRecord(one.at / SECOND, one.act, one.who, one.address, one.via, before, of)
 
 
 def _attempt(one: Attempt) -> JobAttempt:

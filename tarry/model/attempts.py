@@ -23,6 +23,10 @@ MOST_ACTS = 20
 """Acts by hand, the newest ones."""
 KEPT_FROM_START = b"[0]"
 """A record without attempts: a job that has it from the start keeps its attempt also if that is done at once."""
+EDITED = "edited"
+"""The act whose detail says something of the job."""
+MOST_DETAIL, MOST_DETAILS = 4000, 5
+"""Bytes of the arguments that an edit replaced, as an act keeps them; and how many of the newest acts keep theirs."""
 MOST_ERROR = 500
 """Characters of an error."""
 MOST_TRACEBACKS, MOST_TRACEBACK = 5, 1500
@@ -81,13 +85,16 @@ class JobAct(Struct, frozen=True, array_like=True, gc=False):
 
     at: StoredTime
     act: str
-    """`retried`, `cancelled` or `moved`."""
+    """`retried`, `cancelled`, `moved`, `edited` or `cloned`."""
     who: str
     """The name of a token, or of the user of a command; empty: not known."""
     address: str
     """Of the client, or the host of a command or program; empty: not known."""
     via: str
     """`http`, `console`, `command`, `operation` or `program`."""
+    detail: str = ""
+    """Of `edited`: the arguments before, as JSON, if they are short enough (`MOST_DETAIL`); of `cloned`: the id of the
+    job whose clone this is. Empty: there is none, or it is no longer kept."""
 
 
 class AttemptList(Struct, frozen=True):
@@ -170,16 +177,28 @@ def with_attempt(job: Job, outcome: str, now: int, note: bytes = b"") -> bytes:
 def with_act(record: bytes, act: JobAct) -> bytes:
     """The record of a job, with this act."""
     known = _decode(record)
-    return msgspec.json.encode(_Record(known.left_out, known.attempts, [*known.acts, act][-MOST_ACTS:]))
+    acts = [*known.acts, act][-MOST_ACTS:]
+    detailed = [at for at, one in enumerate(acts) if one.detail]
+    for at in detailed[:-MOST_DETAILS]:
+        acts[at] = replace(acts[at], detail="")
+    return msgspec.json.encode(_Record(known.left_out, known.attempts, acts))
+
+
+def kept_detail(arguments: bytes) -> str:
+    """The arguments before an edit as an act keeps them: whole, or not at all."""
+    return arguments.decode("utf-8", "replace") if len(arguments) <= MOST_DETAIL else ""
 
 
 def with_texts(record: bytes, change: Callable[[str], str]) -> bytes:
-    """The record of a job, with the errors and tracebacks of its attempts as `change` makes them."""
+    """The record of a job, with the errors and tracebacks of its attempts, and the arguments before its edits, as
+    `change` makes them."""
     if not record or record == KEPT_FROM_START:
         return record
     known = _decode(record)
     kept = [replace(one, error=change(one.error), traceback=change(one.traceback)) for one in known.attempts]
-    return record if kept == known.attempts else msgspec.json.encode(_Record(known.left_out, kept, known.acts))
+    acts = [replace(one, detail=change(one.detail)) if one.act == EDITED else one for one in known.acts]
+    is_same = (kept, acts) == (known.attempts, known.acts)
+    return record if is_same else msgspec.json.encode(_Record(known.left_out, kept, acts))
 
 
 def fruitless(job: Job, soon: int) -> int:
@@ -196,7 +215,7 @@ def fruitless(job: Job, soon: int) -> int:
 
 def acts_of(job: Job) -> list[JobAct]:
     """What was done to the job by hand, the oldest first."""
-    return _decode(job.attempts).acts
+    return _decode(with_texts(job.attempts, text_or_why)).acts
 
 
 def attempts_of(job: Job) -> AttemptList:

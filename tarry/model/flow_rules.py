@@ -17,7 +17,19 @@ from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.flow.effect import NodeEffect
 from tarry.model.flow.node_ids import flow_of, index_of, is_root
-from tarry.model.flow.wiring import COMPENSATE, GO_ON, Gate, NodeLinks, Ref, added_nodes, opened_by, unwrap, wrap
+from tarry.model.flow.wiring import (
+    AFTER,
+    COMPENSATE,
+    GO_ON,
+    Gate,
+    NodeLinks,
+    Ref,
+    added_nodes,
+    opened_by,
+    split,
+    unwrap,
+    wrap,
+)
 from tarry.model.flow_row import FlowChange, FlowRow, Phase
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.outcome import outcome_note
@@ -109,6 +121,12 @@ def deletion_of_node(job: Job, change: Change) -> Change:
         change, state_since=job.state_since, failures=job.failures, crashes=job.crashes, note=note, owner=job.owner
     )
     return end_of_node(job, State.CANCELLED, kept)
+
+
+def takes_results(job: Job) -> bool:
+    """Whether arguments of the job are results of other nodes of its flow: they do not stand in its body."""
+    envelope, _ = split(job.id, job.body)
+    return bool(envelope) and any(take.place != AFTER for take in wiring_of(job).takes)
 
 
 def return_of_node(job: Job, change: Change) -> Change:

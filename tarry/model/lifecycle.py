@@ -29,9 +29,10 @@ from msgspec.structs import replace
 from tarry.model import attempts, flow_rules, moving, refusals
 from tarry.model import change as counted_as
 from tarry.model.change import Change, with_bounded_note
-from tarry.model.checks.unreadable import read_note
+from tarry.model.checks.unreadable import is_sealed, read_note
 from tarry.model.duration import DAY, HOUR, LONGEST, SECOND
 from tarry.model.flow.node_ids import is_node
+from tarry.model.flow.wiring import split
 from tarry.model.job import HELD, LEADING, WAITING, Job, State
 from tarry.model.outcome import (
     Cancelled,
@@ -279,6 +280,36 @@ def move(
     refusals.refuse_unless_waiting(job)
     to = job.state if due is None else initial_state(due, now)
     return _change(job, to, now, due=due, note=job.note, queue=queue, priority=priority)
+
+
+def edit(job: Job, arguments: bytes, now: int, *, run: bool = False) -> Change:
+    """Gives a job that waits, is dead or was cancelled other arguments; run: and makes it ready, as `run_now`. Valid
+    only if nobody has edited or moved it since."""
+    refusals.refuse_by_flow(job)
+    refusals.refuse_in(job, State.RUNNING, "it is running: cancel it and clone it, or edit it once it has failed")
+    refusals.refuse_in(job, State.DONE, "it is done: clone it with other arguments")
+    if moving.is_parked(job):
+        raise NotPossible("it is on its way to another store: try again in a minute")
+    refuse_without_arguments(job)
+    edited = replace(job, body=split(job.id, job.body)[0] + arguments)
+    if run:
+        change = run_now(edited, now)
+    else:
+        change = _change(job, job.state, job.state_since, due=job.due, note=job.note)
+        # With the job, so that what the note says of an error is told as that.
+        change = replace(change, keep_until=job.keep_until, job=job)
+    # State and epoch may be the same before and after: the time tells which edit was made already.
+    due = job.due + 1 if change.due == job.due else change.due
+    body = edited.body if change.body is None else change.body
+    return replace(change, body=body, due=due, seen_times=(job.due, job.expires))
+
+
+def refuse_without_arguments(job: Job) -> None:
+    """NotPossible if arguments of the job are results of others, and so are not its own, or cannot be read here."""
+    if is_sealed(split(job.id, job.body)[1]):
+        raise NotPossible("its arguments are sealed, and this process has no key that opens them: see [encryption]")
+    if flow_rules.takes_results(job):
+        raise NotPossible("some of its arguments are results of other jobs of its flow")
 
 
 def replace_call(job: Job, by: Job, now: int) -> Change:

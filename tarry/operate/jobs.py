@@ -1,10 +1,11 @@
 """Methods about single jobs, and the list of them."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
 from tarry import errors
@@ -15,6 +16,7 @@ from tarry.client.job_records import (
     job_detail,
     job_record,
     most_attempts,
+    version_of,
 )
 from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
@@ -120,6 +122,26 @@ class MoveRequest(Struct, forbid_unknown_fields=True):
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
 
 
+class EditRequest(Struct, forbid_unknown_fields=True):
+    """Other arguments for a job."""
+
+    args: Any
+    """A list, or an object by name; of an HTTP task any JSON, which is sent."""
+    version: Short
+    """The `version` of the job as it was seen: if it is another by now, nothing is changed."""
+    retry: bool = False
+    """Whether it is made ready, too, as by retry."""
+
+
+class CloneRequest(Struct, forbid_unknown_fields=True):
+    """What a clone has of its own; what is left out is as in the job."""
+
+    args: Any = UNSET
+    """Other arguments: a list, or an object by name; of an HTTP task any JSON."""
+    with_key: bool = False
+    """Whether it has the key of the job, too."""
+
+
 class WhyAnswer(Struct, frozen=True):
     """Why a job does not run."""
 
@@ -170,6 +192,10 @@ def show_job(call: MethodCall, path: JobPath) -> JobAnswer:
     """Shows a job, with its arguments, how its last attempt ended, and what it printed."""
     job = fetch_job(call, path)
     call.find_tasks([job])
+    return _answer(call, job)
+
+
+def _answer(call: MethodCall, job: Job) -> JobAnswer:
     detail = job_detail(call.shown(job), _most_attempts(call, job))
     task = call.app.tasks.get(job.task)
     records = list(records_of(job)) if task is not None and task.runner is not None else []
@@ -222,6 +248,70 @@ def move_job(call: MethodCall, path: JobPath, body: MoveRequest) -> JobRecord:
         call.check(body.queue)
     is_moved = client.move(job.id, due=due, queue=body.queue, priority=body.priority)
     return _record_after(call, path, is_moved, "is not moved")
+
+
+@method(
+    "PATCH /v1/jobs/{id}",
+    Scope.OPERATE,
+    errors=(*_ERRORS, errors.ArgumentError, errors.BodyTooLarge),
+    command="jobs edit",
+    check=_exists,
+)
+def edit_job(call: MethodCall, path: JobPath, body: EditRequest) -> JobAnswer:
+    """Gives a job that waits, is dead or was cancelled other arguments, and makes it ready if so wanted.
+
+    They are checked as those of a new job. The ones before are kept with the job, if they are short."""
+    from tarry.client.operations import job_editing  # noqa: PLC0415 - few commands edit
+
+    job = fetch_job(call, path)
+    call.sync_tasks()
+    if version_of(job) != body.version:
+        raise RequestError("the job is not changed: it has changed since; look at it again", "version", 409)
+    with _of_arguments(call):
+        arguments = job_editing.encode_arguments(call.client, job, body.args)
+    try:
+        edited = job_editing.edit_job(call.client, job, arguments, run=body.retry)
+    except lifecycle.NotPossible as error:
+        raise RequestError(f"the job is not changed: {error}", None, 409) from None
+    if edited is None:
+        raise RequestError("the job is not changed: it has changed since; look at it again", "version", 409)
+    return _answer(call, edited)
+
+
+@method(
+    "POST /v1/jobs/{id}/clone",
+    Scope.OPERATE,
+    status=201,
+    errors=(*_ERRORS, errors.ArgumentError, errors.BodyTooLarge, errors.QueueFull),
+    command="jobs clone",
+    check=_exists,
+)
+def clone_job(call: MethodCall, path: JobPath, body: CloneRequest) -> JobRecord:
+    """Puts a new job with the task, arguments, queue, priority, labels and rules of this one, due now.
+
+    Its record says whose clone it is. It has the key of the job only if so wanted."""
+    from tarry.client.operations import job_cloning, job_editing  # noqa: PLC0415 - few commands clone
+
+    job, client = fetch_job(call, path), call.client
+    call.sync_tasks()
+    with _of_arguments(call):
+        arguments = None if body.args is UNSET else job_editing.encode_arguments(client, job, body.args)
+    try:
+        handle = job_cloning.clone_job(client, job, arguments, with_key=body.with_key)
+    except lifecycle.NotPossible as error:
+        raise RequestError(f"the job is not cloned: {error}", None, 409) from None
+    if handle.is_new is False:
+        raise RequestError(f"the job is not cloned: job {handle.id} holds its key", "with_key", 409)
+    return _record(call, fetch_job(call, JobPath(handle.id)))
+
+
+@contextlib.contextmanager
+def _of_arguments(call: MethodCall) -> Iterator[None]:
+    """Makes errors of arguments those of the field `args`."""
+    try:
+        yield
+    except errors.ArgumentError as error:
+        raise RequestError(f"args: {error}", "args", 422) from None
 
 
 @method("DELETE /v1/jobs/{id}", Scope.OPERATE, errors=_ERRORS, command="jobs delete", check=_exists)

@@ -16,6 +16,8 @@ from tarry.client.flows.approvals import decide, find_approvals, read_approvals
 from tarry.client.flows.flow_records import flow_detail
 from tarry.client.flows.searching import FlowSearch, search_flows
 from tarry.client.job_records import job_detail
+from tarry.client.operations.job_cloning import clone_job
+from tarry.client.operations.job_editing import edit_job, encode_arguments
 from tarry.client.schedules import storing
 from tarry.config.config import Config, EncryptionConfig
 from tarry.errors import ConfigError, JobFailed, ValueSealed
@@ -23,6 +25,7 @@ from tarry.keeper.stored_records import stored_detail
 from tarry.keeper.stored_ticks import StoredTicker
 from tarry.model import lifecycle
 from tarry.model.checks.unreadable import is_sealed
+from tarry.model.refusals import NotPossible
 from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.memory.store import MemoryStore
 from tarry.store.queries.error_reading import read_groups
@@ -172,7 +175,21 @@ def undone_flow(app: App) -> Any:
     return job
 
 
-SCENES = [arguments_and_result, progress_and_output, steps_and_signals, failures, flow, undone_flow]
+def edit_and_clone(app: App) -> Any:
+    @app.task(name="edited", retry=None)
+    def edited(text: str, times: int) -> str:
+        return text * times
+
+    job = edited.using(delay="1h").enqueue(f"old {MARKER}", 1)
+    arguments = encode_arguments(app.client, job.record(), [f"new {MARKER}", 2])
+    assert edit_job(app.client, job.record(), arguments, run=True) is not None
+    (act, _) = job_detail(job.record()).acts
+    assert act.before == [f"old {MARKER}", 1]
+    assert run(app, clone_job(app.client, job.record(), None, with_key=False)).result() == f"new {MARKER}" * 2
+    return run(app, job)
+
+
+SCENES = [arguments_and_result, progress_and_output, steps_and_signals, failures, flow, undone_flow, edit_and_clone]
 """Each says the marker in fields of its own, and sees that all is as without keys."""
 
 
@@ -189,6 +206,18 @@ def test_without_keys_the_same_is_in_the_clear(app: App, scene: Callable[[App], 
     scene(app)
     found = raw_bytes(app, tmp_path)
     assert isinstance(app._given, MemoryStore) or MARKER.encode() in found
+
+
+def test_who_has_no_key_edits_and_clones_nothing(app: App, twins: Callable[..., App]) -> None:
+    keyless = twins(app)
+    for one in (app, keyless):
+        one.task(name="echo")(lambda text: text)
+    job = seal(app, "NEW_KEY").named("echo").using(delay="1h").enqueue(MARKER)
+    seen = keyless.get(job.id).record()
+    with pytest.raises(NotPossible, match="sealed, and this process has no key"):
+        edit_job(keyless.client, seen, b'["clear"]', run=False)
+    with pytest.raises(NotPossible, match="sealed, and this process has no key"):
+        clone_job(keyless.client, seen, None, with_key=False)
 
 
 def test_a_worker_without_the_key_puts_a_job_off_and_one_with_it_runs_it(app: App, twins: Callable[..., App]) -> None:

@@ -42,6 +42,7 @@ expired           | -         | -         | cancelled | -         | -         | 
 cancelled         | cancelled | cancelled | cancelled | -         | -         | -         | -
 superseded        | cancelled | cancelled | cancelled | -         | -         | -         | -
 run now           | ready     | ready     | -         | ready     | ready     | ready     | -
+edited            | scheduled | ready     | -         | -         | dead      | cancelled | -
 put off           | scheduled | scheduled | -         | -         | -         | -         | -
 brought forward   | ready     | ready     | -         | -         | -         | -         | -
 replaced          | ready     | ready     | -         | -         | -         | -         | -
@@ -512,3 +513,15 @@ def test_a_job_of_an_unknown_task_is_claimed_about_once_a_minute() -> None:
         assert 1 * SECOND <= change.due - now <= 60 * SECOND
         now = change.due
     assert claims <= 66
+
+
+@pytest.mark.parametrize("run", [False, True])
+@pytest.mark.parametrize("state", [State.SCHEDULED, State.READY, State.DEAD, State.CANCELLED])
+def test_an_edit_makes_another_of_the_same_job_stale(state: State, run: bool) -> None:
+    """Also where state and epoch stay the same."""
+    job = job_in(state)
+    change = lifecycle.edit(job, b"[1]", NOW, run=run)
+    edited = change.apply_to(job)
+    assert change.seen_times == (job.due, job.expires)
+    assert (edited.due, edited.expires) != change.seen_times
+    assert (edited.body, edited.keep_until > 0) == (b"[1]", job.keep_until > 0 and not run)

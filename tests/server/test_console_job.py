@@ -48,6 +48,7 @@ def job(
         acts=[],
         flow=None,
         steps=[],
+        version="",
     )
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from tarry.cli.operate.method_command import CommandCall
 from tarry.cli.shared.printing import format_ago, format_clock
 from tarry.client.job_records import JobActRecord, JobAttempt, JobRecord
@@ -78,8 +80,15 @@ def _print_acts(acts: Sequence[JobActRecord]) -> None:
         print_line(
             escape_control(
                 f"act       {format_clock(round(one.at * SECOND))}: {one.act} by {one.who or '-'} from {origin}"
+                f"{_detail(one)}"
             )
         )
+
+
+def _detail(one: JobActRecord) -> str:
+    if one.of is not None:
+        return f", of {one.of}"
+    return "" if one.before is None else f", before: {msgspec.json.encode(one.before).decode()}"
 
 
 def _line(one: JobAttempt) -> str:

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from tarry.cli.operate.job_report import attempt_text, print_details, print_reasons
-from tarry.cli.operate.method_command import CommandCall, Subject, add_methods, call_all, read_options, run_method
+from tarry.cli.operate.method_command import (
+    CommandCall,
+    Subject,
+    Words,
+    add_methods,
+    call_all,
+    read_options,
+    run_method,
+)
 from tarry.cli.shared.host_requests import TIMEOUT, is_done, print_outcomes
 from tarry.cli.shared.moment import parse_since
 from tarry.cli.shared.printing import NotConfirmed, format_ago, print_result, print_table
@@ -19,14 +27,15 @@ from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import RELATIVE, State, parse_labels
 from tarry.model.quantity import quantity
 from tarry.operate.hosts import METHODS as HOST_METHODS
-from tarry.operate.jobs import METHODS, CancelAnswer, JobPage, JobsQuery, WhyAnswer, list_jobs
+from tarry.operate.jobs import METHODS, CancelAnswer, JobAnswer, JobPage, JobsQuery, WhyAnswer, list_jobs
 from tarry.operate.method import convert_values
 from tarry.operate.operations import NewOperation, start_operation
 from tarry.process.loading import CommandContext
 from tarry.terminal import print_line
 
-PrintedJob = JobRecord | CancelAnswer | RequestRecord | WhyAnswer | JobPage | None
+PrintedJob = JobRecord | CancelAnswer | RequestRecord | WhyAnswer | JobPage | JobAnswer | None
 LOOKING, ASKING = ("show", "why"), ("kill", "stack")
+WITH_ARGUMENTS = ("edit", "clone")
 _PAGE = ("limit", "cursor", "order")
 FILTER = tuple(name for name in JobsQuery.__struct_fields__ if name not in _PAGE)
 """The options that say which jobs."""
@@ -54,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if args.since:
         # The times of jobs are by the store's clock.
         args.since = time.time() - parse_since(args.since)
-    if not args.names and args.action not in ("list", *ASKING):
+    if not args.names and args.action not in ("list", *ASKING, *WITH_ARGUMENTS):
         by_key = args.action == "cancel" and args.key
         if args.action not in LOOKING and not by_key:
             return _change_matching(setup, args)
@@ -62,7 +71,18 @@ def run(args: argparse.Namespace) -> int:
             args.names = _find_unfinished(setup, args) if by_key else _find(setup, args)
         elif args.action in LOOKING:
             raise UsageError(f"which job? tarry jobs {args.action} ID, or those that match: --state dead --since 1h")
+    if args.action == "edit":
+        from tarry.cli.operate.job_edit import edited_arguments  # noqa: PLC0415 - few commands edit
+
+        with edited_arguments(setup, args):
+            return run_method("jobs", SUBJECT, args, setup)
     return run_method("jobs", SUBJECT, args, setup)
+
+
+def _read_arguments(args: argparse.Namespace) -> Words:
+    from tarry.cli.operate.job_edit import decode_arguments  # noqa: PLC0415 - few commands edit
+
+    return args.names, {} if args.args is None else {"args": decode_arguments(args.args)}
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -187,6 +207,16 @@ def _print_each(
         print_line(f"{name} {what}{detail}")
 
 
+def _print_edited(_: CommandCall, names: Sequence[str], found: Sequence[JobAnswer]) -> None:
+    for one in found:
+        print_line(f"{one.id} has other arguments; it is {one.state}")
+
+
+def _print_clones(_: CommandCall, names: Sequence[str], found: Sequence[JobRecord]) -> None:
+    for name, one in zip(names, found, strict=True):
+        print_line(f"{one.id} is a clone of {name}; it is {one.state}")
+
+
 def _is_done(answer: PrintedJob) -> bool:
     return answer.cancelled if isinstance(answer, CancelAnswer) else is_done(answer)
 
@@ -201,17 +231,22 @@ SUBJECT = Subject(
         "why": print_reasons,
         "kill": partial(print_outcomes, done="killed"),
         "stack": print_outcomes,
+        "edit": _print_edited,
+        "clone": _print_clones,
     },
-    "list, show, explain, retry, cancel, delete, move or kill jobs, or see where they are",
+    "list, show, explain, retry, cancel, delete, move, edit, clone or kill jobs, or see where they are",
     """By id, or all that match --queue, --task, --key, --label, --state, --older, --since, or a line: tarry jobs list
     'state:dead task:shop.* error:timeout since:2d customer:7', for other actions with --q. Changes of many ask first.
     why tells what holds a job back. Without ids, show and why are for the first that list shows. cancel says, of a job
     of an HTTP task, whether it was ever sent; with --task and --key it is for the job that holds the key. move gives
     waiting jobs another time, queue or priority. kill ends the present attempt of a running job, whatever its task
     does, on any host, and waits until its master has done so: the attempt counts as failed, and the job runs again if
-    it has attempts left; with --outcome cancelled it does not. stack shows where a running job is.""",
+    it has attempts left; with --outcome cancelled it does not. stack shows where a running job is. edit gives a job
+    that waits, is dead or was cancelled other arguments: those of --args, or what you make of the present ones in your
+    EDITOR; --retry makes it ready, too. clone puts a new job with the same call, or with other --args.""",
     {"move queue": "to-queue", "move priority": "to-priority"},
     names="ID",
+    words=dict.fromkeys(WITH_ARGUMENTS, _read_arguments),
     extra={"timeout": ASKING},
     is_done=_is_done,
 )

@@ -158,3 +158,28 @@ class Changing(Promises):
         answer = store.exchange([lifecycle.after(job, Returned(), DEFAULT, NOW)], EVERYTHING, 0, "ann", LEASE, NOW)
         assert (answer.valid, answer.jobs, answer.next_due) == ([True], [], None)
         assert store.exchange([], [], 5, "ann", LEASE, NOW).jobs == []
+
+    @pytest.mark.parametrize("run", [False, True])
+    @pytest.mark.parametrize("state", [*WAITING, State.DEAD, State.CANCELLED])
+    def test_of_two_edits_the_second_is_refused(self, store: Store, state: State, run: bool) -> None:
+        """Each was made of the same job as it was seen. The first is made whole: arguments, bytes, and nothing else."""
+        job = in_state(store, state)
+        first, second = (lifecycle.edit(job, b'["other %d"]' % number, NOW, run=run) for number in (1, 2))
+        assert store.apply([first, second], NOW) == [True, False]
+        edited = seen(store, job)
+        assert edited.body == b'["other 1"]'
+        assert sum(tally.bytes for tally in store.counts()) == edited.size
+        if run:
+            assert (edited.state, edited.failures if state is State.DEAD else 0) == (State.READY, 0)
+        else:
+            same = replace(edited, body=job.body, due=job.due)
+            assert (same, edited.due - job.due) == (job, 1)
+
+    def test_an_edit_of_a_job_that_was_claimed_or_moved_meanwhile_is_refused(self, store: Store) -> None:
+        """Whoever edits has seen another job."""
+        job, other = put(store, 2)
+        edits = [lifecycle.edit(one, b"[7]", NOW) for one in (job, other)]
+        assert store.apply([lifecycle.move(other, NOW, due=NOW + HOUR)], NOW) == [True]
+        (claimed,) = store.claim([Want("default", 0, 1)], 1, "somebody", LEASE, NOW)
+        assert store.apply(edits, NOW) == [False, False]
+        assert (claimed.id, claimed.body) == (job.id, job.body)

@@ -41,6 +41,15 @@ def without_secrets(value: Any, depth: int = 0) -> Any:
     return [without_secrets(one, depth + 1) for one in value] if isinstance(value, list) else value
 
 
+def has_hidden(value: Any, depth: int = 0) -> bool:
+    """Whether a value within stands for one that was hidden."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        return depth <= DEEPEST and any(has_hidden(one, depth + 1) for one in value)
+    return isinstance(value, str) and value == HIDDEN
+
+
 def mask_json(text: str) -> str:
     """A text that may be JSON, or the start of JSON, with the values of secret names hidden. Any other stays as it
     is."""

@@ -14,7 +14,7 @@ OUTCOMES = (
     *(OUTCOME_WORDS.get(outcome, outcome) for outcome in attempts.OUTCOMES),
 )
 """Of an attempt to deliver a job, and of any attempt."""
-DONE_TO_JOBS = ("retried", "cancelled", "moved")
+DONE_TO_JOBS = ("retried", "cancelled", "moved", "edited", "cloned")
 VIAS = ("http", "console", "command", "operation", "program")
 """How an act came."""
 WORKER_STATES = ("starting", "stopping", "gone")

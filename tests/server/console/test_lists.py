@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -280,3 +281,51 @@ def test_tasks_are_sorted_by_what_they_did_today(app: App) -> None:
     by_name, dead, failed, done = visit(app, story)
     assert by_name == failed == done == ["mail.fade", "mail.send"]
     assert dead == ["mail.send", "mail.fade"]
+
+
+def test_a_job_is_mended_on_its_page(app: App, tokens: Tokens) -> None:
+    (id,) = put(app, "ann@example.org")
+    app.drain()
+
+    async def story(browser: Visitor) -> list[str]:
+        await browser.sign_in("operator-token")
+        seen = [await browser.text(f"/jobs/{id}")]
+        (version,) = re.findall(r'name="version" value="(\w+)"', seen[0])
+        wrong = await browser.act(f"/jobs/{id}/change", {"version": version, "args:json": "[7]"}, f"/jobs/{id}")
+        assert wrong.status_code == 422
+        late = await browser.act(f"/jobs/{id}/change", {"version": "old", "args:json": '["x"]'}, f"/jobs/{id}")
+        assert late.status_code == 409
+        typed = {"version": version, "args:json": '["bob@example.org"]', "retry": "true"}
+        assert (await browser.act(f"/jobs/{id}/change", typed, f"/jobs/{id}")).status_code == 303
+        cloned = await browser.act(f"/jobs/{id}/clone", {}, f"/jobs/{id}")
+        assert cloned.headers["location"].startswith("/jobs/")
+        return [*seen, wrong.text, late.text, await browser.text(f"/jobs/{id}"), cloned.headers["location"]]
+
+    page, wrong, late, mended, clone = visit(app, story, tokens)
+    version = re.findall(r'name="version" value="(\w+)"', page)
+    assert "ann@example.org" in re.findall(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)[0]
+    for text, typed, why in ((wrong, "[7]", "mail.send"), (late, "x", "it has changed since")):
+        assert typed in re.findall(r"<textarea[^>]*>(.*?)</textarea>", text, re.DOTALL)[0]
+        (said,) = re.findall(r'<p class="problem" role="alert">(.*?)</p>', text)
+        assert why in said
+        assert re.findall(r'name="version" value="(\w+)"', text) == version
+    assert "edited" in mended
+    assert "ann@example.org" in mended, "the arguments before"
+    assert state_of(app, id) is State.READY
+    assert clone.partition("?")[0] != f"/jobs/{id}"
+
+
+def test_a_secret_is_hidden_in_the_form_and_kept(app: App, tokens: Tokens) -> None:
+    handle = app.named("mail.send").using(delay=60).enqueue("ann@example.org", "hush")
+
+    async def story(browser: Visitor) -> str:
+        await browser.sign_in("operator-token")
+        page = await browser.text(f"/jobs/{handle.id}")
+        (version,) = re.findall(r'name="version" value="(\w+)"', page)
+        (text,) = re.findall(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
+        typed = {"version": version, "args:json": unescape(text).replace("ann", "bob")}
+        assert (await browser.act(f"/jobs/{handle.id}/change", typed, f"/jobs/{handle.id}")).status_code == 303
+        return page + await browser.text(f"/jobs/{handle.id}")
+
+    assert "hush" not in visit(app, story, tokens)
+    assert handle.record().body == b'{"address":"bob@example.org","password":"hush"}'

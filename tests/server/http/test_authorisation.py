@@ -41,6 +41,7 @@ BODIES: dict[str, Any] = {
     "extend_lease": HELD,
     "report_progress": HELD | {"value": 0.5},
     "move_job": {"priority": 5},
+    "edit_job": {"args": [], "version": "x"},
     "add_task": {"task": "second", "settings": {"url": HOOK, "queue": "mail"}},
     "put_task": {"url": HOOK, "queue": "other"},
     "edit_task": {"enabled": False},

@@ -203,6 +203,7 @@ def pair(stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     pair = Pair(tmp_path)
     for app in pair.apps:
         monkeypatch.setattr(app.client, "clock", FakeClock(pair.now))
+        monkeypatch.setattr(app.client.factory, "_clock", app.client.clock)
         # Of each connection: pages read the history by one of their own.
         monkeypatch.setattr(type(app.client.store), "time", lambda store: pair.now)
     yield pair
@@ -294,7 +295,8 @@ def test_a_method_tells_nothing_of_the_queues_of_others(pair: Pair, method: Meth
 
 
 FORMS: Mapping[str, dict[str, str]] = {
-    "move_job": {"priority": "5"}, "edit_task": {"enabled": "false"}, "replay_endpoint": {"since": "60"},
+    "move_job": {"priority": "5"}, "edit_job": {"args:json": "[]", "version": "x"}, "edit_task": {"enabled": "false"},
+    "replay_endpoint": {"since": "60"},
     "set_limit": {"at_once": "1"}, "start_operation": {"act": "delete", "filter.queue": "shop-mail"},
     "decide_approval": {"ok": "true"}, "scale_host": {"pool": "x", "workers": "1"}, "dump_worker": {"worker": "x"},
 }  # fmt: skip

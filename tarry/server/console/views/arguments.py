@@ -26,3 +26,8 @@ def on_a_line(value: Any) -> str:
     """A value as JSON, without secrets, cut."""
     text = json.dumps(without_secrets(value), ensure_ascii=False)
     return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}…"
+
+
+def on_lines(value: Any) -> str:
+    """A value as JSON, to be edited."""
+    return json.dumps(value, ensure_ascii=False, indent=2)

@@ -1,6 +1,8 @@
 """One job: what has happened to it (`job_course`), why it waits, and its call as code."""
 
 from tarry.client.flows.approvals import ApprovalRecord, approval_of, approval_record
+from tarry.client.job_records import JobActRecord
+from tarry.errors import TarryError
 from tarry.keeper.host_requests import HostAct
 from tarry.keeper.keeper_records import RequestRecord
 from tarry.keeper.waiting_reasons import SENTENCES
@@ -13,15 +15,17 @@ from tarry.operate.jobs import (
     JobAnswer,
     JobPath,
     cancel_job,
+    clone_job,
     delete_job,
+    edit_job,
     explain_job,
     move_job,
     retry_job,
     show_job,
 )
-from tarry.server.console.act import ConsoleAct
+from tarry.server.console.act import ConsoleAct, Form, FormPage
 from tarry.server.console.page import ConsolePage, PageData, console_page
-from tarry.server.console.views.arguments import named_arguments, on_a_line
+from tarry.server.console.views.arguments import masked_arguments, named_arguments, on_a_line, on_lines
 from tarry.server.console.views.code import curl_call, python_call
 from tarry.server.console.views.job_course import WAITING, deliveries, moments, shown_attempts, state_steps
 from tarry.server.console.views.job_flow import place_of
@@ -29,6 +33,8 @@ from tarry.server.http.method import ApiCall
 from tarry.store.rules import ids
 from tarry.tasks.arguments.masking import without_secrets
 
+EDITABLE = (State.READY, State.SCHEDULED, State.DEAD, State.CANCELLED)
+"""States in which a job can have other arguments."""
 MOST_STEPS = 100
 """Durable steps of a job that its page lists: the last ones."""
 
@@ -61,10 +67,33 @@ def job_page(call: ApiCall, path: JobPath) -> PageData:
         "has_exchanges": any(one.delivery for one in attempts),
         "asked": stack_requests(call, path) if job.state is State.RUNNING else [],
         "arguments": arguments,
+        "is_editable": job.state in EDITABLE,
+        "typed": on_lines(job.args if arguments == raw else arguments),
+        "seen": job.version,
+        "wrong": "",
+        "acts": [(one, _detail(call, job, one)) for one in reversed(job.acts)],
         "has_secrets": arguments != raw,
         "curl": curl_call(job, arguments, is_http, _place(call), call.service.access.needs_token),
         "python": python_call(job, arguments, is_http),
     }
+
+
+def _detail(call: ApiCall, job: JobAnswer, act: JobActRecord) -> str:
+    """What stands beside an act: of an edit the arguments before, without secrets."""
+    return "" if act.before is None else on_a_line(masked_arguments(call, job.task, act.before))
+
+
+def _show_again(call: ApiCall, form: Form, error: Exception) -> PageData | None:
+    """The page of the job, with the arguments that were typed."""
+    typed = dict(form)
+    try:
+        page = job_page.method.handler(call, path=JobPath(call.request.path_params["id"]))
+    # It is gone, or the reader may not see it: the first error says so.
+    except TarryError:
+        return None
+    # The page shows the job as it is now: so the next try is an edit of that.
+    seen = page["seen"] if getattr(error, "field", None) == "version" else typed.get("version", "")
+    return {**page, "typed": typed.get("args:json", ""), "seen": seen, "wrong": str(error)}
 
 
 def _asked_of(call: ApiCall, job: JobAnswer) -> ApprovalRecord | None:
@@ -97,5 +126,7 @@ ACTS = (
     ConsoleAct(retry_job, "The job is ready."),
     ConsoleAct(cancel_job, _cancel_text),
     ConsoleAct(move_job, "The job is moved."),
+    ConsoleAct(edit_job, "The job has other arguments.", None, FormPage("job.html", _show_again)),
+    ConsoleAct(clone_job, "This is the clone.", lambda clone: f"/jobs/{clone.id}"),
     ConsoleAct(delete_job, "The job is deleted.", lambda _: "/jobs"),
 )

@@ -5,6 +5,7 @@ DOES = {
     "test_a_queue_is_purged_after_a_second_press": "purge_queue",
     "test_a_dead_job_is_found_and_sent_again": "retry_job",
     "test_a_waiting_job_is_moved_run_cancelled_and_deleted": "move_job retry_job cancel_job delete_job",
+    "test_a_waiting_job_is_mended_and_cloned": "edit_job clone_job",
     "test_many_jobs_are_counted_first_and_then_changed": "start_operation",
     "test_selected_jobs_are_changed_and_no_others": "change_selected",
     "test_the_dead_jobs_of_an_error_are_sent_again_and_deleted": "retry_error delete_error mute_error unmute_error",

@@ -88,6 +88,25 @@ def test_a_waiting_job_is_moved_run_cancelled_and_deleted(operator: Person) -> N
     assert page.url == f"{operator.place.url}/jobs"
 
 
+def test_a_waiting_job_is_mended_and_cloned(operator: Person) -> None:
+    job = operator.place.add("send", "ann@example.org", "hush", queue="mending", delay=3600)
+    page = operator.open(f"/jobs/{job}")
+    operator.press("Edit")
+    page.get_by_role("textbox", name="Arguments").fill('{"oops": 1}')
+    page.locator("details[open]").get_by_role("button", name="Change only").click()
+    expect(page.get_by_role("alert")).to_contain_text("send")
+    box = page.get_by_role("textbox", name="Arguments")
+    expect(box).to_have_value('{"oops": 1}')
+    box.fill('["ann@example.org", "other"]')
+    page.locator("details[open]").get_by_role("button", name="Change only").click()
+    operator.is_told("The job has other arguments")
+    assert operator.place.api.get(f"/v1/jobs/{job}").json()["args"] == ["ann@example.org", "other"]
+    operator.press("Clone")
+    operator.is_told("This is the clone")
+    clone = page.url.rpartition("/")[2].partition("?")[0]
+    assert operator.place.api.get(f"/v1/jobs/{clone}").json()["acts"][0]["of"] == job
+
+
 def test_a_job_that_hangs_is_ended(operator: Person) -> None:
     job = operator.place.add("wait", "no gate")
     operator.place.becomes(job, "running")
