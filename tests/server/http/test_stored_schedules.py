@@ -141,7 +141,8 @@ def test_pages_for_who_may_see_few(app: App, tmp_path: Path) -> None:
 def test_one_of_a_task_that_is_not_known_is_for_who_may_see_all(app: App, tmp_path: Path) -> None:
     access = tokens(tmp_path, ("d", ["admin", "read"], ["default"]))
     ask(app, "PUT", "/v1/schedules/a", task="report", every=60)
-    app.client.tasks.pop("report")  # type: ignore[attr-defined] - as of an app without it
+    # As of an app without it.
+    app.client.tasks.pop("report")  # type: ignore[attr-defined]
     assert [one["name"] for one in ask(app, "GET", "/v1/schedules")[1]["schedules"]] == ["a"]
     assert ask(app, "GET", "/v1/schedules", access, "d")[1]["schedules"] == []
     assert ask(app, "GET", "/v1/schedules/a", access, "d")[0] == 404
