@@ -4,6 +4,7 @@
 from bench.measures import (  # noqa: F401, I001
     raw,
     costing,
+    sealing,
     enqueueing,
     draining,
     limits,

@@ -351,7 +351,8 @@ class Pump:
         try:
             task = self._tasks.get(job.task) or find_internal(job.task, self._tasks) or self.find_task(job.task)
             outcome: Outcome = Quarantined()
-            if sealed := outcome_of_sealed(job):
+            # Whatever is sealed begins otherwise, and this is all that it costs the others.
+            if (job.body[:1] not in b"[{" or job.progress) and (sealed := outcome_of_sealed(job)):
                 outcome = sealed
             elif task is None or not self._runners[task.is_async].slots:
                 outcome = Unknown()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 from unittest.mock import patch
 
 import psycopg
@@ -11,6 +12,7 @@ from tarry.model.job import Job
 from tarry.model.limit import Level
 from tarry.store.conformance import Conformance
 from tarry.store.conformance.claiming import Claiming
+from tarry.store.conformance.error_grouping import ErrorGrouping
 from tarry.store.conformance.limits.bulk_limiting import BulkLimiting
 from tarry.store.conformance.limits.limiting import Limiting
 from tarry.store.conformance.limits.place_keeping import PlaceKeeping
@@ -29,6 +31,9 @@ from tarry.store.postgres.stored_functions import FUNCTIONS
 from tarry.store.redis.link.connection import RedisConnection
 from tarry.store.redis.store import RedisStore
 from tarry.store.rules.base import Store
+from tarry.store.sealing.fields import FieldSealer
+from tarry.store.sealing.key_ring import KeyRing
+from tarry.store.sealing.sealed_store import SealedStore
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sql import lane_claim
 from tarry.store.sqlite.store import SqliteStore
@@ -97,6 +102,11 @@ def count_labels(store: Store) -> int:
     return int(count)
 
 
+def sealed(store: Store) -> Store:
+    """The store, with a key."""
+    return cast("Store", SealedStore(store, FieldSealer(KeyRing([b"k" * 32])), lambda task: True))
+
+
 class Ours(Conformance):
     is_variant = False
     """The same engine has all tests in another class: `make test` runs each of them with one of its parameters."""
@@ -136,6 +146,35 @@ class TestSqlite(Ours):
         assert isinstance(store, SqliteStore)
         store.close()
         return SqliteStore(store.path)
+
+
+_BY_SIZE_OR_MESSAGE = (
+    "test_prune_by_bytes", "test_prune_by_time_counts_for_the_bytes", "test_prune_by_the_bytes_of_each_queue",
+    "test_counts", "test_it_comes_with_the_job", "test_a_node_that_fails_counts_once_and_its_flow_not",
+    *(name for name in vars(ErrorGrouping) if name.startswith("test_")),
+)  # fmt: skip
+
+
+class Sealed(Ours):
+    """What jobs say is sealed before the store sees it: all is as without, but that it takes more bytes, and that the
+    messages of errors are not told."""
+
+    is_variant = True
+    locals().update(dict.fromkeys(_BY_SIZE_OR_MESSAGE))
+
+
+class TestMemorySealed(Sealed):
+    @pytest.fixture
+    def store(self) -> Store:
+        return sealed(MemoryStore())
+
+
+class TestSqliteSealed(Sealed):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[Store]:
+        store = SqliteStore(tmp_path / "jobs.db", durable=False)
+        yield sealed(store)
+        store.close()
 
 
 class OfTwoShards(Ours):

@@ -10,14 +10,18 @@ import os
 from collections.abc import Sequence
 from hashlib import blake2b
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tarry.config.kinds import read_place
 from tarry.errors import ConfigError
+from tarry.model.checks.decoders import json_decoder
 from tarry.model.checks.unreadable import ALTERED
 
 KEY_BYTES, _NONCE_BYTES = 32, 12
+# Of msgspec, whose base64 is three times as fast as Python's.
+_encode, _decode = msgspec.json.Encoder().encode, json_decoder(bytes).decode
 _HOW = "make one with `openssl rand -base64 32`"
 
 
@@ -37,7 +41,7 @@ class KeyRing:
         """The token of a value. id: of the job or whatever else has the field."""
         nonce = os.urandom(_NONCE_BYTES)
         sealed = _cipher(self._keys[self._first], id).encrypt(nonce, value, field + id)
-        return f"{self._first}.{binascii.b2a_base64(nonce + sealed, newline=False).decode()}"
+        return f"{self._first}.{_encode(nonce + sealed)[1:-1].decode()}"
 
     def open(self, id: bytes, field: bytes, token: str) -> bytes | str:
         """The value of a token; the token that is to stand in its place, if it cannot be opened."""
@@ -46,7 +50,7 @@ class KeyRing:
         if key is None:
             return token
         try:
-            sealed = binascii.a2b_base64(text, strict_mode=True)
+            sealed = _decode(f'"{text}"')
             return _cipher(key, id).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], field + id)
         except (InvalidTag, ValueError):
             return f"{name.removesuffix(ALTERED)}{ALTERED}.{text}"

@@ -1,6 +1,8 @@
 """A store of which nobody can read what jobs say who has no key: seals what goes in, and opens what comes out."""
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
@@ -64,6 +66,7 @@ class SealedStore(Proxy):
     def __init__(self, store: Store, sealer: FieldSealer, seals: Callable[[str], bool]) -> None:
         super().__init__(store)
         self._store, self._sealer, self._seals, self._open = store, sealer, seals, sealer.open_job
+        self._lock = threading.Lock()
         self._clear: dict[bytes, None] = {}
         """The ids of jobs that were claimed here and are not to be sealed."""
         self.flows = SealedFlows(store.flows, sealer, self._seal_jobs)
@@ -135,11 +138,11 @@ class SealedStore(Proxy):
         return replace(answer, jobs=self._open_claimed(answer.jobs)) if answer.jobs else answer
 
     def _open_claimed(self, jobs: Sequence[Job]) -> list[Job]:
-        for job in jobs:
-            if not self._seals(job.task):
-                self._clear[job.id] = None
-                if len(self._clear) > MOST_CLEAR:
-                    del self._clear[next(iter(self._clear))]
+        if clear := [job.id for job in jobs if not self._seals(job.task)]:
+            with self._lock:
+                self._clear |= dict.fromkeys(clear)
+                for id in list(islice(self._clear, max(0, len(self._clear) - MOST_CLEAR))):
+                    del self._clear[id]
         return self._open_jobs(jobs)
 
 
