@@ -15,6 +15,7 @@ from bench.measures import (  # noqa: F401, I001
     flows,
     flow_costs,
     resting,
+    scheduling,
     crashing,
     operating,
     serving,
