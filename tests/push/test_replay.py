@@ -13,6 +13,7 @@ from msgspec.structs import replace as altered
 from tarry import App, State
 from tarry.client.clock import Clock
 from tarry.client.handle import Handle
+from tarry.client.operations.job_editing import edit_job, encode_arguments
 from tarry.config.config import Config, Push
 from tarry.errors import StoreBusy, TarryError
 from tarry.model import lifecycle
@@ -129,6 +130,15 @@ class TestWhatComesBack:
         lossy.lose(handle)
         assert lossy.tally() == {"put_back": 1}
         assert [job.body for job in lossy.jobs()] == [b'{"n":2}']
+
+    def test_the_arguments_that_somebody_has_edited(self, lossy: LossyDelivery) -> None:
+        (handle,) = lossy.put(1, delay="1h")
+        client = lossy.delivery.app.client
+        edited = encode_arguments(client, handle.record(), {"n": 7})
+        assert edit_job(client, handle.record(), edited, run=False) is not None
+        lossy.lose(handle)
+        assert lossy.tally() == {"put_back": 1}
+        assert [job.body for job in lossy.jobs()] == [b'{"n":7}']
 
     def test_not_what_had_to_begin_before(self, lossy: LossyDelivery) -> None:
         lossy.put(1)

@@ -83,6 +83,8 @@ DECISIONS: list[Decision] = [
     lambda job, rules, now: lifecycle.move(job, now, due=now + TICK, priority=-2),
     lambda job, rules, now: lifecycle.move(job, now, due=now - TICK, queue="slow"),
     lambda job, rules, now: lifecycle.move(job, now, priority=3),
+    lambda job, rules, now: lifecycle.edit(job, b"edited", now),
+    lambda job, rules, now: lifecycle.edit(job, b"edited and run", now, run=True),
     lambda job, rules, now: lifecycle.forget(job),
     lambda job, rules, now: lifecycle.replace_call(job, replace(job, body=b"new", due=now + TICK, priority=1), now),
     lambda job, rules, now: lifecycle.postpone(job, replace(job, due=now + 2 * TICK), now),
