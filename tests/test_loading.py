@@ -166,6 +166,7 @@ MOST_LOADED = {
     "tarry.cli.identity.tokens": (80, ""),
     "tarry.cli.identity.passwords": (85, ""),
     "tarry.cli.operate.audit": (115, "tarry.store.rules.base"),
+    "tarry.cli.assistant": (20, ""),
 }
 """Of the module of each command: how many modules of tarry it loads at most, and which of those that take long. What it
 needs besides, it loads when it runs."""

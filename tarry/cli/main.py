@@ -47,6 +47,7 @@ COMMAND_MODULES = {
     "tarry.cli.identity.tokens": ("tokens",),
     "tarry.cli.identity.passwords": ("passwords",),
     "tarry.cli.operate.audit": ("audit",),
+    "tarry.cli.assistant": ("mcp",),
 }
 """The commands of each module."""
 CREATING = frozenset({"start", "restart", "upgrade", "worker", "enqueue", "replay", "migrate", "demo"})

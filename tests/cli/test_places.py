@@ -90,10 +90,10 @@ def test_who_only_reads_makes_no_store(project: Project, words: str) -> None:
 def test_every_command_makes_a_store_on_purpose_or_not_at_all() -> None:
     known = {name for names in main.COMMAND_MODULES.values() for name in names}
     of_masters = {"top", "stop", "quit", "reload", "scale"}
-    of_files = {"init", "completion", "tokens", "passwords"}
+    of_files, of_servers = {"init", "completion", "tokens", "passwords"}, {"mcp"}
     reading = {words.split()[0] for words in READING}
     changing = {name for name in known if any(one.may_change for one in methods_of(name))}
-    assert known == main.CREATING | changing | reading | of_masters | of_files
+    assert known == main.CREATING | changing | reading | of_masters | of_files | of_servers
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
