@@ -94,6 +94,23 @@ def test_a_job_is_found_by_its_id_and_by_its_key(ann: Person) -> None:
     page.wait_for_url(f"**/jobs/{job}")
 
 
+def test_jobs_are_found_by_one_line(ann: Person) -> None:
+    job = ann.place.add("send", "line@example.org", queue="lines", delay=3600)
+    page = ann.open("/")
+    page.get_by_role("searchbox").first.fill("queue:lines task:app.s* arg:line@")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name=job[-8:]).wait_for()
+    box = page.get_by_role("searchbox", name="Which jobs")
+    expect(box).to_have_value("task:app.s* queue:lines arg:line@")
+    box.fill("queue:lines sate:dead")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("did you mean state?")
+    expect(box).to_have_value("queue:lines sate:dead")
+    box.fill("queue:lines state:dead")
+    page.keyboard.press("Enter")
+    ann.sees("No job matches.")
+
+
 def test_a_queue_that_is_stuck_by_a_hung_job_is_freed(ann: Person) -> None:
     assert ann.place.api.put("/v1/limits/queue:slow", json={"at_once": 1}).status_code == 200
     hung = ann.place.add("wait", "never")

@@ -23,8 +23,9 @@ MOST_BYTES = 150_000
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 NARROW: ViewportSize = {"width": 390, "height": 844}
 PAGES = (
-    "/", "/queues", "/queues/mail", "/queues/slow", "/jobs", "/jobs?state=dead", "/jobs/{done}", "/jobs/{dead}",
-    "/jobs/{running}", "/jobs/{scheduled}", "/tasks", "/tasks/app.send", "/tasks/hook", "/endpoints", "/endpoints/hook",
+    "/", "/queues", "/queues/mail", "/queues/slow", "/jobs", "/jobs?state=dead", "/jobs?q=sate:dead",
+    "/jobs/{done}", "/jobs/{dead}", "/jobs/{running}", "/jobs/{scheduled}",
+    "/tasks", "/tasks/app.send", "/tasks/hook", "/endpoints", "/endpoints/hook",
     "/new-task", "/tasks/hook/edit",
     "/flows", "/flows?state=dead", "/flows/{flow}", "/flows/{broken}", "/flows/{flow}/nodes", "/approvals",
     "/jobs/{flow}", "/jobs/{node}", "/jobs/{blocked}", "/jobs/{asking}",
