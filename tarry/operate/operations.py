@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from tarry.client.operations import operation_cells
 from tarry.client.operations.operation import BulkAct, JobFilter, MoveTarget, Operation, OperationRecord
@@ -109,7 +110,10 @@ def _merged_filter(filter: JobFilter, line: str, now: int) -> JobFilter:
         for name in ("id", "parent"):
             if getattr(terms, name):
                 raise ValueError(f"{name}: finds single jobs, and is not for changes of all that match")
-        return JobFilter.of(terms, now)
+        found = JobFilter.of(terms, now)
+        # A name may have a `*`, too.
+        has_task = filter.task is not None or filter.task_pattern is not None
+        return replace(found, task=filter.task, task_pattern=filter.task_pattern) if has_task else found
 
 
 def describe_filter(filter: JobFilter) -> str:

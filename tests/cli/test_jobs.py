@@ -324,6 +324,8 @@ def test_one_line_says_which_jobs(project: Project, mixed: list[str]) -> None:
     assert "Looked at 3 jobs." in project.said("jobs", "list", "task:app.* arg:Ann state:done,ready,scheduled")
     assert project.said("jobs", "retry", "--q", "error:no task:*fail", "--yes") == "1 of 1 job made ready"
     assert project.said("jobs", "delete", "--queue", "mail", "--q", "arg:Bob", "--yes") == "No job matches."
+    assert len(project.facts("jobs", "list", "--task", "app.a*")["jobs"]) == 2
+    assert project.said("jobs", "cancel", "--task", "app.a*", "--state", "scheduled", "--yes") == "1 of 1 job cancelled"
     assert states(project)[dead] == "ready"
 
 

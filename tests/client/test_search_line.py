@@ -108,6 +108,15 @@ def test_a_filter_is_written_as_it_is_read() -> None:
     line = format_line(filter.terms())
     assert "since:2023-11-12T22:13:20Z" in line
     assert JobFilter.of(parse_line(line), now + 5) == filter
+    assert (filter.task, filter.task_pattern) == (None, "a.*")
+
+
+def test_a_task_with_a_star_in_its_name_is_that_task_alone() -> None:
+    """Where a program names it: only who writes a line, or lists jobs, means a pattern."""
+    query = JobFilter(task="a*").query(0)
+    assert (query.task, query.tasks) == ("a*", ())
+    with pytest.raises(ValueError, match="give one of them"):
+        JobFilter(task="a", task_pattern="a*").query(0)
 
 
 def _is_label(text: str) -> bool:

@@ -118,5 +118,5 @@ def test_what_matches_is_changed_and_nothing_else(shop: App) -> None:
 
     one = run(tell)
     assert (one["state"], one["changed"]) == ("done", 1)
-    assert one["filter"] == {"task": "shop.*", "labels": ["customer=7"], "error_text": ["timeout"]}
+    assert one["filter"] == {"task_pattern": "shop.*", "labels": ["customer=7"], "error_text": ["timeout"]}
     assert found(shop, "") == [BOB, PAID, OTHER]

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from tarry.cli.operate.job_report import attempt_text, print_details, print_reasons
 from tarry.cli.operate.method_command import (
     CommandCall,
@@ -19,7 +21,7 @@ from tarry.cli.operate.method_command import (
 from tarry.cli.shared.host_requests import TIMEOUT, is_done, print_outcomes
 from tarry.cli.shared.moment import parse_since
 from tarry.cli.shared.printing import NotConfirmed, format_ago, print_result, print_table
-from tarry.client.job_records import JobRecord
+from tarry.client.job_records import JobRecord, JobTerms
 from tarry.client.operations.operation import JobFilter, MoveTarget
 from tarry.errors import JobNotFound, UsageError
 from tarry.keeper.keeper_records import RequestRecord
@@ -180,8 +182,9 @@ def _operation(setup: CommandContext, args: argparse.Namespace) -> NewOperation:
         raise UsageError("--delay and --at are for jobs that are named by their ids")
     since = None if not args.since else max(0, setup.client.clock.now() / SECOND - args.since)
     older = None if args.older is None else _duration("--older", args.older) / SECOND
-    states = tuple(State(state) for state in args.state or ())
-    chosen = JobFilter(args.queue, args.task, args.key, states, older, since, labels=tuple(args.label or ()))
+    states = [State(state) for state in args.state or ()]
+    terms = JobTerms(states, args.queue, args.task, args.key, list(args.label or ()), older)
+    chosen = replace(JobFilter.of(terms, 0), since=since)
     to = {"queue": args.to_queue, "priority": args.to_priority}
     target = convert_values({name: value for name, value in to.items() if value is not None}, MoveTarget, "target")
     return NewOperation(args.action, chosen, target, reason=args.reason or "", q=args.q or "")

@@ -40,7 +40,7 @@ BulkRule = Callable[[Job, int], Change]
 # Bounded, so that microseconds of it fit every store.
 _FilterSeconds = Annotated[float, Meta(ge=0, le=1e11)]
 _ENDED = frozenset(("done", "stopped", "failed"))
-_SAME = ("queue", "task", "key", "older", "created_since", "created_until", "text", "error", "flow", "node")
+_SAME = ("queue", "key", "older", "created_since", "created_until", "text", "error", "flow", "node")
 """Fields that are the same in `JobFilter` and `JobTerms`."""
 EVENTS: Mapping[str, JobEvent] = {"retry": "retried", "cancel": "cancelled", "delete": "deleted", "move": "moved"}
 """What listeners are told of a job for which each act was done."""
@@ -67,6 +67,8 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     """With all of these labels, such as `customer=7`."""
     error: Fingerprint | None = None
     """With an error of this group, as `tarry errors` names it."""
+    task_pattern: Name | None = None
+    """Of tasks whose names fit this pattern, as in `shop.*`: `*` stands for any characters."""
     until: _FilterSeconds | None = None
     """In their state since before this time (seconds since the epoch)."""
     error_text: Annotated[tuple[SearchText, ...], Meta(max_length=MOST_TEXTS)] = ()
@@ -81,6 +83,7 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
         """The filter of these terms, but for `id` and `parent`; ValueError. now: microseconds."""
         since, until = (None if one is None else _seconds_at(one, now) for one in (terms.since, terms.until))
         same = {name: getattr(terms, name) for name in _SAME}
+        same["task_pattern" if "*" in (terms.task or "") else "task"] = terms.task
         texts = tuple(terms.error_text)
         return cls(
             **same, states=tuple(terms.state), labels=tuple(terms.label), since=since, until=until, error_text=texts
@@ -91,7 +94,7 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
         from tarry.client.job_records import JobTerms  # noqa: PLC0415 - few operations are shown
 
         since, until = (None if one is None else _written_moment(one) for one in (self.since, self.until))
-        same = {name: getattr(self, name) for name in _SAME}
+        same = {name: getattr(self, name) for name in _SAME} | {"task": self.task or self.task_pattern}
         texts = list(self.error_text)
         return JobTerms(
             **same, state=list(self.states), label=list(self.labels), since=since, until=until, error_text=texts
@@ -104,6 +107,8 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
 
     def query(self, now: int) -> Query:
         """The query that finds these jobs, and others that `search` tells from them; ValueError. now: microseconds."""
+        if self.task is not None and self.task_pattern is not None:
+            raise ValueError("task and task_pattern both say of which tasks: give one of them")
         after, until = (
             b"" if one is None else id_of_moment(parse_moment(one, now))
             for one in (self.created_since, self.created_until)
@@ -111,16 +116,15 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
         if self.flow is not None:
             first, last = flow_range(ids.parse(self.flow))
             after, until = max(after, first), min(until or last, last)
-        task, tasks = (None, (self.task,)) if self.task and "*" in self.task else (self.task, ())
         return Query(
             self.states or (HAVE_ERRORS if self.error or self.error_text else ()),
             self.queue,
-            task,
+            self.task,
             self.key,
             self._before(now),
             after,
             until=until,
-            tasks=tasks,
+            tasks=() if self.task_pattern is None else (self.task_pattern,),
             labels=parse_labels(self.labels),
         )
 
@@ -144,7 +148,7 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     @property
     def is_counted(self) -> bool:
         """Whether the store's counts tell how many jobs match."""
-        return self == JobFilter(self.queue, self.task, states=self.states)
+        return self == JobFilter(self.queue, self.task, states=self.states, task_pattern=self.task_pattern)
 
     def count(self, tallies: Iterable[Tally]) -> int:
         """How many jobs match, of what the store counts: by queue, task and state."""
@@ -152,7 +156,8 @@ class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
             tally.count
             for tally in tallies
             if self.queue in (None, tally.queue)
-            and (self.task is None or fits((self.task,), tally.task))
+            and self.task in (None, tally.task)
+            and (self.task_pattern is None or fits((self.task_pattern,), tally.task))
             and (not self.states or tally.state in self.states)
         )
 
