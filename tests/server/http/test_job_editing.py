@@ -223,3 +223,32 @@ def test_who_did_it_is_in_the_log_of_acts(app: App) -> None:
             return list((await client.get("/v1/audit")).json()["acts"])
 
     assert sorted(one["act"] for one in run(story)) == ["clone_job", "edit_job"]
+
+
+def test_a_job_of_an_order_keeps_its_place_and_a_clone_comes_last(app: App) -> None:
+    @app.task(name="ordered", order_by=lambda account, amount: account, retry=None)
+    def ordered(account: str, amount: int) -> int:
+        ran.append(amount)
+        return amount
+
+    ran: list[int] = []
+    first, second = ordered.enqueue("acme", 1), ordered.enqueue("acme", 2)
+    assert edit(app, first.id, ["acme", 10]).status_code == 200
+    assert edit(app, second.id, ["other", 2]).status_code == 409
+    clone = call(app, "POST", f"/v1/jobs/{first.id}/clone", json={"args": ["acme", 30]}).json()["id"]
+    app.drain()
+    assert (ran, app.get(clone).record().lane) == ([10, 2, 30], "acme")
+
+
+def test_a_job_of_a_batch_is_edited_alone(app: App) -> None:
+    seen: list[list[int]] = []
+
+    @app.task(name="batched", batch=10, wait=0)
+    def batched(numbers: list[int]) -> None:
+        seen.append(sorted(numbers))
+
+    jobs = [batched.enqueue(number) for number in (1, 2)]
+    assert edit(app, jobs[0].id, [7]).status_code == 200
+    assert edit(app, jobs[1].id, ["x"]).json()["field"] == "args"
+    app.drain()
+    assert [number for each in seen for number in each] in ([2, 7], [7, 2])
