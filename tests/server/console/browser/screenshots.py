@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from pathlib import Path
+from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, sync_playwright
 
@@ -65,6 +66,10 @@ def take(browser: Browser, place: Place, waiting: str, flow: str) -> None:
         "flow": (f"/flows/{flow}", WIDE, "light"),
         "phone": ("/tasks/app.send?range=7d", NARROW, "dark"),
     }
+    (error,) = place.api.get("/v1/errors?task=app.send").json()["errors"]
+    pictures["error"] = (f"/errors/{error['id']}", WIDE, "light")
+    typed = urlencode({"name": "report:7", "cron": "0 7 * * 1-5", "zone": "Europe/Paris"})
+    pictures["schedule"] = (f"/new-schedule?{typed}", WIDE, "light")
     with people(browser, place) as make:
         for name, (path, size, scheme) in pictures.items():
             page = make(viewport=size, color_scheme=scheme, reduced_motion="reduce").open(path)
@@ -75,7 +80,9 @@ def take(browser: Browser, place: Place, waiting: str, flow: str) -> None:
 def main() -> None:
     """Writes the pictures."""
     IMAGES.mkdir(exist_ok=True)
-    directory = Path(tempfile.mkdtemp())
+    # Its name stands on the page of an error.
+    directory = Path(tempfile.mkdtemp()) / "shop"
+    directory.mkdir()
     place = Place(directory)
     try:
         waiting, flow = fill(place)
@@ -85,7 +92,7 @@ def main() -> None:
             browser.close()
     finally:
         place.close()
-        shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(directory.parent, ignore_errors=True)
 
 
 if __name__ == "__main__":
