@@ -38,7 +38,7 @@ JOBS: dict[str, Job] = {
         RUNNING, id=NODE, body=wrap(NodeLinks(undo=("refund", "bank", b'["pelican"]')), b"[]")
     ),
     "result": replace(RUNNING, state=State.DONE, note=b'{"type":"pelican","status":"pelican"}'),
-    "result of an earlier run": replace(RUNNING, state=State.READY, note=b'{"type":"pelican","status":"pelican"}'),
+    "result of an earlier run": replace(RUNNING, state=State.READY, note=b'{"type":"pelican","message":"a pelican"}'),
     "error": replace(RUNNING, state=State.DEAD, note=NOTE),
     "delivery": replace(
         RUNNING, state=State.DEAD, note=b'{"attempt":1,"at":"","outcome":"final","reason":"pelican","answer":"pelican"}'
