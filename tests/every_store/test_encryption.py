@@ -71,7 +71,7 @@ def seal(app: App, *keys: str) -> App:
 
 def run(app: App, job: Any) -> Any:
     """Runs jobs until this one has ended."""
-    until(lambda: app.drain() >= 0 and job.state.finished, 20)
+    until(lambda: app.drain() >= 0 and job.state.finished)
     return job
 
 
@@ -114,9 +114,9 @@ def steps_and_signals(app: App) -> Any:
         return [first, heard, said.note]
 
     job = durable.enqueue()
-    until(lambda: app.drain() >= 0 and job.state is State.SCHEDULED, 20)
+    until(lambda: app.drain() >= 0 and job.state is State.SCHEDULED)
     app.signal("paid", key="7", value=MARKER)
-    until(lambda: app.drain() >= 0 and read_approvals(app.client.store).jobs, 20)
+    until(lambda: app.drain() >= 0 and read_approvals(app.client.store).jobs)
     decide(app.client.store, app.client.clock, find_approvals(app.client.store, "8", None), Approval(True, "", MARKER))
     assert run(app, job).result() == [MARKER] * 3
     return job
@@ -380,7 +380,7 @@ def test_the_call_of_a_schedule_is_sealed_and_waits_for_a_key(
     with pytest.raises(ValueSealed):
         storing.run_now(keyless.client, stored(keyless).definition)
     ticker = StoredTicker(keyless.client)
-    until(lambda: ticker.tick() and stored(keyless).problem, 20)
+    until(lambda: ticker.tick() and stored(keyless).problem)
     assert "the call of schedule report:7 is sealed with key" in stored(keyless).problem
     assert app.client.store.find(Query()) == []
     # Paused and resumed without the key, it is what it was.
@@ -388,7 +388,7 @@ def test_the_call_of_a_schedule_is_sealed_and_waits_for_a_key(
     keyless.schedules.resume("report:7")
     ticker.close()
     ticker = StoredTicker(app.client)
-    until(lambda: ticker.tick() and app.client.store.find(Query()), 20)
+    until(lambda: ticker.tick() and app.client.store.find(Query()))
     app.drain()
     assert set(called) == {MARKER}
     assert [hidden for hidden in HIDDEN if hidden in raw_bytes(app, tmp_path)] == []
