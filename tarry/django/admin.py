@@ -11,7 +11,10 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext
 
-from tarry.django import admin_jobs
+from tarry.django import (
+    admin_jobs,
+    schedule_admin,  # noqa: F401 - registers its pages
+)
 from tarry.errors import StoreError
 
 

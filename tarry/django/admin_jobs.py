@@ -140,7 +140,7 @@ def nothing_found(given: Mapping[str, str], trouble: str) -> AdminJobList:
 
 def read_job(given: Mapping[str, str], id: str) -> AdminJobPage:
     """The page of one job; ValueError, JobNotFound, StoreError."""
-    app = _app(given)
+    app = app_of(given)
     job = app.get(id).record()
     detail = job_detail(job)
     note = detail.note if job.state is not State.DONE else {}
@@ -158,13 +158,14 @@ def read_job(given: Mapping[str, str], id: str) -> AdminJobPage:
 
 def change_jobs(given: Mapping[str, str], act: str, names: Sequence[str], who: str) -> int:
     """Does one of ACTS to jobs; how many it was done to. The store keeps who did it. ValueError, StoreError."""
-    client = _app(given).client
+    client = app_of(given).client
     change = {"retry": client.retry, "cancel": client.cancel, "delete": client.forget}[act]
     with acting(Actor(who, via="program")):
         return sum(change(ids.parse(name)) for name in names)
 
 
-def _app(given: Mapping[str, str]) -> DjangoApp:
+def app_of(given: Mapping[str, str]) -> DjangoApp:
+    """The app of the backend that the query of a page names; ValueError."""
     return _backend(given).app
 
 

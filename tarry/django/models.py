@@ -14,3 +14,15 @@ class QueuedJob(models.Model):
         default_permissions = ("view", "change", "delete")
         verbose_name = gettext_lazy("job")
         verbose_name_plural = gettext_lazy("jobs")
+
+
+class QueuedSchedule(models.Model):
+    """A schedule that the store keeps, as the admin lists it; without a migration."""
+
+    class Meta:
+        """Names, and the permissions `tarry.view_queuedschedule`, and so on with `add`, `change` and `delete`."""
+
+        managed = False
+        default_permissions = ("add", "change", "delete", "view")
+        verbose_name = gettext_lazy("schedule")
+        verbose_name_plural = gettext_lazy("schedules")

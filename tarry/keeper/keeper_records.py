@@ -89,6 +89,11 @@ class ScheduleDetail(ScheduleRecord, frozen=True):
     """The next five ticks; empty: it is paused, or never ticks again."""
     args: Any = None
     """The arguments of its call, a list or an object by name; null: those of code are in the code."""
+    expires: float | str | None = None
+    """A job is cancelled unless started within so long; null: as the task says. So are the next three."""
+    timeout: float | str | None = None
+    cost: int | None = None
+    labels: dict[str, str] | None = None
 
 
 class LimitRecord(Struct, frozen=True):

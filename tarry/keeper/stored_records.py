@@ -17,7 +17,7 @@ def stored_record(name: str, one: StoredSchedule, now: int) -> ScheduleRecord:
 
 def stored_detail(store: Store, name: str, one: StoredSchedule, now: int) -> ScheduleDetail:
     """The same, with its runs; StoreError."""
-    body = one.definition.body
+    body, options = one.definition.body, one.definition.options
     try:
         args = explain(token_of(body)) if is_sealed(body) else decode_json(body, Any)
     except UNREADABLE:  # another program has written it
@@ -27,6 +27,10 @@ def stored_detail(store: Store, name: str, one: StoredSchedule, now: int) -> Sch
         runs=run_records(store, one.runs),
         upcoming=_next_ticks(name, one, now),
         args=args,
+        expires=options.expires,
+        timeout=options.timeout,
+        cost=options.cost,
+        labels=options.labels,
     )
 
 

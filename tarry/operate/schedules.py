@@ -10,7 +10,7 @@ from tarry.errors import ArgumentError, BodyTooLarge, ConfigError, NotAllowed, T
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
 from tarry.keeper.keeper_records import ScheduleDetail, ScheduleRecord, schedule_detail, schedule_records
-from tarry.model.duration import Span
+from tarry.model.duration import SECOND, Span, microseconds
 from tarry.model.job import MOST_LABELS
 from tarry.model.limit import MAX_COST
 from tarry.model.nearest import did_you_mean
@@ -98,6 +98,8 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True):
         from tarry.model.schedules.definition import CallOptions, ScheduleDefinition  # noqa: PLC0415 - as above
         from tarry.model.schedules.given import expression_of, jitter_of, moment  # noqa: PLC0415 - as above
 
+        given = (("expires", self.expires), ("timeout", self.timeout))
+        expires, timeout = (None if span is None else microseconds(span, name) / SECOND for name, span in given)
         return ScheduleDefinition(
             self.task,
             msgspec.json.encode(self.args),
@@ -106,7 +108,7 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True):
             self.catch_up,
             jitter_of(self.jitter),
             0 if self.until is None else moment("until", self.until),
-            CallOptions(self.queue, self.priority, self.expires, self.timeout, self.labels, self.cost),
+            CallOptions(self.queue, self.priority, expires, timeout, self.labels, self.cost),
         )
 
 

@@ -11,7 +11,7 @@ ALL = ("contract", "options", "transactions")
 
 
 def test_beside_a_database_in_memory() -> None:
-    run_suite(*ALL, "admin_pages")
+    run_suite(*ALL, "admin_pages", "schedule_pages")
 
 
 def test_in_the_file_of_django(tmp_path: Path) -> None:
@@ -29,7 +29,12 @@ def test_in_redis(redis_server: RedisServer) -> None:
 
 
 def test_in_postgres(postgres_server: PostgresServer) -> None:
-    run_suite(*ALL, "admin_pages", database=on_server("postgresql", "postgres", "postgres", postgres_server.port))
+    run_suite(
+        *ALL,
+        "admin_pages",
+        "schedule_pages",
+        database=on_server("postgresql", "postgres", "postgres", postgres_server.port),
+    )
 
 
 def test_in_mysql(mariadb_server: MariadbServer) -> None:

@@ -1,12 +1,17 @@
 """The pages of schedules: all of them, and one with its last runs."""
 
+import html
+import re
+
 import pytest
+from msgspec.structs import replace
 
 from tarry import App, Calendar, Cron
 from tarry.keeper import schedule_state
 from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import SECOND
 from tarry.model.schedules.schedule import ScheduledRun
+from tarry.store.queries import stored_schedules
 from tarry.store.rules.base import Query
 from tests.server.console.visiting import Tokens, Visitor, visit
 
@@ -122,6 +127,25 @@ def test_what_was_typed_up_to_now(app: App, query: str, shown: str) -> None:
         return await browser.text(f"/new-schedule?name=new&{query}")
 
     assert shown in visit(app, story).replace("&#39;", "'")
+
+
+def test_an_edit_keeps_what_the_form_does_not_show(app: App) -> None:
+    call = app.named("mail.send").using(expires="1h", timeout=5, labels={"customer": "7"}, cost=1).call("ann")
+    app.schedules.put("evening", call, every="1h", until=4_000_000_000)
+    before = stored_schedules.get(app.client.store, "evening")
+
+    async def story(browser: Visitor) -> None:
+        page = await browser.text("/new-schedule?name=evening")
+        fields = re.findall(r'<input[^>]*? name="([^"]*)"[^>]*? value="([^"]*)"', page.partition('class="settings"')[2])
+        form = {name: html.unescape(value) for name, value in fields} | {"args:json": '["bob"]'}
+        answer = await browser.act("/schedules/evening/set", {**form, "catch_up": "skip"})
+        assert answer.status_code == 303, answer.text
+
+    visit(app, story)
+    after = stored_schedules.get(app.client.store, "evening")
+    assert before is not None
+    assert after is not None
+    assert after.definition == replace(before.definition, body=b'["bob"]', catch_up="skip")
 
 
 def test_who_may_not_change_it_sees_no_form(app: App, tokens: Tokens) -> None:

@@ -1,6 +1,7 @@
 """Schedules: all of them, one with its last runs, and the form in which people make and edit those of the store."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -37,6 +38,8 @@ from tarry.server.http.method import ApiCall
 TEMPLATE = "schedule_form.html"
 UPCOMING = 5
 FIELDS = ("task", "args", "cron", "every", "at", "zone", "until", "jitter", "catch_up", "queue", "priority")
+_KEPT = ("expires", "timeout", "cost", "labels")
+"""Options that the form does not show, and sends as they are."""
 FormText = Annotated[str, Meta(max_length=1000)]
 
 
@@ -109,14 +112,20 @@ def _queue_of(call: ApiCall, one: ScheduleDetail) -> str:
 def _texts(one: ScheduleDetail) -> dict[str, str]:
     kind, _, rest = one.cron.partition(" ")
     when = {"@every": "every", ONCE: "at"}.get(kind, "cron")
-    until = "" if one.until is None else str(one.until)
+    until = "" if one.until is None else datetime.fromtimestamp(one.until, UTC).isoformat()
     jitter = f"{one.jitter:g}s" if one.jitter else ""
     args = "" if one.args in (None, []) else msgspec.json.encode(one.args).decode()
     priority = "" if one.priority is None else str(one.priority)
     return {
         "task": one.task, "args": args, when: one.cron if when == "cron" else rest, "zone": one.zone, "until": until,
         "jitter": jitter, "catch_up": one.missed, "queue": one.queue or "", "priority": priority,
+        "labels": msgspec.json.encode(one.labels).decode() if one.labels else "",
+        "expires": _as_text(one.expires), "timeout": _as_text(one.timeout), "cost": str(one.cost or ""),
     }  # fmt: skip
+
+
+def _as_text(span: float | str | None) -> str:
+    return f"{span:g}s" if isinstance(span, int | float) else span or ""
 
 
 def _form_data(
@@ -126,7 +135,7 @@ def _form_data(
     return {
         "name": name,
         "is_there": is_there,
-        "texts": {field: texts.get(field, "") for field in FIELDS},
+        "texts": {field: texts.get(field, "") for field in (*FIELDS, *_KEPT)},
         "tasks": [task.task for task in list_tasks.handler(call, TaskQuery()).tasks],
         "wrong": wrong if wrong in FIELDS else "",
         "error": error,
