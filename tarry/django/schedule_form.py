@@ -12,7 +12,8 @@ from msgspec.structs import asdict
 from tarry.client.acting import Actor, acting
 from tarry.client.schedules.facts import ScheduleFacts
 from tarry.django.app import DjangoApp, find_django_task
-from tarry.errors import TarryError
+from tarry.errors import ArgumentError, TarryError
+from tarry.model.checks.unreadable import explain, is_sealed, token_of
 from tarry.model.schedules.definition import CallOptions
 from tarry.model.schedules.schedule import MAX_NAME
 from tarry.model.schedules.stored import StoredSchedule
@@ -103,7 +104,14 @@ def _written(app: DjangoApp, name: str, body: bytes) -> str:
     task, declared = app.find(name), find_django_task(name, app.may_import)
     if task is None:
         return ""
-    args, kwargs = task.codec.decode(body)
+    if is_sealed(body):
+        # No JSON: a form that is saved so is refused, and the arguments stay.
+        return explain(token_of(body))
+    try:
+        args, kwargs = task.codec.decode(body)
+    except ArgumentError:
+        # They do not fit the task any more: whoever edits mends them.
+        return body.decode("utf-8", "replace")
     if not kwargs:
         return json.dumps([*args], ensure_ascii=False)
     named = name_positional(declared.func, [*args], int(declared.takes_context)) if declared is not None else {}

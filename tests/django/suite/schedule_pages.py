@@ -3,8 +3,12 @@
 import html
 from typing import Any
 
+import msgspec
 from django.contrib.auth.models import Permission, User
 
+from tarry.model.schedules.definition import ScheduleDefinition
+from tarry.model.schedules.stored import StoredSchedule
+from tarry.store.queries.stored_schedules import PREFIX
 from tests.django.suite.base import StoreCase
 
 LIST = "/admin/tarry/queuedschedule/"
@@ -73,6 +77,16 @@ class SchedulePages(StoreCase):
             assert answer.status_code == 200, wrong
             assert said in html.unescape(answer.content.decode()), wrong
         assert [*self.app.schedules.list()] == []
+
+    def test_arguments_that_cannot_be_read_are_not_replaced_by_none(self) -> None:
+        self.as_user("view", "change")
+        body, shown = b' {"tarry-sealed":"01234567.AAAA"}', "sealed with key 01234567, which this process does not have"
+        stored = msgspec.json.encode(StoredSchedule(ScheduleDefinition(ECHO, body, "@every 1h")))
+        assert self.app.client.store.kv_cas(f"{PREFIX}a", stored, None)
+        place = f"{LIST}a/change/"
+        assert shown in self.page(place)
+        assert self.post(place, {**NEW, "name": "a", "args": shown}).status_code == 200
+        assert self.app.client.store.kv_get(f"{PREFIX}a") == stored
 
     def test_who_may_do_what(self) -> None:
         self.as_user("view")
