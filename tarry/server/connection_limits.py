@@ -80,11 +80,17 @@ def peer_address(transport: Any) -> str:
     return str(name[0]) if isinstance(name, tuple) and name else ""
 
 
+def has_addresses(transport: Any) -> bool:
+    """Whether its peers have addresses; those of a unix socket have none."""
+    connected = transport.get_extra_info("socket")
+    return connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6)
+
+
 def watch_peer(transport: Any) -> None:
     """Has the kernel find out when the peer's host is gone."""
-    connected = transport.get_extra_info("socket")
-    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
+    if not has_addresses(transport):
         return
+    connected = transport.get_extra_info("socket")
     # Not every kernel has all of these.
     with contextlib.suppress(OSError, AttributeError):
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from tarry.errors import Busy
 from tarry.operate.problem import RequestError
-from tarry.server.connection_limits import Connections, peer_address, watch_peer
+from tarry.server.connection_limits import Connections, has_addresses, peer_address, watch_peer
 from tarry.server.http.joined_writes import JoinedWrites
 from tarry.server.http.listed_connection import ListedConnection
 from tarry.server.http.problem import MEDIA_TYPE, problem_of
@@ -186,6 +186,9 @@ class HttpConnection(ListedConnection):
         self._is_admitted, self.address = True, address
         watch_peer(transport)
         super().connection_made(transport)
+        if self.client is None and has_addresses(transport):
+            # It reset the connection: its request must not count as one by a unix socket, which a proxy may have.
+            transport.abort()
         self._door.unfinished[self] = self.loop.time()
         self._deadline = self.loop.time() + self._door.limits.read_timeout
         if self._door.is_draining:

@@ -22,7 +22,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from tarry.config.kinds import TEXT
-from tarry.config.parser import Kind, read_file, section
+from tarry.config.parser import Kind, SettingsSource, read_file, section
 from tarry.errors import ConfigError
 from tarry.server.identity.entries import PROXY_ENTRY, EntryCaller, EntrySettings
 
@@ -60,16 +60,23 @@ def read_people(path: Path) -> dict[str, RoleSettings]:
             f'{path} does not exist: it has [roles.viewer] with scopes, and [people] with alice = "viewer"'
         )
     found = section(PeopleFileSettings, source.table(), (), source)
-    named = {"": found.default_role} if found.default_role else {}
-    entries = {}
-    for written, role in {**named, **found.people}.items():
-        keys = ("people", written) if written else ("default_role",)
-        if (name := person_name(written) if written else "") is None:
-            raise source.wrong(keys, f"a name of up to {MOST_NAME} printable characters without a comma", written)
-        if role not in found.roles:
-            raise source.wrong(keys, f"a role: {', '.join(found.roles) or 'there is none, add [roles.viewer]'}", role)
-        entries[PROXY_ENTRY + name] = found.roles[role]
+    entries: dict[str, RoleSettings] = {}
+    if found.default_role:
+        entries[PROXY_ENTRY] = _role(found, source, ("default_role",), found.default_role)
+    for written, role in found.people.items():
+        keys, name = ("people", written), person_name(written)
+        if name is None:
+            raise source.wrong(keys, f"a name of 1 to {MOST_NAME} printable characters without a comma", written)
+        if PROXY_ENTRY + name in entries:
+            raise source.wrong(keys, "each name once: this one is there in another form of Unicode", written)
+        entries[PROXY_ENTRY + name] = _role(found, source, keys, role)
     return entries
+
+
+def _role(found: PeopleFileSettings, source: SettingsSource, keys: tuple[str, ...], name: str) -> RoleSettings:
+    if name not in found.roles:
+        raise source.wrong(keys, f"a role: {', '.join(found.roles) or 'there is none, add [roles.viewer]'}", name)
+    return found.roles[name]
 
 
 class PersonCaller(EntryCaller[RoleSettings]):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -344,6 +345,23 @@ def test_a_client_that_leaves_amid_its_put_leaves_no_count() -> None:
         served.do(served.application.may_answer.set)
         until(lambda: served.door.in_flight == 0)
         assert served.door.puts == 0
+
+
+def test_a_request_whose_client_has_no_address_any_more_is_dropped() -> None:
+    with serving() as served:
+
+        def leave() -> None:
+            client = served.client(PUT)
+            # A reset: the kernel forgets from where it came, and keeps what it sent.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+
+        # While the loop is busy, so that it is gone when the door accepts it.
+        served.do(leave)
+        with served.client(GET) as later:
+            assert answer(later)[0] == 200
+            assert served.application.calls == 1
+            assert served.connections.open == 1
 
 
 def test_the_last_answer_says_that_the_connection_ends() -> None:

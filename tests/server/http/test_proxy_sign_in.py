@@ -226,6 +226,9 @@ def test_a_role_that_is_taken_away_counts_within_a_second(app: App, config: Serv
         ('[roles.viewer]\nscopes = ["all"]\n', "scopes"),
         ('[roles.viewer]\n[people]\n"a,b" = "viewer"\n', "without a comma"),
         ("[people]\nann = 7\n", "people"),
+        ('[roles.viewer]\n[people]\n"" = "viewer"\n', "a name of 1 to"),
+        ('default_role = "viewer"\n[roles.viewer]\n[roles.all]\n[people]\n"" = "all"\n', "a name of 1 to"),
+        ('[roles.viewer]\n[people]\n"\u00e9" = "viewer"\n"e\u0301" = "viewer"\n', "each name once"),
         ("[peple]\n", "peple"),
     ],
 )
