@@ -263,8 +263,7 @@ def edit_job(call: MethodCall, path: JobPath, body: EditRequest) -> JobAnswer:
     They are checked as those of a new job. The ones before are kept with the job, if they are short."""
     from tarry.client.operations import job_editing  # noqa: PLC0415 - few commands edit
 
-    job = fetch_job(call, path)
-    call.sync_tasks()
+    job = _put_job(call, path)
     if version_of(job) != body.version:
         raise RequestError("the job is not changed: it has changed since; look at it again", "version", 409)
     with _of_arguments(call):
@@ -292,8 +291,9 @@ def clone_job(call: MethodCall, path: JobPath, body: CloneRequest) -> JobRecord:
     Its record says whose clone it is. It has the key of the job only if so wanted."""
     from tarry.client.operations import job_cloning, job_editing  # noqa: PLC0415 - few commands clone
 
-    job, client = fetch_job(call, path), call.client
-    call.sync_tasks()
+    job, client = _put_job(call, path), call.client
+    if body.with_key and job.key is not None and call.caller.namespace and call.shown(job) is job:
+        raise errors.NotAllowed("its key is not one of this caller's own: clone it without its key")
     with _of_arguments(call):
         arguments = None if body.args is UNSET else job_editing.encode_arguments(client, job, body.args)
     try:
@@ -303,6 +303,16 @@ def clone_job(call: MethodCall, path: JobPath, body: CloneRequest) -> JobRecord:
     if handle.is_new is False:
         raise RequestError(f"the job is not cloned: job {handle.id} holds its key", "with_key", 409)
     return _record(call, fetch_job(call, JobPath(handle.id)))
+
+
+def _put_job(call: MethodCall, path: JobPath) -> Job:
+    """The job, if the caller may put jobs of its task: JobNotFound, NotAllowed. With arguments of its own it could
+    do by another's job what it may not do by one that it puts."""
+    job = fetch_job(call, path)
+    call.sync_tasks()
+    task = call.app.tasks.get(job.task)
+    call.caller.check_task(job.task, None if task is None else task.queue)
+    return job
 
 
 @contextlib.contextmanager

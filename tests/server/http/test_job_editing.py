@@ -1,11 +1,14 @@
 """Other arguments for a job, and clones, by HTTP."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tarry import App
+from tarry.server.identity.passwords import open_access
+from tarry.server.identity.tokens import digest
 from tarry.store.memory.store import MemoryStore
 from tests.server.http.calling import api, run
 from tests.server.http.test_jobs import LOST, call, claim, told
@@ -210,6 +213,31 @@ def test_jobs_of_other_queues_are_not_there(app: App) -> None:
         assert (await client.post(f"/v1/jobs/{bill.id}/clone", json={})).status_code == 404
 
     told(app, tell, access=OnlyMails())
+
+
+@pytest.mark.parametrize("rights", ['tasks = ["mail"]', 'queues = ["mails"]'])
+def test_who_may_not_put_a_task_gives_no_job_of_it_arguments(app: App, tmp_path: Path, rights: str) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[tokens.shop]\nsha256 = "{digest("t").hex()}"\nscopes = ["read", "operate"]\n{rights}\n')
+    bill = app.named("bill").using(delay=60, queue="mails").enqueue("acme", 3)
+    mail = app.named("mail").using(delay=60, key="theirs").enqueue("ann")
+    own = app.named("mail").using(delay=60, key="@shop/k").enqueue("ann")
+    for handle in (mail, own):
+        handle.cancel()
+    change = {"args": ["other", 3], "version": shown(app, bill.id)["version"]}
+
+    async def tell(client: httpx.AsyncClient) -> None:
+        client.headers["authorization"] = "Bearer t"
+        assert (await client.patch(f"/v1/jobs/{bill.id}", json=change)).status_code == 403
+        for body in ({}, {"args": ["other", 3]}):
+            assert (await client.post(f"/v1/jobs/{bill.id}/clone", json=body)).status_code == 403
+        assert (await client.post(f"/v1/jobs/{mail.id}/clone", json={"args": ["bob"]})).status_code == 201
+        # Its keys are its own, so that it does not take those of others.
+        got = await client.post(f"/v1/jobs/{mail.id}/clone", json={"with_key": True})
+        assert (got.status_code, "without its key" in got.json()["detail"]) == (403, True)
+        assert (await client.post(f"/v1/jobs/{own.id}/clone", json={"with_key": True})).json()["key"] == "k"
+
+    told(app, tell, access=open_access(tokens, None))
 
 
 def test_who_did_it_is_in_the_log_of_acts(app: App) -> None:
