@@ -26,6 +26,12 @@ from tarry.model.schedules.words import describe
         ("1-5 7 * * *", "UTC", "by the expression 1-5 7 * * *, UTC"),
         ("0 7 1 * 1", "UTC", "by the expression 0 7 1 * 1, UTC"),
         ("0 7 * * mon#1", "UTC", "by the expression 0 7 * * mon#1, UTC"),
+        ("*/7 * * * *", "UTC", "by the expression */7 * * * *, UTC"),
+        ("*/40 * * * * *", "UTC", "by the expression */40 * * * * *, UTC"),
+        ("*/90 * * * *", "UTC", "by the expression */90 * * * *, UTC"),
+        ("5 */5 * * *", "UTC", "by the expression 5 */5 * * *, UTC"),
+        ("5 */24 * * *", "UTC", "by the expression 5 */24 * * *, UTC"),
+        ("*/01 * * * *", "UTC", "every minute, UTC"),
         ("%(x)s", "%(y)s", "by the expression %(x)s, %(y)s time"),
     ],
 )

@@ -48,17 +48,19 @@ def _of_time(second: str, minute: str, hour: str) -> Phrase | None:
     step = re.fullmatch(r"\*(?:/(\d{1,2}))?", second)
     if step:
         is_plain = (minute, hour) == ("*", "*")
-        return _every("second", step[1]) if is_plain else None
+        return _every("second", step[1], 60) if is_plain else None
     if second != "0":
         return None
     step = re.fullmatch(r"\*(?:/(\d{1,2}))?", minute)
     if step:
-        return _every("minute", step[1]) if hour == "*" else None
+        return _every("minute", step[1], 60) if hour == "*" else None
     if not minute.isdigit():
         return None
     step = re.fullmatch(r"\*(?:/(\d{1,2}))?", hour)
-    if step and step[1] not in (None, "1"):
-        return "hours", {"number": step[1], "minute": minute}
+    if step and not _is_even(step[1], 24):
+        return None
+    if step and int(step[1] or 1) > 1:
+        return "hours", {"number": str(int(step[1])), "minute": minute}
     if step:
         return ("hour", {}) if int(minute) == 0 else ("hour_at", {"minute": minute})
     hours = hour.split(",")
@@ -67,8 +69,17 @@ def _of_time(second: str, minute: str, hour: str) -> Phrase | None:
     return "at", {"times": ", ".join(f"{int(one):02}:{int(minute):02}" for one in hours)}
 
 
-def _every(unit: str, step: str | None) -> Phrase:
-    return (unit, {}) if step in (None, "1") else (f"{unit}s", {"number": str(step)})
+def _every(unit: str, step: str | None, whole: int) -> Phrase | None:
+    if not _is_even(step, whole):
+        return None
+    number = int(step or 1)
+    return (unit, {}) if number == 1 else (f"{unit}s", {"number": str(number)})
+
+
+def _is_even(step: str | None, whole: int) -> bool:
+    """Whether ticks that far apart are so over the end of the minute, hour or day, too."""
+    number = int(step or 1)
+    return number > 0 and whole % number == 0 and number < whole
 
 
 def _of_days(day: str, month: str, weekday: str) -> list[Phrase] | None:
