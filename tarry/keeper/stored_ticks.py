@@ -185,4 +185,4 @@ class StoredTicker:
         )
         # Of a schedule that somebody has changed meanwhile, that one has removed the entry.
         over = [one.entry for one, is_saved in zip(due, saved, strict=True) if is_saved]
-        self._store.kv_write([(entry.cell, None, b"") for entry in (*over, *rubbish)])
+        self._store.kv_write([(entry.cell, None, entry.value) for entry in (*over, *rubbish)])

@@ -6,12 +6,10 @@ from typing import get_args
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND, Duration, microseconds
 from tarry.model.quantity import shorten
 from tarry.model.schedules.schedule import Missed
-from tarry.model.schedules.timetable import ONCE, SHORTEST
+from tarry.model.schedules.timetable import LATEST, ONCE, SHORTEST
 
 LONGEST_JITTER = DAY
 _UNITS = {"d": DAY, "h": HOUR, "m": MINUTE, "s": SECOND, "us": 1}
-_LAST = 253_402_300_799
-"""The last second of the year 9999."""
 
 
 def expression_of(cron: object, every: Duration | None, at: "datetime | float | None") -> str:
@@ -44,8 +42,8 @@ def moment(name: str, value: "datetime | float | str") -> int:
         if value.tzinfo is None:
             raise ValueError(f"{name}={value.isoformat()} needs a time zone: datetime(..., tzinfo=...), or Z behind it")
         value = value.timestamp()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LAST:
-        raise ValueError(f"{name}={shorten(value)}: a datetime with a time zone, from 1970 to 9999, or seconds")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LATEST:
+        raise ValueError(f"{name}={shorten(value)}: a datetime with a time zone, from 1970 to 6499, or seconds")
     return round(value * SECOND)
 
 

@@ -25,6 +25,8 @@ DAY = 86400
 SHORTEST = SECOND
 ONCE = "@once"
 """What stands before the moment of a timetable with one tick."""
+LATEST = 142_953_033_599
+"""The last second of the year 6499: later ones, and what is counted from them, do not fit into a stored time."""
 MAX_EXPRESSION = 1000
 """Characters."""
 SEARCHED = 40 * 366 * DAY * SECOND
@@ -123,9 +125,13 @@ def _moment(expression: str, text: str) -> int:
         found = datetime.fromisoformat(text)
         if found.tzinfo is None:
             raise ValueError(f"{text} needs a time zone")
-        return max(0, int(found.timestamp())) * SECOND
+        seconds = int(found.timestamp())
+        if seconds > LATEST:
+            raise ValueError(f"{text} is too late")
+        return max(0, seconds) * SECOND
     except (ValueError, OverflowError):
-        raise ValueError(f'cron="{expression}": a moment, as in "{ONCE} 2026-12-31T07:00:00+01:00"') from None
+        how = f'a moment up to the year 6499, as in "{ONCE} 2026-12-31T07:00:00+01:00"'
+        raise ValueError(f'cron="{expression}": {how}') from None
 
 
 class _Once(Timetable):

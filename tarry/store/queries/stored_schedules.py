@@ -4,22 +4,26 @@ The entry is written before the schedule that names its time, and goes after it.
 is due, whatever breaks off in between, and an entry that no schedule names is rubbish.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.errors import StoreBusy
+from tarry.errors import PartlyUnavailable, StoreBusy
 from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.rules.base import Store, ValueChange
-from tarry.store.rules.partial_result import made_of, partial_result, reachable_part
+from tarry.store.rules.partial_result import partial_result, reachable_part
 
 PREFIX, _DUE = "schedule:", "schedule-due:"
 _TRIES = 20
+_ENTRY = re.compile(_DUE + r"([0-9a-f]{16}):(.*)", re.DOTALL)
+_MOST_READ = 1000
+"""Values that are read at once, where others have written what is no entry."""
 
 ScheduleChange = Callable[[StoredSchedule | None], StoredSchedule | None]
 
@@ -39,6 +43,8 @@ class DueEntry(Struct, frozen=True):
 
     at: int
     name: str
+    value: bytes = b""
+    """Others may write something there."""
 
     @property
     def cell(self) -> str:
@@ -121,16 +127,26 @@ def _tidy(values: Values, name: str, old: StoredSchedule | None, new: StoredSche
 
 def due_entries(store: Store, after: DueEntry | None, limit: int) -> list[DueEntry]:
     """The first entries behind this one, by time; StoreError, and PartlyUnavailable with those that can be reached."""
-    behind = "" if after is None else after.cell
-    return made_of(lambda: store.kv_page(_DUE, behind, limit), lambda cells: [*filter(None, map(_entry, cells))])
+    behind, size = "" if after is None else after.cell, limit
+    found: list[DueEntry] = []
+    away: PartlyUnavailable | None = None
+    while True:
+        cells, error = partial_result(lambda: store.kv_page(_DUE, behind, size))  # noqa: B023
+        away = error or away
+        found += _entries(cells)
+        if len(found) >= limit or len(cells) < size:
+            break
+        # What others have written there does not count, and must not hide what is behind it.
+        behind, size = max(cells), min(size * 2, _MOST_READ)
+    if away is not None:
+        raise PartlyUnavailable(str(away), found[:limit], away.missing) from away
+    return found[:limit]
 
 
-def _entry(cell: str) -> DueEntry | None:
-    time, _, name = cell.removeprefix(_DUE).partition(":")
-    try:
-        return DueEntry(int(time, 16), name)
-    except ValueError:
-        return None
+def _entries(cells: Mapping[str, bytes]) -> Iterator[DueEntry]:
+    for cell, value in cells.items():
+        if parts := _ENTRY.fullmatch(cell):
+            yield DueEntry(int(parts[1], 16), parts[2], value)
 
 
 def change_of(store: Store, name: str, new: StoredSchedule | None, cell: bytes) -> ValueChange:
