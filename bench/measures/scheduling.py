@@ -12,7 +12,7 @@ from tarry.keeper.stored_ticks import StoredTicker
 from tarry.model.duration import HOUR
 from tarry.model.schedules import stored as rules
 from tarry.model.schedules.definition import ScheduleDefinition
-from tarry.store.queries.stored_schedules import DueEntry, change_of
+from tarry.store.queries.stored_schedules import PREFIX, encode, entry_of
 from tarry.store.rules.base import ValueChange
 
 MANY, DUE, AT_ONCE = 100_000, 100, 10_000
@@ -82,6 +82,8 @@ def _fill(client: Client, prefix: str, definition: ScheduleDefinition, count: in
         for number in range(start, min(count, start + _WRITTEN_AT_ONCE)):
             name = f"{prefix}:{number}"
             one = rules.put(name, None, definition, now, "bench")
-            set_, value, _ = change_of(client.store, name, one, b"")
-            changes += [(DueEntry(one.look, name).cell, b"", None), (set_, value, None)]
+            value = encode(client.store, name, one)
+            entry = entry_of(name, one, value)
+            assert entry is not None
+            changes += [(entry.cell, b"", None), (PREFIX + name, value, None)]
         client.store.kv_write(changes)

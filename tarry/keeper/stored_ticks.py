@@ -22,7 +22,7 @@ from tarry.model.job import Job
 from tarry.model.schedules import stored as rules
 from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.queries import stored_schedules
-from tarry.store.queries.stored_schedules import DueEntry
+from tarry.store.queries.stored_schedules import PREFIX, DueEntry
 from tarry.store.rules import owner
 from tarry.store.rules.partial_result import partial_result, reachable_part
 from tarry.store.shared.backoff import Backoff
@@ -121,7 +121,8 @@ class StoredTicker:
         due, rubbish = [], []
         for at, (entry, cell) in enumerate(zip(entries, cells, strict=True)):
             one = None if cell is None else stored_schedules.decode(self._store, entry.name, cell)
-            if cell is not None and one is not None and one.look == entry.at:
+            now_its = None if cell is None or one is None else stored_schedules.entry_of(entry.name, one, cell)
+            if cell is not None and one is not None and now_its is not None and now_its.cell == entry.cell:
                 due.append(DueSchedule(entry, cell, one))
             # Somebody may just be about to write the schedule that names it.
             elif at not in missing and entry.at < now - _RUBBISH_AFTER:
@@ -178,11 +179,18 @@ class StoredTicker:
         changed: Mapping[str, StoredSchedule | None],
         rubbish: Sequence[DueEntry],
     ) -> None:
-        looks = [DueEntry(one.look, name).cell for name, one in changed.items() if one is not None and one.look]
-        self._store.kv_write([(cell, b"", None) for cell in looks])
-        saved = self._store.kv_write(
-            [stored_schedules.change_of(self._store, one.name, changed[one.name], one.cell) for one in due]
-        )
-        # Of a schedule that somebody has changed meanwhile, that one has removed the entry.
-        over = [one.entry for one, is_saved in zip(due, saved, strict=True) if is_saved]
-        self._store.kv_write([(entry.cell, None, entry.value) for entry in (*over, *rubbish)])
+        values = {
+            name: None if one is None else stored_schedules.encode(self._store, name, one)
+            for name, one in changed.items()
+        }
+        looks = {
+            name: stored_schedules.entry_of(name, one, value)
+            for name, one in changed.items()
+            if one is not None and (value := values[name]) is not None
+        }
+        self._store.kv_write([(entry.cell, b"", None) for entry in looks.values() if entry is not None])
+        saved = self._store.kv_write([(PREFIX + one.name, values[one.name], one.cell) for one in due])
+        # Of a schedule that somebody has changed meanwhile, that one has removed the entry, and ours is none.
+        over = [one.entry if is_saved else looks.get(one.name) for one, is_saved in zip(due, saved, strict=True)]
+        gone = [entry for entry in (*over, *rubbish) if entry is not None]
+        self._store.kv_write([(entry.cell, None, entry.value) for entry in gone])

@@ -15,13 +15,27 @@ from tarry.model.duration import MINUTE, SECOND
 from tarry.model.schedules.definition import CallOptions, ScheduleDefinition
 from tarry.model.schedules.schedule import ScheduledRun
 from tarry.model.schedules.stored import StoredSchedule
-from tarry.store.queries.stored_schedules import PREFIX, DueEntry
+from tarry.store.queries.stored_schedules import PREFIX, DueEntry, entry_of
 from tests.every_store.test_stored_schedules import CLOCK, Host
 from tests.keeper.ticking import NOON
 
 DUE = "schedule-due:"
 LARGEST_TIME = 2**57
-NOT_ENTRIES = ["", "!", ":", " 5:a", "-5:a", "-00000000000005:a", "0x5:a", "00000000000000_5:a", "zz", "0000:a", "+5"]
+NOT_ENTRIES = [
+    "",
+    "!",
+    ":",
+    " 5:a",
+    "-5:a",
+    "-00000000000005:a",
+    "0x5:a",
+    "00000000000000_5:a",
+    "zz",
+    "0000:a",
+    "+5",
+    "0000000000000005:a",
+    "0000000000000005:0000000g:a",
+]
 
 
 @pytest.fixture
@@ -70,7 +84,7 @@ def test_more_of_them_than_are_read_at_once(one: Host, clock: FakeClock) -> None
 
 @pytest.mark.parametrize("value", [b"", b"x"])
 def test_old_entries_of_schedules_that_are_not_there_go(one: Host, clock: FakeClock, value: bytes) -> None:
-    entries = [DueEntry(number, name).cell for number in (0, 5) for name in ("a", "é", "a:b", "")]
+    entries = [DueEntry(number, "0" * 8, name).cell for number in (0, 5) for name in ("a", "é", "a:b", "")]
     for cell in entries:
         assert one.store.kv_cas(cell, value, None)
     ticks_on(one, clock)
@@ -128,9 +142,12 @@ def hostile(draw: random.Random) -> StoredSchedule:
 def test_schedules_that_nobody_would_put(one: Host, clock: FakeClock, seed: int) -> None:
     draw = random.Random(seed)
     for number in range(40):
-        cell = msgspec.json.encode(hostile(draw))
-        assert one.store.kv_cas(f"{PREFIX}h{number}", cell, None)
-        assert one.store.kv_cas(DueEntry(CLOCK, f"h{number}").cell, b"", None)
+        name, schedule = f"h{number}", hostile(draw)
+        cell = msgspec.json.encode(schedule)
+        entry = entry_of(name, schedule, cell)
+        assert entry is not None
+        assert one.store.kv_cas(f"{PREFIX}{name}", cell, None)
+        assert one.store.kv_cas(entry.cell, b"", None)
     ticks_on(one, clock)
     for facts in one.schedules.list():
         one.schedules.get(facts.name)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tarry import App, ArgumentError, BodyTooLarge, ConfigError, ScheduleNotFound, StoreUnavailable
 from tarry.client.client import Client
@@ -18,7 +19,8 @@ from tarry.model import lifecycle
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.outcome import Returned
-from tarry.model.schedules.stored import KEPT_FOR
+from tarry.model.schedules import stored as rules
+from tarry.model.schedules.stored import KEPT_FOR, StoredSchedule
 from tarry.store.flaky import FlakyStore
 from tarry.store.queries import stored_schedules
 from tarry.store.rules.base import BANDS, Query, Store, Want
@@ -261,9 +263,12 @@ def test_arguments_that_do_not_fit_any_more(app: App, host: Hosts, clock: FakeCl
     one = host()
     one.schedules.put("a", report.call(1), cron="* * * * *")
     one.schedules.put("b", report.call(2), cron="* * * * *")
-    cell = one.store.kv_get("schedule:a")
-    assert cell is not None
-    assert one.store.kv_cas("schedule:a", cell.replace(b"WzFd", b"WyJ4Il0="), cell)
+
+    def with_text(schedule: StoredSchedule | None) -> StoredSchedule | None:
+        assert schedule is not None
+        return replace(schedule, definition=replace(schedule.definition, body=b'["x"]'))
+
+    stored_schedules.change(one.store, "a", with_text)
     clock.advance(30)
     one.tick()
     assert [job.body for job in one.jobs()] == [b"[2]"]
@@ -341,6 +346,68 @@ def test_every_call_of_a_put_may_fail(
     one.schedules.delete("a")
     one.tick()
     assert one.cells() == []
+
+
+class SlowToTidy:
+    """Named values of a store; once a schedule is written, somebody else does something first."""
+
+    def __init__(self, store: Store, meanwhile: Callable[[], object]) -> None:
+        self._store, self._meanwhile = store, meanwhile
+
+    def kv_get(self, name: str) -> bytes | None:
+        return self._store.kv_get(name)
+
+    def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+        is_made = self._store.kv_cas(name, value, was)
+        if is_made and name.startswith(stored_schedules.PREFIX):
+            self._meanwhile()
+        return is_made
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_who_tidies_up_late_takes_no_entry_of_a_later_change(
+    host: Hosts, clock: FakeClock, report: Task[[int], None], paused: bool
+) -> None:
+    """Also where that is for the same time as the one before."""
+    one = host()
+    one.schedules.put("a", report.call(1), cron="* * * * *")
+
+    def change(schedule: StoredSchedule | None) -> StoredSchedule | None:
+        assert schedule is not None
+        return rules.pause("a", schedule, clock.now()) if paused else replace(schedule, look=schedule.look + HOUR)
+
+    def change_back() -> None:
+        clock.advance(0.001)
+        if paused:
+            one.schedules.resume("a")
+        one.schedules.put("a", report.call(2), cron="* * * * *")
+
+    stored_schedules.change(one.store, "a", change, SlowToTidy(one.store, change_back))
+    found = stored_schedules.get(one.store, "a")
+    assert found is not None
+    assert one.entries() == [(found.look - NOON) / SECOND]
+    clock.advance(3600)
+    one.tick()
+    assert one.jobs()
+
+
+def test_a_change_that_another_one_is_before_leaves_no_entry(
+    host: Hosts, clock: FakeClock, report: Task[[int], None]
+) -> None:
+    one = host()
+    one.schedules.put("a", report.call(1), cron="* * * * *")
+    calls: list[int] = []
+
+    def change(schedule: StoredSchedule | None) -> StoredSchedule | None:
+        assert schedule is not None
+        if not calls:
+            one.schedules.put("a", report.call(2), cron="5 * * * *")
+        calls.append(1)
+        return replace(schedule, look=schedule.look + HOUR)
+
+    stored_schedules.change(one.store, "a", change)
+    assert len(calls) == 2
+    assert len(one.entries()) == 1
 
 
 @pytest.mark.parametrize("after", [False, True])

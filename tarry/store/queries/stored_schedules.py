@@ -1,11 +1,13 @@
 """The schedules that are kept in a store, as named values: each by its name, and an entry of it by when it is due.
 
-The entry is written before the schedule that names its time, and goes after it. So a schedule is always found when it
-is due, whatever breaks off in between, and an entry that no schedule names is rubbish.
+The entry is written before the schedule that it is of, and goes after it. So a schedule is always found when it is due,
+whatever breaks off in between, and an entry of no schedule is rubbish. Each is of one writing of a schedule: who tidies
+up late must not take the entry of a later one for the same time.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Protocol
 
 import msgspec
@@ -16,12 +18,12 @@ from tarry.errors import PartlyUnavailable, StoreBusy
 from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.schedules.stored import StoredSchedule
-from tarry.store.rules.base import Store, ValueChange
+from tarry.store.rules.base import Store
 from tarry.store.rules.partial_result import partial_result, reachable_part
 
 PREFIX, _DUE = "schedule:", "schedule-due:"
 _TRIES = 20
-_ENTRY = re.compile(_DUE + r"([0-9a-f]{16}):(.*)", re.DOTALL)
+_ENTRY = re.compile(_DUE + r"([0-9a-f]{16}):([0-9a-f]{8}):(.*)", re.DOTALL)
 _MOST_READ = 1000
 """Values that are read at once, where others have written what is no entry."""
 
@@ -39,9 +41,10 @@ class Values(Protocol):
 
 
 class DueEntry(Struct, frozen=True):
-    """A schedule that a keeper is to look at. at: microseconds since the epoch."""
+    """A schedule that a keeper is to look at. at: microseconds since the epoch. mark: of the value of the schedule."""
 
     at: int
+    mark: str
     name: str
     value: bytes = b""
     """Others may write something there."""
@@ -49,7 +52,12 @@ class DueEntry(Struct, frozen=True):
     @property
     def cell(self) -> str:
         """The name of the value."""
-        return f"{_DUE}{self.at:016x}:{self.name}"
+        return f"{_DUE}{self.at:016x}:{self.mark}:{self.name}"
+
+
+def entry_of(name: str, one: StoredSchedule, cell: bytes) -> DueEntry | None:
+    """The entry of a schedule that is stored as this value; None: it is not looked at."""
+    return DueEntry(one.look, blake2b(cell, digest_size=4).hexdigest(), name) if one.look else None
 
 
 def decode(store: Store, name: str, cell: bytes) -> StoredSchedule | None:
@@ -109,20 +117,17 @@ def change(store: Store, name: str, change: ScheduleChange, within: Values | Non
         new = change(old)
         if new == old and (new is not None or cell is None):
             return new
-        if new is not None and new.look:
-            values.kv_cas(DueEntry(new.look, name).cell, b"", None)
-        if values.kv_cas(PREFIX + name, None if new is None else encode(store, name, new), cell):
-            _tidy(values, name, old, new)
+        value = None if new is None else encode(store, name, new)
+        entry = None if new is None or value is None else entry_of(name, new, value)
+        if entry is not None:
+            values.kv_cas(entry.cell, b"", None)
+        is_made = values.kv_cas(PREFIX + name, value, cell)
+        over = entry if not is_made else None if old is None or cell is None else entry_of(name, old, cell)
+        if over is not None:
+            values.kv_cas(over.cell, None, b"")
+        if is_made:
             return new
     raise StoreBusy(f"schedule {name} changes all the time; try again")
-
-
-def _tidy(values: Values, name: str, old: StoredSchedule | None, new: StoredSchedule | None) -> None:
-    if new is not None and new.look:
-        # A keeper takes an old entry for rubbish, as it was until a moment ago.
-        values.kv_cas(DueEntry(new.look, name).cell, b"", None)
-    if old is not None and old.look and (new is None or old.look != new.look):
-        values.kv_cas(DueEntry(old.look, name).cell, None, b"")
 
 
 def due_entries(store: Store, after: DueEntry | None, limit: int) -> list[DueEntry]:
@@ -146,12 +151,7 @@ def due_entries(store: Store, after: DueEntry | None, limit: int) -> list[DueEnt
 def _entries(cells: Mapping[str, bytes]) -> Iterator[DueEntry]:
     for cell, value in cells.items():
         if parts := _ENTRY.fullmatch(cell):
-            yield DueEntry(int(parts[1], 16), parts[2], value)
-
-
-def change_of(store: Store, name: str, new: StoredSchedule | None, cell: bytes) -> ValueChange:
-    """The change of a schedule that was read as this value; None: it goes."""
-    return PREFIX + name, None if new is None else encode(store, name, new), cell
+            yield DueEntry(int(parts[1], 16), parts[2], parts[3], value)
 
 
 def cells_of(names: Sequence[str]) -> list[str]:
