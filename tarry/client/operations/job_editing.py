@@ -56,6 +56,9 @@ def _with_kept_secrets(task: "TaskDefinition[Any, Any] | None", job: Job, value:
 
 
 def _fill_in(value: Any, old: Any) -> Any:
+    if value == HIDDEN and isinstance(old, dict | list):
+        # It was nested too deeply to be shown.
+        return old
     if isinstance(value, dict) and isinstance(old, dict):
         return {
             name: old[name] if one == HIDDEN and name in old else _fill_in(one, old.get(name))

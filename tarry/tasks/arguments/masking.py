@@ -30,24 +30,27 @@ def is_secret(name: str) -> bool:
 
 
 def without_secrets(value: Any, depth: int = 0) -> Any:
-    """The value, with what must not be seen hidden, and what is nested too deeply left out."""
+    """The value, with what must not be seen hidden, and what is nested too deeply to be looked at."""
     if isinstance(value, Struct):
         value = msgspec.to_builtins(value)
     if depth > DEEPEST and isinstance(value, Mapping | list):
-        return "…"
+        return HIDDEN
     if isinstance(value, Mapping):
         each = value.items()
         return {name: HIDDEN if is_secret(str(name)) else without_secrets(one, depth + 1) for name, one in each}
     return [without_secrets(one, depth + 1) for one in value] if isinstance(value, list) else value
 
 
-def has_hidden(value: Any, depth: int = 0) -> bool:
+def has_hidden(value: Any) -> bool:
     """Whether a value within stands for one that was hidden."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list):
-        return depth <= DEEPEST and any(has_hidden(one, depth + 1) for one in value)
-    return isinstance(value, str) and value == HIDDEN
+    # Without recursion: arguments are nested more deeply than pages look.
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str) and one == HIDDEN:
+            return True
+        waiting.extend(one.values() if isinstance(one, Mapping) else one if isinstance(one, list) else ())
+    return False
 
 
 def mask_json(text: str) -> str:

@@ -58,7 +58,7 @@ def test_deep_values_are_cut() -> None:
         deep = [deep]
     shown = str(pretty(deep))
     assert shown.count("[") == DEEPEST + 1
-    assert "…" in shown
+    assert HIDDEN in shown
 
 
 class Answer(Struct):

@@ -10,6 +10,7 @@ from tarry import App
 from tarry.server.identity.passwords import open_access
 from tarry.server.identity.tokens import digest
 from tarry.store.memory.store import MemoryStore
+from tarry.tasks.arguments.masking import HIDDEN, without_secrets
 from tests.server.http.calling import api, run
 from tests.server.http.test_jobs import LOST, call, claim, told
 from tests.server.http.test_puts import OnlyMails
@@ -119,6 +120,24 @@ def test_secrets_that_a_page_hides_stay_as_they_are(app: App) -> None:
     assert got["args"] == {"to": "bob", "password": "hush"}
     positional = app.named("mail").using(delay=60).enqueue("ann", "hush")
     assert edit(app, positional.id, {"to": "bob", "password": "••••••"}).json()["args"]["password"] == "hush"
+
+
+def nested(value: Any, levels: int = 80) -> Any:
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_what_a_page_does_not_show_stays_as_it_is_at_any_depth(app: App) -> None:
+    @app.task(name="tree")
+    def tree(password: str, leaves: Any) -> None: ...
+
+    handle = app.named("tree").using(delay=60).enqueue("hush", nested("leaf"))
+    typed = without_secrets({"password": "hush", "leaves": nested("leaf")})
+    got = edit(app, handle.id, typed)
+    assert (got.status_code, got.json()["args"]) == (200, {"password": "hush", "leaves": nested("leaf")})
+    refused = edit(app, handle.id, {"password": "x", "leaves": nested(HIDDEN, 90)})
+    assert (refused.status_code, "there is none before" in refused.json()["detail"]) == (422, True)
 
 
 def test_a_line_and_a_cost_that_come_from_the_arguments_are_fixed(app: App) -> None:
