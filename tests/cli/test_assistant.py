@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tarry.remote.assistant import tool_answers
-from tarry.remote.assistant.tool_answers import MOST_ANSWER, MOST_ERROR, UNTRUSTED, answer_call, input_schema
+from tarry.remote.assistant.tool_answers import MOST_ANSWER, MOST_ERROR, MOST_TEXT, UNTRUSTED, answer_call, input_schema
 from tarry.remote.assistant.tools import MOST_IDS, TOOLS
 from tarry.server.identity.tokens import digest
 from tarry.tasks.arguments.masking import HIDDEN
@@ -54,10 +54,10 @@ async def call(client: Any, name: str, **arguments: Any) -> Any:
     """The answer as JSON; of an error its text."""
     found = await client.call_tool(name, arguments)
     (content,) = found.content
-    if found.is_error:
-        return content.text
     marked, _, text = content.text.partition("\n")
     assert marked == UNTRUSTED
+    if found.is_error:
+        return text
     return msgspec.json.decode(text)
 
 
@@ -196,10 +196,21 @@ def test_secrets_are_hidden() -> None:
     assert all(secret not in text for secret in ("hunter2", "k1", TOKEN))
     assert "ann" in text
     text = answer_call(BY_NAME, Methods(ValueError(TOKEN)), "queues", {}, TOKEN).text
-    assert text == "this call failed: ValueError"
+    assert text == f"{UNTRUSTED}\nthis call failed: ValueError"
     text = answer_call(BY_NAME, Methods(OSError(TOKEN + "x" * 5000)), "queues", {}, TOKEN).text
     assert TOKEN not in text
-    assert len(text) <= MOST_ERROR
+    assert len(text) <= len(UNTRUSTED) + 1 + MOST_ERROR
+
+
+@pytest.mark.parametrize("before", [MOST_TEXT - 5, MOST_TEXT - len(TOKEN) + 1, MOST_ANSWER - 5])
+def test_nor_is_a_part_of_the_token_left_where_a_text_is_cut(before: int) -> None:
+    many: list[Any] = [{"t": "x" * 970} for _ in range(50)]
+    for value in (
+        {"note": "y" * before + TOKEN},
+        {"y" * before + TOKEN: 1},
+        [*many[:49], "y" * (before % 997) + TOKEN],
+    ):
+        assert TOKEN[:4] not in answer_call(BY_NAME, Methods(value), "queues", {}, TOKEN).text
 
 
 @pytest.mark.parametrize(

@@ -39,14 +39,14 @@ def answer_call(
         if tool is None:
             raise RequestError(f"there is no tool {name[:100]}: {', '.join(tools)}")
         found = tool.call(methods, _convert(tool.takes, arguments))
-        text = f"{UNTRUSTED}\n{_encode(found)}"
-        return ToolAnswer(_without(secret, text))
+        return ToolAnswer(f"{UNTRUSTED}\n{_encode(found, secret)}")
     except (TarryError, OSError) as error:
         text = f"{type(error).__name__}: {error}"
     # A fault of ours, or an answer that is none of this tarry: the assistant goes on.
     except Exception as error:
         text = f"this call failed: {type(error).__name__}"
-    return ToolAnswer(_without(secret, text)[:MOST_ERROR], is_error=True)
+    # Errors have texts of the server, and what was asked for, too.
+    return ToolAnswer(f"{UNTRUSTED}\n{_without(secret, text)[:MOST_ERROR]}", is_error=True)
 
 
 def input_schema(takes: type[Struct]) -> dict[str, Any]:
@@ -64,25 +64,29 @@ def _convert(takes: type[Struct], arguments: Mapping[str, Any]) -> Any:
         raise wrong_value(error, "arguments") from None
 
 
-def _encode(found: Any) -> str:
-    text = msgspec.json.encode(shorten_texts(without_secrets(msgspec.to_builtins(found)))).decode()
+def _encode(found: Any, secret: str) -> str:
+    shown = shorten_texts(without_secrets(msgspec.to_builtins(found)), secret)
+    text = _without(secret, msgspec.json.encode(shown).decode())
     if len(text) <= MOST_ANSWER:
         return text
     return f"{text[:MOST_ANSWER]}\n(cut: {len(text):,} characters in all; ask for less)"
 
 
-def shorten_texts(value: Any) -> Any:
-    """The value with long texts and lists cut, each told."""
+def shorten_texts(value: Any, secret: str = "") -> Any:
+    """The value with long texts and lists cut, each told. secret: hidden before, as a part of it would not be."""
     if isinstance(value, str):
+        value = _without(secret, value)
         more = len(value) - MOST_TEXT
         return value if more <= 0 else f"{value[:MOST_TEXT]}… ({more:,} more characters)"
     if isinstance(value, Mapping):
-        items = [(str(name)[:MOST_TEXT], shorten_texts(one)) for name, one in list(value.items())[:MOST_ITEMS]]
+        some = list(value.items())[:MOST_ITEMS]
+        items = [(_without(secret, str(name))[:MOST_TEXT], shorten_texts(one, secret)) for name, one in some]
         more = len(value) - MOST_ITEMS
         return dict([*items, ("…", f"{more:,} more")] if more > 0 else items)
     if isinstance(value, list):
+        some = [shorten_texts(one, secret) for one in value[:MOST_ITEMS]]
         more = len(value) - MOST_ITEMS
-        return [*map(shorten_texts, value[:MOST_ITEMS]), *([f"… {more:,} more"] if more > 0 else [])]
+        return [*some, *([f"… {more:,} more"] if more > 0 else [])]
     return value
 
 
