@@ -104,6 +104,8 @@ def test_the_field_at_the_top_takes_a_line_too(app: App) -> None:
     for text, where in (
         ("state:ready arg:ann1", "/jobs?q=state%3Aready+arg%3Aann1"),
         ("order:7", "/jobs?key=order%3A7"),
+        # Not a word of it is left out: it would find more than it says.
+        (f"state:dead arg:{'x' * 200} customer:77", f"/jobs?q=state%3Adead+arg%3A{'x' * 200}+customer%3A77"),
     ):
         got = request(app, "GET", "/find", params={"text": text})
         assert (got.status_code, got.headers["location"]) == (303, where)

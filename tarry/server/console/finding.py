@@ -15,12 +15,15 @@ from tarry.store.rules import ids
 # A word that is no label: keys may have colons, too.
 _LINE = re.compile(rf"(?:.*\s)?(?:{'|'.join(FIELDS)}|label\.[^\s:]+):")
 MOST_TEXT = 200
-"""Characters that are looked for."""
+"""Characters of a name or a key that are looked for. A line is never cut: it would find more than it says."""
 
 
 def find_page(call: ApiCall, text: str) -> str:
     """The page for what somebody has typed. May block."""
-    text = text.strip()[:MOST_TEXT]
+    text = text.strip()
+    if _LINE.match(text):
+        return _jobs(q=text)
+    text = text[:MOST_TEXT]
     try:
         id = ids.parse(text)
         return f"/{'flows' if is_root(id) else 'jobs'}/{ids.text(id)}"
@@ -28,8 +31,6 @@ def find_page(call: ApiCall, text: str) -> str:
         pass
     if not text:
         return "/jobs"
-    if _LINE.match(text):
-        return _jobs(q=text)
     if found := _task_page(call, text):
         return found
     return _jobs(id=text) if is_part_of_id(text) else _jobs(key=text)
