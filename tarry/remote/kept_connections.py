@@ -2,10 +2,15 @@
 
 import contextlib
 import http.client
+import io
 import os
+import socket
 import ssl
+import time
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 from tarry.errors import ConfigError, StoreAway, StoreUnavailable
@@ -23,7 +28,8 @@ _CLOSED_WHILE_IDLE = (http.client.RemoteDisconnected, BrokenPipeError, Connectio
 class ServerConnections:
     """Connections to the server at `url`, such as `https://jobs.example:7800`, perhaps with a path.
 
-    timeout: seconds for each wait. tls: for https; None: the system's authorities. ConfigError for another URL.
+    timeout: seconds until a request is sent, and until its whole answer is there. tls: for https; None: the system's
+    authorities. ConfigError for another URL.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float, tls: ssl.SSLContext | None = None) -> None:
@@ -91,6 +97,9 @@ class ServerConnections:
             if connection.sock is not None:
                 connection.sock.settimeout(self._timeout + longer)
             connection.request(method, self._path + path, body, {**self._headers, **(headers or {})})
+            until = time.monotonic() + self._timeout + longer
+            # Any callable will do; the stubs know only classes.
+            connection.response_class = partial(_timed_response, until)  # type: ignore[assignment]
             response = connection.getresponse()
             content = response.read(MOST_BYTES + 1)
             if len(content) > MOST_BYTES:
@@ -107,6 +116,44 @@ class ServerConnections:
             # Closed meanwhile: nobody would take it from there.
             _close_all(idle)
         return ServerAnswer(response.status, content)
+
+
+class _TimedReads(io.RawIOBase):
+    """What a socket receives until some time, by the monotonic clock. A server that sends byte after byte would else
+    never let go: the timeout of a socket is for each of them."""
+
+    def __init__(self, connected: socket.socket, until: float) -> None:
+        self._socket, self._until = connected, until
+        self._raw = connected.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _TimedSocket:
+    """A socket as an answer reads it."""
+
+    def __init__(self, connected: socket.socket, until: float) -> None:
+        self._socket, self._until = connected, until
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedReads(self._socket, self._until))
+
+
+def _timed_response(until: float, connected: socket.socket, **more: Any) -> http.client.HTTPResponse:
+    timed: Any = _TimedSocket(connected, until)
+    return http.client.HTTPResponse(timed, **more)
 
 
 def _close_all(idle: deque[http.client.HTTPConnection]) -> None:

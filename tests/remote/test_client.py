@@ -1,9 +1,12 @@
 """`tarry.Client` against a real server on a real socket."""
 
 import asyncio
+import contextlib
 import datetime
 import http.server
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -371,6 +374,39 @@ def test_another_program_answers(scripted: tuple[type[Scripted], str], status: i
     handler.script.append(lambda it, body: it.answer(b"<html>", status))
     with Client(url) as client, pytest.raises(kind, match=f"answered {status}, and not as tarry does"):
         client.enqueue("add", 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b" "),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+)
+def test_an_answer_that_goes_on_and_on_ends_with_the_timeout(first: bytes, again: bytes) -> None:
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connected, _ = listener.accept()
+        with connected, contextlib.suppress(OSError):
+            connected.sendall(first)
+            while not ended.wait(0.02):
+                connected.sendall(again)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=drip, args=(listener,))
+        server.start()
+        try:
+            with Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5) as client:
+                began = time.monotonic()
+                with pytest.raises(StoreUnavailable, match="timed out"):
+                    client.methods.list_queues()
+                assert time.monotonic() - began < LIMIT
+        finally:
+            ended.set()
+            server.join(LIMIT)
 
 
 def test_methods_of_operators_are_called_by_name(app: App, client: Client) -> None:
