@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tarry.client.enqueue_listener import EnqueueListener
 from tarry.errors import IdempotencyError, PartlyUnavailable, StoreBusy, StoreError
 from tarry.model import lifecycle
+from tarry.model.attempts import EDITED, has_act
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
@@ -138,8 +139,8 @@ class DuplicateResolver:
 
     def _check_same_request(self, job: Job, holder: bytes, name: str) -> None:
         first = self._store.get([holder])[0]
-        # A holder that was deleted cannot be compared with.
-        if first is not None and first.body != job.body:
+        # One that was deleted, or got other arguments by hand, cannot be compared with.
+        if first is not None and first.body != job.body and not has_act(first, EDITED):
             raise IdempotencyError(
                 f"{job.task}: idempotency={name!r} was used for other arguments, by job {ids.text(holder)}; "
                 f"a new request needs a name of its own"

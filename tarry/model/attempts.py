@@ -218,6 +218,11 @@ def acts_of(job: Job) -> list[JobAct]:
     return _decode(with_texts(job.attempts, text_or_why)).acts
 
 
+def has_act(job: Job, act: str) -> bool:
+    """Whether this is among what was done to the job by hand."""
+    return any(one.act == act for one in _decode(job.attempts).acts)
+
+
 def attempts_of(job: Job) -> AttemptList:
     """All attempts that are known of a job, also the one that runs, and that of a job that was done at once."""
     record = _decode(with_texts(job.attempts, text_or_why))

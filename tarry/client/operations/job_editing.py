@@ -17,7 +17,7 @@ from tarry.model.overrides import cost_of
 from tarry.model.quantity import over_max_body
 from tarry.tasks.arguments.json_depth import is_too_deep
 from tarry.tasks.arguments.masking import HIDDEN, has_hidden, name_arguments
-from tarry.tasks.arguments.options import NO_OPTIONS
+from tarry.tasks.arguments.options import INTERNAL, NO_OPTIONS
 
 if TYPE_CHECKING:
     from tarry.tasks.definition import TaskDefinition
@@ -72,6 +72,8 @@ def _fill_in(value: Any, old: Any) -> Any:
 def edit_job(client: Client, job: Job, arguments: bytes, *, run: bool) -> Job | None:
     """Gives the job these arguments, and makes it ready if so wanted; the job as it is then. None: it has changed since
     it was seen. NotPossible: the rules do not allow it."""
+    if job.task.startswith(INTERNAL):
+        raise NotPossible(f"{job.task} is tarry's own")
     _refuse_another_line(client, job, arguments)
     now, before = client.clock.now(), split(job.id, job.body)[1]
     change = sign_change(job, lifecycle.edit(job, arguments, now, run=run), EDITED, now, kept_detail(before))

@@ -234,6 +234,27 @@ def test_jobs_of_other_queues_are_not_there(app: App) -> None:
     told(app, tell, access=OnlyMails())
 
 
+def test_a_request_that_is_sent_again_after_an_edit_is_the_same(app: App) -> None:
+    body, name = {"task": "mail", "args": ["ann"], "delay": 60}, {"Idempotency-Key": "r1"}
+    first = call(app, "POST", "/v1/jobs", json=body, headers=name).json()
+    assert edit(app, first["id"], ["bob"]).status_code == 200
+    again = call(app, "POST", "/v1/jobs", json=body, headers=name)
+    assert (again.status_code, again.json()["id"]) == (200, first["id"])
+    assert shown(app, first["id"])["args"] == ["bob"]
+
+
+def test_a_job_of_tarrys_own_has_no_other_arguments(app: App) -> None:
+    @app.task(name="each")
+    def each(number: int) -> int:
+        raise ValueError
+
+    app.map(each, range(3), shards=1)
+    own = [job for job in call(app, "GET", "/v1/jobs").json()["jobs"] if job["task"].startswith("tarry.")]
+    assert own
+    for job in own:
+        assert edit(app, job["id"], []).status_code == 409
+
+
 @pytest.mark.parametrize("rights", ['tasks = ["mail"]', 'queues = ["mails"]'])
 def test_who_may_not_put_a_task_gives_no_job_of_it_arguments(app: App, tmp_path: Path, rights: str) -> None:
     tokens = tmp_path / "tokens.toml"
