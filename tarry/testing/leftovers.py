@@ -61,8 +61,8 @@ def _of_jobs(store: Store) -> Iterator[Leftover]:
 
 
 def _of_tables(store: Any) -> Iterator[Leftover]:
-    # By name: importing all engines would need all drivers.
-    engine = type(store).__module__.split(".")[2]
+    # By name: importing all engines would need all drivers. A store with keys says here what it is within.
+    engine = store.__class__.__module__.split(".")[2]
     if engine == "shards":
         for shard in store.shards:
             yield from _of_tables(shard.store)

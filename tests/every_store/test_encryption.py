@@ -5,6 +5,7 @@ import logging
 import random
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from tarry.client.flows.approvals import decide, find_approvals, read_approvals
 from tarry.client.flows.flow_records import flow_detail
 from tarry.client.flows.searching import FlowSearch, search_flows
 from tarry.client.job_records import job_detail
+from tarry.client.operations import operation_cells
 from tarry.client.operations.job_cloning import clone_job
 from tarry.client.operations.job_editing import edit_job, encode_arguments
+from tarry.client.operations.operation import JobFilter, Operation
+from tarry.client.operations.runner import OperationRunner
 from tarry.client.schedules import storing
 from tarry.config.config import Config, EncryptionConfig
 from tarry.errors import ConfigError, JobFailed, ValueSealed
@@ -33,6 +37,7 @@ from tarry.store.queries.stored_schedules import PREFIX, get
 from tarry.store.rules.base import Query
 from tarry.store.rules.entry import Entry
 from tarry.tasks.durable.durable_waits import Approval
+from tarry.testing.leftovers import leftovers
 from tests.cli.project import until
 from tests.every_store.raw_bytes import raw_bytes
 
@@ -410,3 +415,53 @@ def stored(app: App, name: str = "report:7") -> StoredSchedule:
     found = get(app.client.store, name)
     assert found is not None
     return found
+
+
+def test_what_somebody_types_into_an_operation(app: App, twins: Callable[..., App], tmp_path: Path) -> None:
+    keyless = twins(app)
+
+    @seal(app, "NEW_KEY").task(name="broken", retry=None)
+    def broken(what: str) -> None:
+        raise ValueError(f"no {what}")
+
+    broken.enqueue(MARKER)
+    other = broken.enqueue("a pear")
+    app.drain()
+    apps = {"a": keyless, "b": app}
+    filter = JobFilter(task="broken", text=MARKER, error_text=(f"no {MARKER}",))
+    runners = [OperationRunner(partial(getattr, one, "client"), name, poll=0.02) for name, one in apps.items()]
+    typed = runners[1].submit(Operation("", "delete", filter, reason=f"they typed {MARKER}"))
+    assert [hidden for hidden in HIDDEN if hidden in raw_bytes(app, tmp_path)] == []
+    for runner in runners:
+        runner.start()
+        # The keyless one does what is in the clear, and leaves the rest to who has the key.
+        clear = runner.submit(Operation("", "delete", JobFilter(queue="none")))
+        until(lambda: operation_cells.read(app.client.store, clear.id)[0].is_ended)  # noqa: B023
+        if runner is runners[0]:
+            seen = operation_cells.read(keyless.client.store, typed.id)[0]
+            assert seen.state == "waiting"
+            for text in (seen.filter.text, *seen.filter.error_text, seen.reason):
+                assert re.fullmatch("sealed with key [0-9a-f]{8}, which this process does not have", text)
+    until(lambda: operation_cells.read(app.client.store, typed.id)[0].is_ended)
+    for runner in runners:
+        runner.close()
+    ended = operation_cells.read(app.client.store, typed.id)[0]
+    assert (ended.changed, ended.filter, ended.reason, ended.sealed) == (1, filter, f"they typed {MARKER}", b"")
+    assert [found.id for found in app.client.store.find(Query())] == [other.record().id]
+    assert [hidden for hidden in HIDDEN if hidden in raw_bytes(app, tmp_path)] == []
+
+
+def test_who_has_no_key_stops_a_sealed_operation(app: App, twins: Callable[..., App]) -> None:
+    keyless, now = twins(app), 1_800_000_000_000_000
+    store = seal(app, "NEW_KEY").client.store
+    added = operation_cells.add(store, Operation("", "delete", JobFilter(text=MARKER)), now)
+    assert operation_cells.stop(keyless.client.store, added.id, now).state == "stopped"
+    stopped = operation_cells.read(store, added.id)[0]
+    assert (stopped.state, stopped.filter.text) == ("stopped", MARKER)
+
+
+def test_what_is_left_in_a_sealed_store_is_found(app: App, twins: Callable[..., App]) -> None:
+    keyless = twins(app)
+    seal(app, "NEW_KEY").task(name="echo")(print)
+    app.named("echo").using(delay="1h").enqueue(MARKER)
+    assert leftovers(app.client.store, is_empty=True) == leftovers(keyless.client.store, is_empty=True) != []

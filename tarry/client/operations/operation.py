@@ -222,6 +222,8 @@ class Operation(Struct, frozen=True, omit_defaults=True):
     """Until when no other process takes it up."""
     trouble: str = ""
     """Why it failed."""
+    sealed: bytes = b""
+    """What somebody typed into it, where that is sealed and cannot be opened here."""
 
     @property
     def is_ended(self) -> bool:

@@ -1,15 +1,19 @@
-"""The operations of a store: each has a cell, `operations/ID`, which every process can read."""
+"""The operations of a store: each has a cell, `operations/ID`, which every process can read.
+
+What somebody typed into one says what jobs say: where there is a key, that is sealed.
+"""
 
 import contextlib
 from collections.abc import Callable
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.client.operations.operation import Operation
 from tarry.errors import OperationNotFound, TooManyOperations, UsageError
 from tarry.model.checks.decoders import decode_json
-from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.checks.unreadable import UNREADABLE, explain, is_sealed, token_of
 from tarry.model.duration import DAY
 from tarry.store.rules import ids
 from tarry.store.rules.base import Store
@@ -37,7 +41,7 @@ def read_all(store: Store) -> list[StoredOperation]:
     for cell in reachable_part(lambda: store.kv_list(PREFIX)).values():
         # A newer release may have written it.
         with contextlib.suppress(*UNREADABLE):
-            found.append((decode_json(cell, Operation), cell))
+            found.append((_decode(store, cell), cell))
     return sorted(found, key=lambda one: one[0].id)
 
 
@@ -45,14 +49,14 @@ def read(store: Store, id: str) -> StoredOperation:
     """The operation with this id; OperationNotFound, also for what is no id."""
     # Not every text is one that every store can look for.
     cell = store.kv_get(PREFIX + id) if id.isprintable() else None
-    return _decode(id, cell), cell or b""
+    return _read_cell(store, id, cell), cell or b""
 
 
-def _decode(id: str, cell: bytes | None) -> Operation:
+def _read_cell(store: Store, id: str, cell: bytes | None) -> Operation:
     if cell is None:
         raise not_found(id)
     try:
-        return decode_json(cell, Operation)
+        return _decode(store, cell)
     except UNREADABLE:
         raise not_found(id) from None
 
@@ -82,13 +86,13 @@ def add(store: Store, operation: Operation, now: int) -> Operation:
         raise TooManyOperations(f"{MOST_OPEN} operations are under way: wait until one ends, or stop one")
     _prune(store, known, now)
     operation = replace(operation, id=ids.text(ids.uuid7()), created=now)
-    store.kv_cas(PREFIX + operation.id, msgspec.json.encode(operation), None)
+    store.kv_cas(PREFIX + operation.id, _encode(store, operation), None)
     return operation
 
 
 def write(store: Store, operation: Operation, expected: bytes) -> bytes | None:
     """Stores an operation; returns its cell, or None if the cell no longer has the expected content."""
-    cell = msgspec.json.encode(operation)
+    cell = _encode(store, operation)
     return cell if store.kv_cas(PREFIX + operation.id, cell, expected) else None
 
 
@@ -106,12 +110,12 @@ def stop(store: Store, id: str, now: int) -> Operation:
 
 def _change(store: Store, id: str, change: Callable[[Operation], Operation]) -> Operation:
     def change_stored(cell: bytes | None) -> bytes:
-        operation = _decode(id, cell)
+        operation = _read_cell(store, id, cell)
         changed = change(operation)
-        return cell if cell and changed == operation else msgspec.json.encode(changed)
+        return cell if cell and changed == operation else _encode(store, changed)
 
     _, changed = change_cell(store, PREFIX + id, change_stored)
-    return _decode(id, changed)
+    return _read_cell(store, id, changed)
 
 
 def _prune(store: Store, known: list[StoredOperation], now: int) -> None:
@@ -120,3 +124,44 @@ def _prune(store: Store, known: list[StoredOperation], now: int) -> None:
     for at, (one, cell) in enumerate(ended):
         if at < len(ended) - MOST_KEPT or one.ended < now - KEPT_FOR:
             store.kv_cas(PREFIX + one.id, None, cell)
+
+
+class _Texts(Struct, frozen=True, array_like=True):
+    text: str
+    error_text: tuple[str, ...]
+    reason: str
+    trouble: str
+
+
+_NONE = _Texts("", (), "", "")
+
+
+def _encode(store: Store, operation: Operation) -> bytes:
+    """Its cell. Texts that could not be opened here stay as they were."""
+    filter = operation.filter
+    texts = _Texts(filter.text, filter.error_text, operation.reason, operation.trouble)
+    if texts == _NONE or operation.sealed:
+        return msgspec.json.encode(operation)
+    sealed = store.seal_value(PREFIX + operation.id, msgspec.json.encode(texts), filter.task or "")
+    if not is_sealed(sealed):
+        return msgspec.json.encode(operation)
+    # Without its texts a filter would fit more jobs: so who has no key finds none.
+    why = explain(token_of(sealed))
+    shown = _Texts(
+        filter.text and why, tuple(why for _ in texts.error_text), texts.reason and why, texts.trouble and why
+    )
+    return msgspec.json.encode(_with(operation, shown, sealed))
+
+
+def _decode(store: Store, cell: bytes) -> Operation:
+    """The operation of a cell; `sealed` is empty unless that cannot be opened here. UNREADABLE."""
+    operation = decode_json(cell, Operation)
+    if not operation.sealed:
+        return operation
+    opened = store.open_value(PREFIX + operation.id, operation.sealed)
+    return operation if is_sealed(opened) else _with(operation, decode_json(opened, _Texts), b"")
+
+
+def _with(operation: Operation, texts: _Texts, sealed: bytes) -> Operation:
+    filter = replace(operation.filter, text=texts.text, error_text=texts.error_text)
+    return replace(operation, filter=filter, reason=texts.reason, trouble=texts.trouble, sealed=sealed)

@@ -149,7 +149,8 @@ class OperationRunner:
         began = time.monotonic()
         is_open, trouble = False, None
         for operation, cell in operation_cells.read_all(self._client.store):
-            if operation.is_ended or self._closed:
+            # A process with the key runs what is sealed.
+            if operation.is_ended or operation.sealed or self._closed:
                 continue
             try:
                 after = self._advance(operation, cell)
