@@ -11,6 +11,7 @@ from tarry.model import lifecycle
 from tarry.model.attempts import with_attempt
 from tarry.model.change import Change
 from tarry.model.checks.texts import MOST_NOTE, bounded_note
+from tarry.model.checks.unreadable import is_altered, token_of
 from tarry.model.flow.node_ids import flow_id, node_id
 from tarry.model.flow.signal import Signal
 from tarry.model.flow.wiring import NodeLinks, added_result, unwrap, wrap
@@ -95,6 +96,18 @@ def test_garbage_opens_to_no_error(sealer: FieldSealer, damage: Callable[[bytes]
     body = sealer.seal_body(RUNNING.id, b'["pelican"]')
     opened = sealer.open_job(replace(RUNNING, body=damage(body), note=damage(body), progress=damage(body)))
     assert MARKER not in opened.body
+
+
+@pytest.mark.parametrize("byte", [b"\x00", b"\xff", b"\xc3\xa9", b"'", b"\\"])
+def test_whatever_byte_is_in_it_it_is_known_as_altered(sealer: FieldSealer, byte: bytes) -> None:
+    sealed = sealer.seal_job(replace(RUNNING, body=b'["pelican"]', progress=PROGRESS))
+    fields = (sealed.body, sealed.progress)
+    for at in range(45, min(map(len, fields)) - 60):
+        body, progress = (field[:at] + byte + field[at + 1 :] for field in fields)
+        opened = sealer.open_job(replace(sealed, body=body, progress=progress))
+        assert is_altered(token_of(opened.body)), opened.body
+        assert is_altered(token_of(opened.progress)), opened.progress
+        assert sealer.open_job(opened) == opened
 
 
 def test_what_rules_read_stays_clear(sealer: FieldSealer) -> None:

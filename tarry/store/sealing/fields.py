@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tarry.model.attempts import with_texts
 from tarry.model.change import Change
 from tarry.model.checks.unreadable import (
+    ALTERED,
     SAID,
     SEALED,
     SEALED_PROGRESS,
@@ -139,9 +140,16 @@ class FieldSealer:
     def _open(self, id: bytes, field: bytes, value: bytes) -> bytes:
         if not is_sealed(value):
             return value
+        return self._open_token(id, field, value)
+
+    def _open_token(self, id: bytes, field: bytes, value: bytes) -> bytes:
         token = token_of(value)
         found = self._keys.open(id, field, token)
-        return found if isinstance(found, bytes) else value.replace(token.encode(), found.encode(), 1)
+        if isinstance(found, bytes) or found == token:
+            return found if isinstance(found, bytes) else value
+        # Only its key is marked: what is no ASCII is in the value, but not in its token.
+        key = found.partition(".")[0].removesuffix(ALTERED).encode()
+        return value.replace(key, key + ALTERED.encode(), 1)
 
     def _seal_any_note(self, id: bytes, note: bytes, state: State | None, task: str) -> bytes:
         """state: in which the job has the note."""
@@ -197,9 +205,7 @@ class FieldSealer:
     def _open_progress(self, id: bytes, progress: bytes) -> bytes:
         if not progress.startswith(SEALED_PROGRESS):
             return progress
-        token = token_of(progress)
-        found = self._keys.open(id, PROGRESS, token)
-        return found if isinstance(found, bytes) else progress.replace(token.encode(), found.encode(), 1)
+        return self._open_token(id, PROGRESS, progress)
 
 
 def _with_undo(envelope: bytes, arguments: bytes, change: Callable[[bytes], bytes]) -> bytes:
