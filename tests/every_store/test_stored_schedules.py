@@ -1,5 +1,6 @@
 """Schedules that are kept in the store, on every store: what ticks, once however many hosts there are."""
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -433,3 +434,47 @@ def test_every_call_of_a_tick_may_fail(
     assert fail_at > 6
     assert len(one.entries()) <= 6
     assert {job.state for job in one.jobs()} <= {State.READY, State.SCHEDULED}
+
+
+def test_changes_and_ticks_at_the_same_moment(host: Hosts, clock: FakeClock, report: Task[[int], None]) -> None:
+    """Two keepers tick while somebody puts, pauses and resumes: the schedule is never lost, and no tick runs twice."""
+    one, *hosts = host(), host(), host()
+    for name in ("a", "b"):
+        one.schedules.put(name, report.call(0), every="1s", catch_up="all")
+    stopped, errors = threading.Event(), list[Exception]()
+
+    def tick(each: Host) -> None:
+        while not stopped.is_set():
+            each.tick()
+            # So that both get their turn.
+            each.ticker.close()
+
+    def guard(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guard, args=(partial(tick, each),)) for each in hosts]
+    for thread in threads:
+        thread.start()
+    for number in range(40):
+        clock.advance(1)
+        one.schedules.put("a", report.call(number), every="1s" if number % 2 else "2s", catch_up="all")
+        one.schedules.pause("b")
+        one.schedules.resume("b")
+    stopped.set()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    keys = [job.key for job in one.jobs()]
+    assert len(keys) == len(set(keys))
+    entries = {(entry.name, entry.at) for entry in stored_schedules.due_entries(one.store, None, 1000)}
+    for name in ("a", "b"):
+        found = stored_schedules.get(one.store, name)
+        assert found is not None
+        assert (name, found.look) in entries
+    before = {job.key for job in one.jobs()}
+    clock.advance(5)
+    one.tick()
+    assert {key.split(":")[1] for job in one.jobs() if (key := job.key) and key not in before} == {"a", "b"}
