@@ -1,5 +1,7 @@
 """One line that says which jobs, by HTTP, on every store: each word finds its jobs and no others."""
 
+import re
+import time
 from typing import Any
 
 import httpx
@@ -120,3 +122,31 @@ def test_what_matches_is_changed_and_nothing_else(shop: App) -> None:
     assert (one["state"], one["changed"]) == ("done", 1)
     assert one["filter"] == {"task_pattern": "shop.*", "labels": ["customer=7"], "error_text": ["timeout"]}
     assert found(shop, "") == [BOB, PAID, OTHER]
+
+
+HOSTILE = ("a.b", "a%b", "a_b", "a[b]", "a*b", "a\\b", "é.x", "A.B", "a^b", "a$b", "%d+", "a-b")
+PATTERNS = ("a*b", "a.*", "a%*", "a_*", "*b", "a[*", "*\\*", "É*", "é*", "A*", "a^*", "a$*", "%d*", "a-*", "**", "a**b")
+
+
+def test_only_a_star_is_no_letter_of_a_pattern(app: App) -> None:
+    for name in HOSTILE:
+        app.task(name=name)(_nothing)
+        app.named(name).using(delay="1h").enqueue(1)
+    for pattern in PATTERNS:
+        wanted = {name for name in HOSTILE if re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name)}
+        escaped = pattern.replace("\\", "\\\\")
+        assert {task for task, _ in found(app, f'task:"{escaped}"')} == wanted, pattern
+
+
+def test_a_pattern_of_many_stars_costs_no_more_than_others(app: App) -> None:
+    name = "a" * 100
+    app.task(name=name)(_nothing)
+    for _ in range(20):
+        app.named(name).using(delay="1h").enqueue(1)
+    for pattern in ("a*" * 49 + "z", "*" * 98 + "z", "*a" * 49 + "z"):
+        began = time.monotonic()
+        assert found(app, f"task:{pattern}") == []
+        assert time.monotonic() - began < 5
+
+
+def _nothing(number: int) -> None: ...

@@ -1,7 +1,6 @@
 """A job as the bytes that the Redis store keeps; `lua/record.lua` describes and reads them."""
 
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from struct import Struct as Form
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 from tarry.model.job import LABEL_MARK, Job, State
 from tarry.model.lifecycle import is_late
 from tarry.store.rules.base import band
-from tarry.store.rules.name_pattern import translate
 from tarry.store.shared.columns import TAIL, ColumnKind, compile_function
 from tarry.store.shared.state_codes import CODE, STATES
 
@@ -77,11 +75,6 @@ def split_names(names: bytes) -> tuple[str, str]:
             names[at + queue :].decode(errors="replace"),
         )
     return found
-
-
-def lua_pattern(pattern: str) -> str:
-    """A pattern of names as a Lua pattern without its anchors."""
-    return translate(pattern.replace("\0", ""), ".*", lambda part: re.sub(r"([^\w\s]|_)", r"%\1", part, flags=re.ASCII))
 
 
 def pack_job(job: Job) -> bytes:

@@ -28,7 +28,7 @@ from tarry.store.redis.link.line_wakeup import LineWakeup
 from tarry.store.redis.link.wakeup import channel
 from tarry.store.redis.pruning import RedisPruner
 from tarry.store.redis.reading import parse_jobs
-from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, epoch_bytes, lua_pattern, place_in_line, split_names
+from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, epoch_bytes, place_in_line, split_names
 from tarry.store.redis.rights import require_rights, rights
 from tarry.store.redis.schema import RedisSchema
 from tarry.store.redis.waiting import RedisWaiting
@@ -232,9 +232,9 @@ class RedisStore(Store):
         narrow = {"queue": query.queue, "task": query.task, "key": query.key}
         wanted = [word for name, value in narrow.items() if value is not None for word in (name, value)]
         if query.queues:
-            wanted += ["queues", "\0".join(map(lua_pattern, query.queues))]
+            wanted += ["queues", _joined_patterns(query.queues)]
         if query.tasks:
-            wanted += ["tasks", "\0".join(map(lua_pattern, query.tasks))]
+            wanted += ["tasks", _joined_patterns(query.tasks)]
         for name, value in query.labels:
             wanted += ["label", f"{name}={value}"]
         after = query.after
@@ -464,3 +464,7 @@ def _parse_limit(text: bytes) -> Limit:
 def _key_full(job: Job, key_bounds: KeyBounds) -> TenantFull:
     lane = job.lane or ""
     return TenantFull(job.queue, key_bounds[job.task, lane], task=job.task, tenant=lane)
+
+
+def _joined_patterns(patterns: Sequence[str]) -> str:
+    return "\0".join(pattern.replace("\0", "") for pattern in patterns)

@@ -47,6 +47,28 @@ function lib.first_label_line()
   end
 end
 
+-- What stands between the stars of a pattern.
+function lib.parts_of(pattern)
+  local parts = {}
+  for part in string.gmatch(pattern .. '*', '([^*]*)%*') do parts[#parts + 1] = part end
+  return parts
+end
+
+-- Whether the name is these parts in their order, with any text between two. Each is taken where it comes first: a
+-- pattern of Lua tries all the ways to place them, which for many stars takes years.
+function lib.is_made_of(parts, name)
+  local first, last = parts[1], parts[#parts]
+  if #parts == 1 then return name == first end
+  local at, to = #first + 1, #name - #last
+  if to < #first or lib.sub(name, 1, #first) ~= first or lib.sub(name, to + 1) ~= last then return false end
+  for number = 2, #parts - 1 do
+    local _, ends = string.find(name, parts[number], at, true)
+    if not ends or ends > to then return false end
+    at = ends + 1
+  end
+  return true
+end
+
 -- The patterns of queues and of tasks that are asked for; no entry: any.
 function lib.patterns()
   local found = {}
@@ -54,7 +76,7 @@ function lib.patterns()
     local name = ARGV[number]
     if name == 'queues' or name == 'tasks' then
       found[name] = {}
-      for pattern in string.gmatch(ARGV[number + 1], '%Z+') do table.insert(found[name], '^' .. pattern .. '$') end
+      for pattern in string.gmatch(ARGV[number + 1], '%Z+') do table.insert(found[name], lib.parts_of(pattern)) end
     end
   end
   return found
@@ -63,8 +85,8 @@ end
 -- Whether a name fits one of the patterns; nil: any name does.
 function lib.fits(patterns, name)
   if not patterns then return true end
-  for _, pattern in ipairs(patterns) do
-    if string.find(name, pattern) then return true end
+  for _, parts in ipairs(patterns) do
+    if lib.is_made_of(parts, name) then return true end
   end
   return false
 end
