@@ -71,6 +71,8 @@ class SettingsSource(Struct):
             found: Any = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(self._no_toml(str(error))) from None
+        except RecursionError:
+            raise ConfigError(self._no_toml("lists or tables stand too deep within each other")) from None
         for key in self.within:
             found = found.get(key, {}) if isinstance(found, dict) else {}
         return found if isinstance(found, dict) else {}

@@ -230,6 +230,7 @@ def test_a_role_that_is_taken_away_counts_within_a_second(app: App, config: Serv
         ('default_role = "viewer"\n[roles.viewer]\n[roles.all]\n[people]\n"" = "all"\n', "a name of 1 to"),
         ('[roles.viewer]\n[people]\n"\u00e9" = "viewer"\n"e\u0301" = "viewer"\n', "each name once"),
         ("[peple]\n", "peple"),
+        ("x = " + "[" * 10_000, "too deep"),
     ],
 )
 def test_a_file_of_people_that_is_wrong_says_so(config: ServerConfig, people: str, said: str) -> None:
