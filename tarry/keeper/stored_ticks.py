@@ -143,10 +143,13 @@ class StoredTicker:
             except (ValueError, TarryError) as error:
                 changed[one.name] = self._note_problem(one.name, one.schedule, error, now)
         for plan, made in zip(plans, tick_jobs.insert(self._client, plans), strict=True):
-            if isinstance(made, Exception):
-                changed[plan.name] = self._note_problem(plan.name, plan.before, made, now)
+            runs = [*plan.after.runs, *made.runs]
+            if made.failure is not None:
+                # Ticks that are over are not tried again: a key is kept for a while only.
+                so_far = rules.up_to(plan.after, made.runs[-1].tick, runs) if made.runs else plan.before
+                changed[plan.name] = self._note_problem(plan.name, so_far, made.failure, now)
             else:
-                changed[plan.name] = rules.with_runs(plan.name, plan.after, [*plan.after.runs, *made], now)
+                changed[plan.name] = rules.with_runs(plan.name, plan.after, runs, now)
         return changed
 
     def _ended_jobs(self, due: Sequence[DueSchedule]) -> Mapping[bytes, Job]:

@@ -47,18 +47,30 @@ class TickPlan(Struct, frozen=True):
         return Options(at=due, key=key, unique_for=KEY_KEPT_FOR, keeps_attempts=True, **given)
 
 
-def insert(client: Client, plans: Sequence[TickPlan]) -> list[list[ScheduledRun] | StoreError]:
-    """What became of the ticks of each plan. StoreError: it is to be tried again, all of it. Raises StoreError if that
-    is so for all."""
+class Made(Struct, frozen=True):
+    """What became of the ticks of a plan."""
+
+    runs: list[ScheduledRun]
+    """Of the ticks that are over, in their order."""
+    failure: StoreError | None
+    """Why those behind them are to be tried again."""
+
+
+def insert(client: Client, plans: Sequence[TickPlan]) -> list[Made]:
+    """What became of the ticks of each plan. Raises StoreError if all are to be tried again."""
     calls = [(plan, tick) for plan in plans for tick in plan.ticks]
     made = iter(_insert_calls(client, calls))
-    found: list[list[ScheduledRun] | StoreError] = []
-    for plan in plans:
-        stored = [(tick, next(made)) for tick in plan.ticks]
-        # The next try finds the others by their keys.
-        failure = next((each for _, each in stored if isinstance(each, StoreError)), None)
-        found.append(failure or [_run(plan.name, tick, each) for tick, each in stored])
-    return found
+    return [_made(plan, [next(made) for _ in plan.ticks]) for plan in plans]
+
+
+def _made(plan: TickPlan, stored: Sequence[Stored]) -> Made:
+    runs: list[ScheduledRun] = []
+    for tick, each in zip(plan.ticks, stored, strict=True):
+        if isinstance(each, StoreError):
+            # The next try finds those behind it that are stored, by their keys.
+            return Made(runs, each)
+        runs.append(_run(plan.name, tick, each))
+    return Made(runs, None)
 
 
 def _run(name: str, tick: int, stored: Stored) -> ScheduledRun:

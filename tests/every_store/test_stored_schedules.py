@@ -478,3 +478,25 @@ def test_changes_and_ticks_at_the_same_moment(host: Hosts, clock: FakeClock, rep
     clock.advance(5)
     one.tick()
     assert {key.split(":")[1] for job in one.jobs() if (key := job.key) and key not in before} == {"a", "b"}
+
+
+def test_a_full_queue_makes_no_tick_twice(app: App, host: Hosts, clock: FakeClock) -> None:
+    """A tick whose job is stored is over, also if that of the next one is refused."""
+
+    @app.task(name="bill", limit_by=lambda account: account, max_waiting=1)
+    def bill(account: str) -> None: ...
+
+    one = host()
+    one.schedules.put("a", bill.call("ann"), cron="*/30 * * * *", catch_up="all")
+    clock.advance(65 * 60)
+    for number in (1, 2, 3):
+        one.tick()
+        jobs = one.jobs()
+        assert [job.key for job in jobs] == [f"schedule:a:{NOON + n * 30 * MINUTE}" for n in range(1, number + 1)]
+        facts = one.schedules.get("a")
+        assert facts is not None
+        assert "max_waiting is 1" in facts.problem
+        assert facts.last == (NOON + number * 30 * MINUTE) / SECOND
+        one.store.apply([lifecycle.cancel(jobs[-1], lifecycle.Rules(keep_done=HOUR), clock.now())], clock.now())
+        # Longer than the key of a job is kept.
+        clock.advance(2 * HOUR / SECOND)

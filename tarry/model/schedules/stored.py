@@ -111,6 +111,11 @@ def with_runs(name: str, one: StoredSchedule, runs: list[ScheduledRun], now: int
     return _with_look(name, replace(one, runs=newest(runs), problem=problem, problem_since=0), now)
 
 
+def up_to(one: StoredSchedule, tick: int, runs: list[ScheduledRun]) -> StoredSchedule:
+    """The schedule of which the ticks up to this one are over, with these runs."""
+    return replace(one, after=tick, last=tick, runs=newest(runs))
+
+
 def with_problem(one: StoredSchedule, problem: str, now: int) -> StoredSchedule:
     """Nothing is done: it is tried again, and what was due then counts as missed."""
     since = one.problem_since or now
