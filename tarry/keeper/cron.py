@@ -162,6 +162,8 @@ class ScheduleTicker:
             runs: list[ScheduledRun] = []
             if self._attempt(schedule, now, lambda: self._enqueue_all(schedule, wanted, runs)):  # noqa: B023
                 states.append((schedule, replace(state, runs=newest([*state.runs, *runs]))))
+            elif runs:
+                self._save_part(schedule, state, runs, stored.get(schedule.name))
         for schedule, state in states:
             is_saved = self._attempt(schedule, now, lambda: self._save(schedule, state, stored.get(schedule.name), now))  # noqa: B023
             if is_saved and schedule.name in self._backoffs:
@@ -183,14 +185,18 @@ class ScheduleTicker:
         return True
 
     def _enqueue_all(self, schedule: Schedule, ticks: Sequence[int], runs: list[ScheduledRun]) -> None:
-        """Enqueues each tick even if another one fails; StoreAway or QueueFull afterwards. Adds to `runs`."""
+        """Enqueues each tick even if another one fails; StoreAway or QueueFull afterwards. Adds those before the first
+        that fails to `runs`."""
         # The next try finds the stored ones by their keys.
         failed: StoreAway | QueueFull | None = None
         for tick in ticks:
             try:
-                runs.append(self._enqueue(schedule, tick))
+                run = self._enqueue(schedule, tick)
             except (StoreAway, QueueFull) as error:
                 failed = failed or error
+                continue
+            if failed is None:
+                runs.append(run)
         if failed is not None:
             raise failed
 
@@ -235,6 +241,16 @@ class ScheduleTicker:
             log.error("schedule %s: %s", schedule.name, error, exc_info=None if known else error)
             return ScheduledRun(tick, end=REFUSED)
         return ScheduledRun(tick, job.id)
+
+    def _save_part(
+        self, schedule: Schedule, state: ScheduleState, runs: Sequence[ScheduledRun], stored: StoredState | None
+    ) -> None:
+        """Writes that the ticks of these runs are over, where a later one could not be stored: a key is kept for a
+        while only, so they must not be tried again for ever."""
+        last = runs[-1].tick
+        part = replace(state, after=last, last=last, runs=newest([*state.runs, *runs]))
+        with contextlib.suppress(StoreAway):
+            schedule_state.write(self._client.store, schedule.name, part, None if stored is None else stored[1])
 
     def _save(self, schedule: Schedule, state: ScheduleState, stored: StoredState | None, now: int) -> None:
         expected = None if stored is None else stored[1]

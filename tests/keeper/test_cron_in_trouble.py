@@ -9,8 +9,9 @@ from tarry.client.client import Client
 from tarry.client.clock import FakeClock
 from tarry.errors import StoreFull, StoreUnavailable
 from tarry.keeper.cron import ScheduleTicker
+from tarry.model import lifecycle
 from tarry.model.bound import Bound
-from tarry.model.duration import MINUTE, SECOND
+from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.store.memory.store import MemoryStore
 from tarry.tasks.arguments.options import Options
@@ -107,6 +108,22 @@ def test_a_full_queue_keeps_no_other_schedule_waiting(clock: FakeClock, caplog: 
     assert [(job.task, job.due) for job in one.jobs() if not job.state.finished] == [
         ("full", NOON + 3600 * SECOND), ("other", NOON + 3600 * SECOND),
     ]  # fmt: skip
+
+
+def test_a_tick_beside_one_that_a_full_queue_refuses_is_over(clock: FakeClock) -> None:
+    """The key of its job is kept for an hour, and the queue may be full for longer."""
+    store = MemoryStore(clock.now)
+    one = TickingHost(store, clock, shop(queue="mail", cron="*/30 * * * *", missed="all"))
+    one.tick()
+    declare_bounds(store, {"mail": Bound(1)})
+    clock.advance(3900)
+    for number in (1, 2, 3):
+        one.tick()
+        assert one.dues() == [1800 * n for n in range(1, number + 1)]
+        assert one.state().last == NOON + 1800 * number * SECOND
+        ended = lifecycle.cancel(one.jobs()[-1], lifecycle.Rules(keep_done=HOUR), clock.now())
+        assert store.apply([ended], clock.now()) == [True]
+        clock.advance(2 * 3600)
 
 
 def _nothing() -> None: ...
