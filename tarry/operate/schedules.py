@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tarry.model.schedules.stored import StoredSchedule
 
 MOST_LISTED = 1000
+_NO_NUL = r"^[^\x00]*$"
+MOST_ARGS = 32 * 1024
+"""Arguments that fit into 64 KB."""
 _PAGES = 10
 """Pages of schedules that are read for one answer, of which the caller may see some."""
 
@@ -42,11 +45,11 @@ class SchedulePath(Struct, frozen=True):
 class ScheduleQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which schedules to list."""
 
-    prefix: Annotated[str, Meta(max_length=100)] = ""
+    prefix: Annotated[str, Meta(max_length=100, pattern=_NO_NUL)] = ""
     """How their names begin."""
     source: Literal["code", "stored"] | None = None
     """`code`: lines of the app; `stored`: put while it ran."""
-    after: Annotated[str, Meta(max_length=200)] = ""
+    after: Annotated[str, Meta(max_length=200, pattern=_NO_NUL)] = ""
     """Only those behind this name: `next` of the answer before."""
     limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = MOST_LISTED
 
@@ -64,7 +67,7 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True):
 
     task: Name
     """The task's full name."""
-    args: list[Any] | dict[str, Any] = []
+    args: Annotated[list[Any], Meta(max_length=MOST_ARGS)] | Annotated[dict[str, Any], Meta(max_length=MOST_ARGS)] = []
     """Its arguments: a list, or an object by name; for an HTTP task an object, or a list of the one value, to send."""
     cron: Short | None = None
     """An expression such as "0 7 * * 1-5"."""

@@ -85,8 +85,10 @@ class KitRunner:
 
     def tick(self, app: App) -> float:
         """Enqueues what fell due by the app's schedules; returns the seconds until the next time."""
-        # The jobs that a tick enqueues may run inline, and that drains and ticks again.
-        if self._is_ticking:
+        has_code = any(task.schedules for task in list(app.tasks.values()))
+        # The jobs that a tick enqueues may run inline, and that drains and ticks again. An app that nobody has used in
+        # this test, such as one of a test before, has put no schedule, and is left alone.
+        if self._is_ticking or not (has_code or app._client is not None):
             return math.inf
         tickers = self._tickers.get(app)
         if tickers is None:
@@ -95,7 +97,6 @@ class KitRunner:
             tickers = self._tickers[app] = ScheduleTicker(app.client, app.config.named_calendars), stored
         self._is_ticking = True
         try:
-            has_code = any(task.schedules for task in list(app.tasks.values()))
             return min(tickers[0].tick() if has_code else math.inf, tickers[1].tick())
         finally:
             self._is_ticking = False

@@ -150,7 +150,8 @@ class TestSqlite(Ours):
 
 _BY_SIZE_OR_MESSAGE = (
     "test_prune_by_bytes", "test_prune_by_time_counts_for_the_bytes", "test_prune_by_the_bytes_of_each_queue",
-    "test_counts", "test_it_comes_with_the_job", "test_a_node_that_fails_counts_once_and_its_flow_not",
+    "test_counts", "test_it_comes_with_the_job", "test_of_two_edits_the_second_is_refused",
+    "test_a_node_that_fails_counts_once_and_its_flow_not",
     *(name for name in vars(ErrorGrouping) if name.startswith("test_")),
 )  # fmt: skip
 

@@ -564,6 +564,13 @@ def test_schedules_tick_as_time_passes(jobs: Jobs) -> None:
     assert jobs.drain() == 0
 
 
+def test_an_app_that_the_test_does_not_use_is_left_alone(jobs: Jobs) -> None:
+    other = App(closures=True)
+    other.task(name="other")(lambda: None)
+    jobs.advance("1d", schedules=True)
+    assert other._client is None
+
+
 def test_a_job_knows_its_tick_in_every_attempt_and_others_have_none(jobs: Jobs) -> None:
     seen: list[datetime | None] = []
 
