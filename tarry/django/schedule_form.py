@@ -15,9 +15,9 @@ from tarry.django.app import DjangoApp, find_django_task
 from tarry.errors import ArgumentError, TarryError
 from tarry.model.checks.unreadable import explain, is_sealed, token_of
 from tarry.model.schedules.definition import CallOptions
+from tarry.model.schedules.given import given_of
 from tarry.model.schedules.schedule import MAX_NAME
 from tarry.model.schedules.stored import StoredSchedule
-from tarry.model.schedules.timetable import ONCE
 from tarry.tasks.arguments.masking import name_positional
 
 MOST_TEXT = 64 * 1024
@@ -77,13 +77,12 @@ class ScheduleForm(forms.Form):
 def initial(app: DjangoApp, name: str, one: StoredSchedule) -> Mapping[str, Any]:
     """What the form shows of a schedule."""
     definition = one.definition
-    kind, _, rest = definition.expression.partition(" ")
-    when = {"@every": "every", ONCE: "at"}.get(kind, "cron")
+    when, written = given_of(definition.expression)
     return {
         "name": name,
         "task": definition.task,
         "args": _written(app, definition.task, definition.body),
-        when: definition.expression if when == "cron" else rest,
+        when: written,
         "zone": definition.zone,
         "until": str(definition.until / 1_000_000) if definition.until else "",
         "jitter": f"{definition.jitter}us" if definition.jitter else "",

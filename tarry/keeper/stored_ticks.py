@@ -121,8 +121,7 @@ class StoredTicker:
         due, rubbish = [], []
         for at, (entry, cell) in enumerate(zip(entries, cells, strict=True)):
             one = None if cell is None else stored_schedules.decode(self._store, entry.name, cell)
-            now_its = None if cell is None or one is None else stored_schedules.entry_of(entry.name, one, cell)
-            if cell is not None and one is not None and now_its is not None and now_its.cell == entry.cell:
+            if cell is not None and one is not None and stored_schedules.is_of(entry, one, cell):
                 due.append(DueSchedule(entry, cell, one))
             # Somebody may just be about to write the schedule that names it.
             elif at not in missing and entry.at < now - _RUBBISH_AFTER:

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from tarry.client.client import Client
 from tarry.client.handle import Handle
 from tarry.errors import StoreError, TarryError
+from tarry.keeper.cron import KEY_KEPT_FOR
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.schedules.schedule import REFUSED, ScheduledRun
@@ -18,9 +19,6 @@ from tarry.tasks.arguments.options import Options
 from tarry.tasks.definition import TaskDefinition
 
 log = logging.getLogger("tarry.cron")
-
-KEY_KEPT_FOR = "1h"
-"""How long the job of a tick keeps its key after its end: no host is later with a tick than this."""
 
 Stored = Handle[Any] | Exception
 """A stored job, or why it is not. Of a StoreError: not yet."""

@@ -31,6 +31,13 @@ def expression_of(cron: object, every: Duration | None, at: "datetime | float | 
     return " ".join(cron.split())
 
 
+def given_of(expression: str) -> tuple[str, str]:
+    """What makes such an expression, for a form: `cron`, `every` or `at`, and its text."""
+    kind, _, rest = expression.partition(" ")
+    name = {"@every": "every", ONCE: "at"}.get(kind, "cron")
+    return name, expression if name == "cron" else rest
+
+
 def moment(name: str, value: "datetime | float | str") -> int:
     """Microseconds since the epoch; ValueError. name: of the setting."""
     if isinstance(value, str):

@@ -20,6 +20,11 @@ def error_path(id: str) -> str:
     return f"{ERRORS}/{_part(id)}"
 
 
+def limit_keys_path(limit: str) -> str:
+    """The keys of a limit for each key of a task."""
+    return f"{LIMITS}/{_part(limit)}/keys"
+
+
 def schedule_path(name: str) -> str:
     """The page of a schedule."""
     return f"/schedules/{_part(name)}"

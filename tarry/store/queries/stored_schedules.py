@@ -60,6 +60,12 @@ def entry_of(name: str, one: StoredSchedule, cell: bytes) -> DueEntry | None:
     return DueEntry(one.look, blake2b(cell, digest_size=4).hexdigest(), name) if one.look else None
 
 
+def is_of(entry: DueEntry, one: StoredSchedule, cell: bytes) -> bool:
+    """Whether the entry is that of this schedule, which is stored as this value."""
+    found = entry_of(entry.name, one, cell)
+    return found is not None and found.cell == entry.cell
+
+
 def decode(store: Store, name: str, cell: bytes) -> StoredSchedule | None:
     """The schedule; its arguments stay sealed if they cannot be opened here. None: another program has written
     something else."""

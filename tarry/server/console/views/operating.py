@@ -1,12 +1,13 @@
 """What operators look after: schedules, limits, errors, operations."""
 
 from typing import Annotated
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 from msgspec import Meta, Struct
 
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
+from tarry.model.values.console_paths import limit_keys_path
 from tarry.operate.errors import (
     ErrorPath,
     ErrorsQuery,
@@ -72,7 +73,7 @@ def limit_keys_page(call: ApiCall, path: LimitPath, query: KeysPageQuery) -> Pag
     following = None
     if len(keys) > len(shown):
         last = {"after": shown[-1].limit.removeprefix(f"{path.limit}=")}
-        following = f"/limits/{quote(path.limit, safe='')}/keys?{urlencode(last)}"
+        following = f"{limit_keys_path(path.limit)}?{urlencode(last)}"
     others = [one for one in shown if one.limit not in {each.limit for each in found}]
     return {"limit": path.limit, "keys": [*found, *others], "key": query.key, "following": following}
 

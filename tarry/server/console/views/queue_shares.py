@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from urllib.parse import quote
 
 from msgspec import Struct
 
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.job import Job, State
 from tarry.model.limit import EACH
-from tarry.model.values.console_paths import jobs_path
+from tarry.model.values.console_paths import jobs_path, limit_keys_path
 from tarry.store.rules.base import Query
 
 LOOKED_AT = 1000
@@ -47,4 +46,4 @@ def _marks(job: Job, queue: str) -> Iterator[tuple[str, str]]:
         yield f"{name}:{value}", jobs_path(queue=queue, state=State.READY.value, label=f"{name}={value}")
     # A task with one lane for all of its jobs has no keys.
     if job.lane:
-        yield f"{job.task} {job.lane}", f"/limits/{quote(EACH + job.task, safe='')}/keys"
+        yield f"{job.task} {job.lane}", limit_keys_path(EACH + job.task)

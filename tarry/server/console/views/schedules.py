@@ -3,20 +3,19 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Struct
 
 from tarry.keeper.keeper_records import ScheduleDetail
 from tarry.model.duration import SECOND
-from tarry.model.job import DEFAULT_QUEUE
 from tarry.model.schedules import words
 from tarry.model.schedules.definition import ScheduleDefinition
-from tarry.model.schedules.given import expression_of, jitter_of, moment
+from tarry.model.schedules.given import expression_of, given_of, jitter_of, moment
 from tarry.model.schedules.phrases import SENTENCES
-from tarry.model.schedules.timetable import ONCE
+from tarry.model.values.console_paths import schedule_path
 from tarry.operate.access import Scope
+from tarry.operate.limits import EVERY_QUEUE
 from tarry.operate.problem import RequestError, named_option
 from tarry.operate.schedules import (
     SchedulePath,
@@ -106,18 +105,18 @@ def _now(call: ApiCall, name: str) -> ScheduleDetail | None:
 
 def _queue_of(call: ApiCall, one: ScheduleDetail) -> str:
     task = call.service.app.tasks.get(one.task)
-    return one.queue or (DEFAULT_QUEUE if task is None else task.queue)
+    # As `operate/schedules.py` has it.
+    return one.queue or (EVERY_QUEUE if task is None else task.queue)
 
 
 def _texts(one: ScheduleDetail) -> dict[str, str]:
-    kind, _, rest = one.cron.partition(" ")
-    when = {"@every": "every", ONCE: "at"}.get(kind, "cron")
+    when, written = given_of(one.cron)
     until = "" if one.until is None else datetime.fromtimestamp(one.until, UTC).isoformat()
     jitter = f"{one.jitter:g}s" if one.jitter else ""
     args = "" if one.args in (None, []) else msgspec.json.encode(one.args).decode()
     priority = "" if one.priority is None else str(one.priority)
     return {
-        "task": one.task, "args": args, when: one.cron if when == "cron" else rest, "zone": one.zone, "until": until,
+        "task": one.task, "args": args, when: written, "zone": one.zone, "until": until,
         "jitter": jitter, "catch_up": one.missed, "queue": one.queue or "", "priority": priority,
         "labels": msgspec.json.encode(one.labels).decode() if one.labels else "",
         "expires": _as_text(one.expires), "timeout": _as_text(one.timeout), "cost": str(one.cost or ""),
@@ -174,13 +173,11 @@ def _show_again(call: ApiCall, form: Form, error: Exception) -> PageData | None:
     return _form_data(call, name, typed, _now(call, name) is not None, error)
 
 
-def _page_of(one: Any) -> str:
-    return f"/schedules/{quote(one.name, safe='')}"
-
-
 PAGES: tuple[ConsolePage, ...] = (schedules_page, schedule_page, schedule_form_page)
 ACTS = (
-    ConsoleAct(put_schedule, "Schedule {name} is saved.", _page_of, FormPage(TEMPLATE, _show_again)),
+    ConsoleAct(
+        put_schedule, "Schedule {name} is saved.", lambda one: schedule_path(one.name), FormPage(TEMPLATE, _show_again)
+    ),
     ConsoleAct(delete_schedule, "Schedule {schedule} is deleted.", lambda _: "/schedules"),
     ConsoleAct(run_schedule, "The job is enqueued.", lambda run: f"/jobs/{run.id}"),
     ConsoleAct(pause_schedule, "Schedule {name} is paused."),
