@@ -366,6 +366,8 @@ class Worker:
             self._log_status()
 
     def _exit_cut_off(self) -> NoReturn:
+        # Also where a sync job that ended found it: it may have run on beside the async job that did it.
+        self._loop.show_last()
         log.critical("a job closed this worker's descriptors, so it ends at once; those that are on count a death")
         self._control.exit_process()
 

@@ -20,7 +20,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
 from tarry.store.opening import open_store
-from tarry.store.postgres import scan_start, sql
+from tarry.store.postgres import pausing, scan_start, sql
 from tarry.store.postgres.scan_start import EARLIEST
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.rules.base import BANDS, NORMAL, PROMOTED_AT_ONCE, Query, Store, Want
@@ -440,6 +440,30 @@ def test_due_jobs_of_both_lines_become_ready_in_their_order(
     claims = [store.claim(WANTS, 2400, "ann", LEASE, now + 9999) for _ in range(3)]
     assert [len(found) for found in claims] == [1000, 1000, 400]
     assert [job.id for found in claims for job in found] == [job.id for job in jobs]
+
+
+def test_a_pause_waits_for_claims_that_found_the_queue_open(
+    mortal_postgres: PostgresServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pausing, "WITHIN", 60.0)
+    with psycopg.connect(mortal_postgres.url) as claim:
+        claim.execute("SELECT EXISTS (SELECT FROM tarry.paused)")
+        pausing_it = threading.Thread(target=store.pause, args=("default", True))
+        pausing_it.start()
+        until(lambda: store.queues() == {"default": True})
+        pausing_it.join(0.2)
+        assert pausing_it.is_alive()
+        claim.commit()
+        pausing_it.join(LIMIT)
+        assert not pausing_it.is_alive()
+
+
+def test_a_pause_waits_for_no_backup(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    with psycopg.connect(mortal_postgres.url) as backup:
+        backup.execute("LOCK TABLE tarry.paused IN ACCESS SHARE MODE")
+        assert took(lambda: store.pause("default", True)) < LIMIT
+        assert took(lambda: store.pause("default", False)) < LIMIT
+    assert store.queues() == {}
 
 
 def test_its_time_is_never_ahead(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,9 +149,10 @@ def test_what_closes_the_descriptors_of_its_worker_is_poison_and_its_neighbours_
     assert took < 30, "each was deaf for up to 12 s"
     scene.open("go")
     until(scene.all_finished)
-    # Who by chance was on as well, or had the loop's last step, may count a death or two.
     assert {scene.job(id).state for id in (*asyncs, *behind)} == {"done"}
-    assert sum(scene.job(id).crashes for id in (*asyncs, *behind)) <= 6
+    # At each death two may count it: the job that ran in the thread, and the one that ran the loop's last step.
+    deaths = scene.log().count("status 4: a job closed its descriptors")
+    assert sum(scene.job(id).crashes for id in (killer, *asyncs, *behind)) <= 2 * deaths
 
 
 @pytest.mark.parametrize("task", ["app.together", "app.atogether"])

@@ -103,6 +103,28 @@ class Claiming(Promises):
         store.pause("default", False)
         assert len(store.claim(wants, 5, "ann", LEASE, NOW + 2)) == 2
 
+    def test_a_pause_that_returned_holds_for_claims_that_were_under_way(self, store: Store) -> None:
+        """What is put after it is taken by nobody, however busy others claim."""
+        stop = threading.Event()
+
+        def claim() -> None:
+            while not stop.is_set():
+                store.claim([Want("default", NORMAL, 5)], 5, "bob", LEASE, NOW)
+
+        claimers = [threading.Thread(target=claim) for _ in range(2)]
+        for claimer in claimers:
+            claimer.start()
+        try:
+            for _ in range(10):
+                store.pause("default", True)
+                (job,) = put(store)
+                assert {seen(store, job).state for _ in range(5)} == {State.READY}
+                store.pause("default", False)
+        finally:
+            stop.set()
+            for claimer in claimers:
+                claimer.join()
+
     def test_all_paused(self, store: Store) -> None:
         """Who wants paused queues alone makes no due job ready, also while settling: it stays the next that is due."""
         (job,) = running(store)

@@ -35,6 +35,7 @@ from tarry.store.postgres.link.pool import PostgresPool
 from tarry.store.postgres.link.postgres_errors import translate_errors
 from tarry.store.postgres.link.url import parse_url
 from tarry.store.postgres.migrate import create_or_check
+from tarry.store.postgres.pausing import await_claims
 from tarry.store.postgres.scan_start import ScanStarts, set_aside_if_slow
 from tarry.store.postgres.sql import WAITING
 from tarry.store.postgres.transactional import caller_connection, insert_within
@@ -397,6 +398,8 @@ class PostgresStore(SqlStore):
 
     def pause(self, queue: str, paused: bool) -> None:
         super().pause(queue, paused)
+        if paused:
+            await_claims(self._rows)
         self._hub.notify(WakeReason.WORK)
 
     def queues(self) -> dict[str, bool]:

@@ -379,7 +379,8 @@ class Store(ABC):
 
     @abstractmethod
     def pause(self, queue: str, paused: bool) -> None:
-        """Pauses or resumes a queue. A paused queue takes new jobs, but none of its jobs is claimed."""
+        """Pauses or resumes a queue. A paused queue takes new jobs, but none of its jobs is claimed, also by a claim
+        that was under way when this returned (PostgreSQL waits for such a one for at most 1 s)."""
 
     @abstractmethod
     def queues(self) -> dict[str, bool]:

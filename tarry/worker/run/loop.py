@@ -88,8 +88,11 @@ class LoopRunner(Runner):
         """Ends the process, since a job has closed its descriptors."""
         # A sync job that ends now ends the process itself. Else the cause may be the job that ran the last step here.
         time.sleep(CULPRIT_WITHIN)
-        self._context.show_last()
         self._context.exit_process()
+
+    def show_last(self) -> None:
+        """Shows the job that ran the last step as running, unless a step runs or it was cleared (`clear_last`)."""
+        self._context.show_last()
 
     def last_running(self) -> Running | None:
         """The job that ran the last step; None while a step runs."""
