@@ -1,10 +1,9 @@
-"""The first steps of README.md and docs/push.md, typed as a reader does; and every command of the pages is one."""
+"""README.md holds what it says; docs/push.md begins as a reader types it; every command of the pages is one."""
 
 import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tarry.cli.main import parser
-from tests.cli.project import until
-from tests.docs.pages import PAGES, blocks_of
+from tests.docs.pages import PAGES, ROOT, blocks_of, text_of
 
 
 def run(directory: Path, environ: dict[str, str], *words: str) -> "subprocess.CompletedProcess[str]":
@@ -27,6 +25,28 @@ def test_the_first_example_prints_what_the_task_returned(tmp_path: Path, install
     ran = run(tmp_path, installed, "python", "hello.py")
     assert re.fullmatch(r"[0-9a-f-]{36} sent to Ann\n", ran.stdout), ran
     assert sorted(file.name for file in tmp_path.iterdir() if file.suffix != ".db-wal")[0] == "hello.py"
+
+
+FIGURE = re.compile(r"^\|.*\| ([\d.,]+(?: ms)?) \|$", re.MULTILINE)
+
+
+def test_the_readme_is_one_screen_and_its_make_commands_are_there() -> None:
+    text = text_of("README.md")
+    assert len(text.splitlines()) <= 60
+    (block,) = blocks_of("README.md", "sh")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    typed = [line.split()[:2] for line in block.text.splitlines()]
+    assert typed == [["make", "demo"], ["make", "test"]]
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for _, target in typed)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_four_figures_are_those_that_were_measured(page: str) -> None:
+    measured = re.sub(r"\*\*", "", text_of("docs/performance.md"))
+    figures = FIGURE.findall(text_of(page))
+    assert len(figures) == 4
+    rows = [row for row in measured.splitlines() if "SQLite" in row]
+    assert [figure for figure in figures if not any(f"| {figure} |" in row for row in rows)] == []
 
 
 def commands() -> list[tuple[str, str]]:
@@ -56,14 +76,11 @@ class Shell:
 
     def __init__(self, directory: Path, environ: dict[str, str]) -> None:
         self.directory, self.environ = directory, dict(environ)
-        self.masters: list[subprocess.Popen[bytes]] = []
         self.said = ""
 
     def type(self, line: str) -> None:
         line = line.replace(" ID", f" {self.said}")
-        if line == "tarry start":
-            self._start()
-        elif line.startswith("export "):
+        if line.startswith("export "):
             name, _, text = line.removeprefix("export ").partition("=")
             self.environ[name] = run(self.directory, self.environ, "sh", "-c", f"printf %s {text}").stdout
         else:
@@ -71,23 +88,8 @@ class Shell:
             assert ran.returncode == 0, (line, ran.stdout, ran.stderr)
             self.said = ran.stdout.strip()
 
-    def _start(self) -> None:
-        self.masters.append(
-            subprocess.Popen(
-                ["tarry", "start"], cwd=self.directory, env=self.environ, stderr=subprocess.DEVNULL
-            )
-        )  # fmt: skip
-        until(lambda: run(self.directory, self.environ, "tarry", "status").returncode == 0)
-
-    def finished(self, id: str) -> None:
-        """Waits for the end of a job."""
-        until(lambda: "done" in run(self.directory, self.environ, "tarry", "jobs", "show", id).stdout)
-
     def close(self) -> None:
         run(self.directory, self.environ, "tarry", "quit")
-        for master in self.masters:
-            master.send_signal(signal.SIGKILL)
-            master.wait(30)
 
 
 @pytest.fixture
@@ -102,16 +104,6 @@ def lines(page: str, first: str) -> list[str]:
     (block,) = [block for block in blocks_of(page, "sh") if block.text.startswith(first)]
     found = [re.sub(r"\s+#.*", "", line).strip() for line in block.text.splitlines()]
     return [line for line in found if line and not line.startswith(("pip ", "#"))]
-
-
-def test_the_start_in_readme(shell: Shell) -> None:
-    typed = lines("README.md", "pip install")
-    assert [line.split()[1] for line in typed] == ["init", "start", "enqueue", "status", "stop"]
-    for line in typed:
-        shell.type(line)
-        if line.startswith("tarry enqueue"):
-            shell.finished(shell.said)
-    assert shell.masters[0].wait(30) == 0
 
 
 def test_the_start_in_the_page_of_push(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/console.md and the README: `make screenshots`. A real master, with a month behind it."""
+"""Makes the pictures of docs/console.md and docs/index.md: `make screenshots`. A real master, a month behind it."""
 
 import shutil
 import tempfile
