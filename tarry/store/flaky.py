@@ -56,7 +56,7 @@ else:
     Store,
     also=(
         *("insert_within", "claim", "apply", "id_behind", "move_shares", "shares_of"),
-        *("kv_get", "kv_page", "kv_read", "kv_write", "kv_within"),
+        *("kv_get", "kv_count", "kv_page", "kv_read", "kv_write", "kv_within"),
     ),
     silent=("wakeup", "wake_for_recall", "new_id", "close"),
 )

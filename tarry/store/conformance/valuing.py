@@ -22,6 +22,16 @@ class Valuing(Promises):
         assert list(store.kv_page("a:", "0", 1)) == ["a:"]
         assert store.kv_page("a:", "b", 10) == store.kv_page("c", "", 10) == store.kv_page("a:", "", 0) == {}
 
+    def test_named_values_are_counted(self, store: Store) -> None:
+        """Those with the prefix, whatever is in their names."""
+        names = ["a", "a:", "a:1", "a:2", "a:ä", "a:\U0010ffff", "b:1", "A:1"]
+        store.kv_write([(name, b"x", None) for name in names])
+        assert [store.kv_count(prefix) for prefix in ("a:", "a:1", "b", "c", "a")] == [5, 1, 1, 0, 6]
+        store.kv_cas("a:1", None, b"x")
+        assert store.kv_count("a:") == 4
+        store.kv_write([(f"n:{number}", b"", None) for number in range(1500)])
+        assert store.kv_count("n:") == 1500
+
     def test_many_named_values_are_read(self, store: Store) -> None:
         """In the order of the names, also if one is asked for twice, or is not there."""
         store.kv_write([(f"a:{number}", b"%d" % number, None) for number in range(250)])

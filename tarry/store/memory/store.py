@@ -443,6 +443,10 @@ class MemoryStore(Store):
             self._cells.put(name, value)
             return True
 
+    def kv_count(self, prefix: str) -> int:
+        with self._lock:
+            return len(self._cells.with_prefix(prefix))
+
     def kv_page(self, prefix: str, after: str, limit: int) -> dict[str, bytes]:
         with self._lock:
             return self._cells.page(prefix, after, limit)

@@ -19,7 +19,7 @@ NEEDED = (
     *("DECRBY", "DEL", "EXISTS", "GET", "INCR", "INCRBY", "LRANGE", "LTRIM", "RPUSH", "UNLINK"),
     *("HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HKEYS", "HLEN", "HMGET", "HRANDFIELD", "HSCAN", "HSET"),
     *("HSETNX", "SADD", "SISMEMBER", "SMEMBERS", "SREM"),
-    *("ZADD", "ZCARD", "ZPOPMIN", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREM", "ZREMRANGEBYLEX"),
+    *("ZADD", "ZCARD", "ZLEXCOUNT", "ZPOPMIN", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREM", "ZREMRANGEBYLEX"),
     *("ZREMRANGEBYSCORE", "ZREVRANGEBYLEX", "ZSCORE"),
 )
 """Without one of these the store is not opened. In a cluster CLUSTER SLOTS is needed, too, and says so itself."""

@@ -356,6 +356,10 @@ class RedisStore(Store):
         begin = b"(" + after.encode() if after >= prefix else b"[" + prefix.encode()
         return _cells(self._run(scripts.KV_PAGE, begin, b"(" + prefix.encode() + b"\xff", max(0, limit)))
 
+    def kv_count(self, prefix: str) -> int:
+        begin = b"[" + prefix.encode()
+        return int(self._link.command("ZLEXCOUNT", f"{self._prefix}:cellnames", begin, b"(" + begin[1:] + b"\xff"))
+
     def kv_read(self, names: Sequence[str]) -> list[bytes | None]:
         return [*self._link.command("HMGET", f"{self._prefix}:cells", *names)] if names else []
 

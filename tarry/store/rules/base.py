@@ -468,6 +468,12 @@ class Store(ABC):
         found = ((name, value) for name, value in sorted(self.kv_list(prefix).items()) if name > after)
         return dict(islice(found, max(0, limit)))
 
+    def kv_count(self, prefix: str) -> int:
+        """How many named values have names that begin with the prefix. Reads none of the values, so that many thousands
+        may be counted now and then."""
+        # For a store of somebody's own.
+        return len(self.kv_list(prefix))
+
     def kv_read(self, names: Sequence[str]) -> list[bytes | None]:
         """The named values with these names, in that order; None: absent."""
         return [self.kv_get(name) for name in names]

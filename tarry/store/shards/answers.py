@@ -99,6 +99,11 @@ class ShardedValues(Store):
         found = merge.values(answers, lambda name: self.shard(name.encode()))
         return answers.result(found if most is None else dict(islice(found.items(), max(0, most))))
 
+    def kv_count(self, prefix: str) -> int:
+        answers = ask_shards(self.shards, present(self.shards), lambda number, store: store.kv_count(prefix))
+        # One that moves between shards may count twice.
+        return answers.result(sum(answers.values()))
+
     def kv_get(self, name: str) -> bytes | None:
         # All are asked: after a shard was added the value may still be on another one. That of its own shard counts.
         answers = ask_shards(self.shards, present(self.shards), lambda number, store: store.kv_get(name))

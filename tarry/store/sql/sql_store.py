@@ -226,6 +226,10 @@ class SqlStore(Store):
         where = f"WHERE name {sign} ?1 AND name < ?2 ORDER BY name LIMIT {max(0, limit)}"
         return dict(self._rows(f"{cells} {where}", (begin, prefix_end(prefix))))
 
+    def kv_count(self, prefix: str) -> int:
+        cells = f"SELECT count(*) FROM {self._sql.tables}cell WHERE name >= ?1 AND name < ?2"
+        return int(self._rows(cells, (prefix, prefix_end(prefix)))[0][0])
+
     def kv_read(self, names: Sequence[str]) -> list[bytes | None]:
         found: dict[str, bytes] = {}
         cells = f"SELECT {self._sql.name.format('name')}, value FROM {self._sql.tables}cell"
