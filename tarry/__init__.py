@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         TarryError,
         TenantFull,
+        TooManySchedules,
         UnknownLimit,
         UnknownTask,
     )
@@ -115,6 +116,7 @@ __all__ = [
     "TenantFull",
     "Then",
     "TimeLimit",
+    "TooManySchedules",
     "UnknownLimit",
     "UnknownTask",
     "__version__",

@@ -416,6 +416,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
                     bounds=self.config.bounds,
                     limits=self.config.limits,
                 )
+                self._client.max_schedules = self.config.max_schedules
             return self._client
 
     def _add_task(self, fn: Callable[..., Any], settings: dict[str, Any]) -> Task[Any, Any]:

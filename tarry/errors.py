@@ -109,6 +109,10 @@ class ScheduleNotFound(TarryError, LookupError):
     """The store keeps no schedule of that name."""
 
 
+class TooManySchedules(TarryError, ValueError):
+    """The store keeps as many schedules as `max_schedules` allows. The new one is not stored."""
+
+
 class OperationNotFound(TarryError, LookupError):
     """No operation has that id: it never existed, or its time of keeping is over."""
 

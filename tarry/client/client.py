@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.client.acting import sign_change
@@ -39,6 +39,7 @@ from tarry.tasks.shield import shielded
 
 if TYPE_CHECKING:
     from tarry.store.outbox import Outbox
+    from tarry.store.queries.schedule_room import ScheduleRoom
 
 MAX_BODY = 2**20
 TIMEOUT = 5.0
@@ -51,6 +52,9 @@ _inherited: list[dict[str, Any]] = []
 
 class Client:
     """An app's way to one store. Safe from threads and coroutines."""
+
+    max_schedules = 0
+    """How many schedules the store may keep; 0: any number. Set before the first is put."""
 
     def __init__(
         self,
@@ -92,6 +96,13 @@ class Client:
         # An earlier process may have left jobs in the outbox.
         if self.forwarder is not None and self.forwarder.outbox.content().jobs:
             self.forwarder.start()
+
+    @cached_property
+    def schedule_room(self) -> "ScheduleRoom":
+        """Asked before a new schedule is stored."""
+        from tarry.store.queries.schedule_room import ScheduleRoom  # noqa: PLC0415 - few put schedules
+
+        return ScheduleRoom(self.store, self.max_schedules)
 
     def _declared_for_key(self, task: str) -> int | None:
         known = self.tasks.get(task)

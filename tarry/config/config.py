@@ -394,6 +394,8 @@ class Config(Struct, frozen=True):
     store: Annotated[str | list[str] | None, STORE] = None
     """As written, with absolute paths; None: not set. `stores` fills in the default."""
     max_body: Annotated[int, SOME_SIZE] = 2**20
+    max_schedules: Annotated[int, FROM_0] = 100_000
+    """How many schedules the store keeps; 0: any number."""
     client: ClientConfig = ClientConfig()
     defaults: Defaults = Defaults()
     master: MasterConfig = MasterConfig()

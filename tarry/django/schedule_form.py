@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from tarry.client.acting import Actor, acting
 from tarry.client.schedules.facts import ScheduleFacts
 from tarry.django.app import DjangoApp, find_django_task
-from tarry.errors import ArgumentError, TarryError
+from tarry.errors import ArgumentError, BodyTooLarge, ConfigError
 from tarry.model.checks.unreadable import explain, is_sealed, token_of
 from tarry.model.schedules.definition import CallOptions
 from tarry.model.schedules.given import given_of
@@ -65,12 +65,11 @@ class ScheduleForm(forms.Form):
                 )
         except json.JSONDecodeError as error:
             self.add_error("args", str(error))
-        except (ValueError, TypeError) as error:
+        except (ConfigError, ValueError, TypeError) as error:
             found = _NAMED.match(str(error))
             field = found[1] if found else None
-            self.add_error(
-                field if field in self.fields else "args" if isinstance(error, TarryError) else None, str(error)
-            )
+            of_args = "args" if isinstance(error, ArgumentError | BodyTooLarge) else None
+            self.add_error(field if field in self.fields else of_args, str(error))
         return None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from tarry.errors import ArgumentError, BodyTooLarge, ConfigError, NotAllowed, TarryError, ValueSealed
+from tarry.errors import ArgumentError, BodyTooLarge, ConfigError, NotAllowed, TarryError, TooManySchedules, ValueSealed
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
 from tarry.keeper.keeper_records import ScheduleDetail, ScheduleRecord, schedule_detail, schedule_records
@@ -171,7 +171,7 @@ def get_schedule(call: MethodCall, path: SchedulePath) -> ScheduleDetail:
 @method(
     "PUT /v1/schedules/{schedule}",
     Scope.ADMIN,
-    errors=(ConfigError, ArgumentError, BodyTooLarge),
+    errors=(ConfigError, ArgumentError, BodyTooLarge, TooManySchedules),
     command="schedules put",
 )
 def put_schedule(call: MethodCall, path: SchedulePath, body: NewSchedule) -> ScheduleRecord:

@@ -42,6 +42,7 @@ _BY_NAME: dict[str, Callable[[str], Exception]] = {
     "idempotency": errors.IdempotencyError,
     "arguments": errors.ArgumentError,
     "wrong-value": errors.ArgumentError,
+    "too-many-schedules": errors.TooManySchedules,
     "busy": errors.Busy,
     "too-many-requests": errors.RateExceeded,
     "draining": errors.Draining,

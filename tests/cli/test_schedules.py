@@ -151,6 +151,12 @@ def test_an_app_without_any(project: Project) -> None:
     assert project.refused("schedules", "run", "x") == "no schedule x in this app; tarry schedules lists them"
 
 
+def test_the_store_keeps_no_more_of_them(project: Project) -> None:
+    project.said("schedules", "put", "a", "app.report", "--every", "90s", TARRY_MAX_SCHEDULES="1")
+    said = project.refused("schedules", "put", "b", "app.report", "--every", "90s", TARRY_MAX_SCHEDULES="1")
+    assert said.startswith("schedule b: the store keeps 1 schedules, and no more: delete some, ")
+
+
 def test_one_is_put_and_deleted(project: Project) -> None:
     said = project.said(
         "schedules", "put", "report:7", "app.report", '"eu"', "--cron", "0 7 * * 1-5", "--zone", "Europe/Paris"

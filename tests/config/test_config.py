@@ -309,6 +309,7 @@ def test_options_of_a_relative_url_stay(loads: Loads, tmp_path: Path) -> None:
         ({"APP": ""}, lambda c: c.app is None),
         ({"MAX_BODY": "2MiB"}, lambda c: c.max_body == 2**21),
         ({"MAX_BODY": "1000"}, lambda c: c.max_body == 1000),
+        ({"MAX_SCHEDULES": "0"}, lambda c: c.max_schedules == 0),
         ({"MASTER__PID_FILE": "/tmp/x.pid"}, lambda c: c.master.pid_file == Path("/tmp/x.pid")),
         ({"MASTER__PID_FILE": "12"}, lambda c: c.master.pid_file == c.directory / "12"),
         ({"MASTER__TERM_GRACE": "2.5"}, lambda c: c.master.term_grace == 2.5),
@@ -375,7 +376,7 @@ def test_a_strangers_variable_is_left_alone(loads: Loads, name: str) -> None:
         ("TARRY_STORES", "did you mean TARRY_STORE?"),
         ("TARRY_POOL__DEFAULT__WORKERS", "did you mean TARRY_POOLS__DEFAULT__WORKERS?"),
         ("TARRY_POOLS__DEFAULT__WORKERS__MAX", "did you mean TARRY_POOLS__DEFAULT__WORKERS?"),
-        ("TARRY_APP__NAME__X__Y", "known here: TARRY_APP, TARRY_STORE, TARRY_MAX_BODY, TARRY_CLIENT__TIMEOUT, "),
+        ("TARRY_APP__NAME__X__Y", "known here: TARRY_APP, TARRY_STORE, TARRY_MAX_BODY, TARRY_MAX_SCHEDULES, "),
     ],
 )
 def test_an_unknown_variable_is_told_with_the_nearest(loads: Loads, name: str, advice: str) -> None:
@@ -411,7 +412,7 @@ def test_a_wrong_variable_is_told_by_its_name(loads: Loads, name: str, text: str
         ("# x\nStore = 1", "tarry.toml:2: unknown setting Store; did you mean store?"),
         (
             'app = "a:b"\n[console]\nhttp = "127.0.0.1:7800"',
-            "tarry.toml:2: unknown setting console; known here: app, store, max_body, client, defaults, master, pools,",
+            "tarry.toml:2: unknown setting console; known here: app, store, max_body, max_schedules, client, ",
         ),
         ("[pools.default]\nasync_ = 1", "tarry.toml:2: unknown setting pools.default.async_; did you mean async?"),
         ("[pools.default]\nname = 'x'", "tarry.toml:2: unknown setting pools.default.name; known here: queues, "),

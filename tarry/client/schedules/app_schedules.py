@@ -50,8 +50,8 @@ class AppSchedules:
         may have options (`report.using(queue=..., priority=...).call(7)`): queue, priority, expires, timeout, labels,
         cost.
 
-        ValueError, ArgumentError, BodyTooLarge: over 64 KB of arguments. ConfigError: code has a schedule of that name.
-        OtherDatabase: of connection=.
+        ValueError, ArgumentError, BodyTooLarge: over 64 KB of arguments. TooManySchedules: the store keeps as many as
+        `max_schedules` allows. ConfigError: code has a schedule of that name. OtherDatabase: of connection=.
         """
         definition = _definition(call, cron, every, at, zone, until, jitter, catch_up)
         connection = resolve_registry(connection)

@@ -27,14 +27,21 @@ _KEPT = frozenset(CallOptions.__struct_fields__)
 
 def put(client: Client, name: str, definition: ScheduleDefinition, connection: Any = None) -> StoredSchedule:
     """Stores the schedule, in place of one with that name; within the transaction of `connection` if one is given.
-    ValueError, ArgumentError, BodyTooLarge. ConfigError: code has a schedule of that name. StoreError."""
+    ValueError, ArgumentError, BodyTooLarge, TooManySchedules, StoreError. ConfigError: code has one of that name."""
     check_name(name)
     if task := _in_code(client.tasks, name):
         raise ConfigError(f"schedule {name}: the code of task {task} has one of this name, which only code changes")
     _check_call(client, name, definition)
     now, by = client.clock.now(), current_actor().name[:200]
     within = _within(client, connection)
-    stored = stored_schedules.change(client.store, name, lambda old: rules.put(name, old, definition, now, by), within)
+
+    def replace(old: StoredSchedule | None) -> StoredSchedule:
+        new = rules.put(name, old, definition, now, by)
+        if old is None:
+            client.schedule_room.take(name)
+        return new
+
+    stored = stored_schedules.change(client.store, name, replace, within)
     assert stored is not None
     return stored
 

@@ -70,6 +70,7 @@ KINDS: dict[type[Exception], ProblemKind] = {
     errors.TooManyOperations: ProblemKind(429, "too-many-operations", "Too many operations are under way"),
     errors.HostNotFound: ProblemKind(404, "no-such-host", "There is no such host"),
     errors.ConnectionNotFound: ProblemKind(404, "no-such-connection", "There is no such connection"),
+    errors.TooManySchedules: ProblemKind(422, "too-many-schedules", "The store keeps as many schedules as it may"),
     errors.TooManyRequests: ProblemKind(429, "too-many-host-requests", "Too many requests to this host are under way"),
     errors.ValueSealed: ProblemKind(409, "sealed", "This process has no key for what is sealed"),
     errors.NotHeld: ProblemKind(409, "not-held", "The caller does not hold this job"),

@@ -8,6 +8,7 @@ from django.contrib.auth.models import Permission, User
 
 from tarry.model.schedules.definition import ScheduleDefinition
 from tarry.model.schedules.stored import StoredSchedule
+from tarry.store.queries.schedule_room import ScheduleRoom
 from tarry.store.queries.stored_schedules import PREFIX
 from tests.django.suite.base import StoreCase
 
@@ -77,6 +78,17 @@ class SchedulePages(StoreCase):
             assert answer.status_code == 200, wrong
             assert said in html.unescape(answer.content.decode()), wrong
         assert [*self.app.schedules.list()] == []
+
+    def test_the_store_keeps_no_more_of_them(self) -> None:
+        self.as_user("add", "view")
+        client = self.app.client
+        self.addCleanup(setattr, client, "schedule_room", client.schedule_room)
+        client.schedule_room = ScheduleRoom(client.store, 1)
+        self.post(f"{LIST}add/", NEW)
+        answer = self.post(f"{LIST}add/", {**NEW, "name": "report:8"})
+        assert answer.status_code == 200
+        assert "the store keeps 1 schedules, and no more: delete some" in answer.content.decode()
+        assert [one.name for one in self.app.schedules.list()] == ["report:7"]
 
     def test_arguments_that_cannot_be_read_are_not_replaced_by_none(self) -> None:
         self.as_user("view", "change")

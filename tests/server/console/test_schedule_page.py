@@ -148,6 +148,17 @@ def test_an_edit_keeps_what_the_form_does_not_show(app: App) -> None:
     assert after.definition == replace(before.definition, body=b'["bob"]', catch_up="skip")
 
 
+def test_the_store_keeps_no_more_of_them(app: App) -> None:
+    app.client.schedule_room.most = 1
+    app.schedules.put("morning", app.named("mail.send").call("ann"), every="1h")
+
+    async def story(browser: Visitor) -> str:
+        form = {"task": "mail.send", "args:json": "[]", "every": "1h"}
+        return (await browser.act("/schedules/evening/set", form)).text
+
+    assert "schedule evening: the store keeps 1 schedules, and no more" in visit(app, story)
+
+
 def test_who_may_not_change_it_sees_no_form(app: App, tokens: Tokens) -> None:
     async def story(browser: Visitor) -> str:
         tokens.add("reader", "read")

@@ -169,3 +169,11 @@ def test_who_may_do_that(app: App, tmp_path: Path) -> None:
     assert ask(app, "DELETE", "/v1/schedules/a", access, "o")[0] == 403
     assert ask(app, "POST", "/v1/schedules/a/pause", access, "o")[0] == 200
     assert ask(app, "DELETE", "/v1/schedules/a", access, "m")[0] == 200
+
+
+def test_the_store_keeps_no_more_of_them(app: App) -> None:
+    app.client.schedule_room.most = 1
+    assert ask(app, "PUT", "/v1/schedules/a", task="report", every="1h")[0] == 200
+    status, problem = ask(app, "PUT", "/v1/schedules/b", task="report", every="1h")
+    assert (status, problem["type"]) == (422, "urn:tarry:problem:too-many-schedules")
+    assert problem["detail"].startswith("schedule b: the store keeps 1 schedules, and no more: delete some, ")
