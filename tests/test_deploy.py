@@ -6,11 +6,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from tarry.cli.main import parser
+from tarry.client.queue_records import QueueDetail
 from tarry.config.config import Config, load
+from tarry.metrics.names import METRICS
+from tarry.server.serving.api import METHODS
 from tests.deployed import DEPLOY, container, documents, image, pod, unit, words
 
 ROOT = DEPLOY.parent
@@ -207,6 +212,25 @@ def test_kubernetes_has_a_place_for_all_that_is_written() -> None:
     assert set(places.values()) == {"/run/tarry", "/tmp"}
     assert {volume["name"] for volume in pod()["volumes"]} == set(places)
     assert pod()["securityContext"]["runAsUser"] == int(image()["USER"][0].partition(":")[0])
+
+
+def test_keda_asks_for_what_the_server_answers() -> None:
+    authentication, scaled = documents("kubernetes/keda.yaml")
+    (trigger,) = scaled["spec"]["triggers"]
+    path = urlsplit(trigger["metadata"]["url"]).path
+    (asked,) = [method for method in METHODS if method.name == "get_queue"]
+    assert path == asked.route.replace("{queue}", "mail")
+    assert trigger["metadata"]["valueLocation"] in QueueDetail.__struct_fields__
+    assert trigger["authenticationRef"]["name"] == authentication["metadata"]["name"]
+    assert scaled["spec"]["scaleTargetRef"]["name"] == documents("kubernetes/deployment.yaml")[0]["metadata"]["name"]
+    assert scaled["spec"]["minReplicaCount"] >= 1, "a keeper has to be there"
+
+
+def test_kedas_other_trigger_asks_for_a_figure_that_is_there() -> None:
+    text = (DEPLOY / "kubernetes/keda.yaml").read_text(encoding="utf-8")
+    (other,) = yaml.safe_load(re.sub(r"^    # (?=[- ])", "", text[text.index("    # - type") :], flags=re.MULTILINE))
+    name, label = re.fullmatch(r"max\((\w+)\{(\w+)=.*", other["metadata"]["query"]).groups()  # type: ignore[union-attr]
+    assert label in METRICS[name].labels
 
 
 def test_every_file_is_spoken_of_in_the_readme() -> None:

@@ -47,6 +47,9 @@ STORE: Mapping[str, Metric] = {
     ),
     "tarry_queue_paused": _store("gauge", "Whether the queue is paused", "queue"),
     "tarry_queue_workers": _store("gauge", "Ready workers, on all hosts, whose pool serves the queue", "queue"),
+    "tarry_queue_workers_needed": _store(
+        "gauge", "Jobs that should run at once, so that what is ready is done within a minute", "queue"
+    ),
     "tarry_jobs_enqueued_total": _store("counter", "New jobs", "queue", "task"),
     "tarry_jobs_total": _store(
         "counter", "Jobs that ended: done, dead, cancelled, or expired", "queue", "task", "outcome"

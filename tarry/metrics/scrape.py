@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import nlargest
 from importlib.metadata import version
 from itertools import accumulate, filterfalse
+from math import ceil
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -69,6 +70,7 @@ class Scrape(CollectorRegistry):
         if (figures := self._reading.figures) is not None:
             yield from queue_families(figures.look, self._allows)
             yield from history_families(figures.totals, self._allows)
+            yield from need_families(figures, self._allows)
             yield from error_families(figures.errors, self._allows)
             yield from circuit_families(figures, self._allows)
             if sees_all:
@@ -199,12 +201,11 @@ def queue_families(look: StoreOverview, allows: QueueFilter) -> Iterator[Metric]
     by_queue = defaultdict[str, list[Tally]](list)
     for tally in look.counts:
         by_queue[tally.queue].append(tally)
-    names = sorted(filter(allows, filterfalse(is_own_queue, by_queue.keys() | look.paused.keys())))
-    label = _labels(names)
+    label = _queue_labels(look, allows)
     depth = defaultdict[tuple[str, ...], float](float)
     oldest, workers, paused = dict[tuple[str], float](), dict[tuple[str], float](), dict[tuple[str], float]()
-    for name in names:
-        queue, tallies = label[name], by_queue.get(name, ())
+    for name, queue in label.items():
+        tallies = by_queue.get(name, ())
         for state in State:
             depth[queue, state.value] += sum(tally.count for tally in tallies if tally.state is state)
         # 0 where none is ready: a series that comes and goes would be no reason for an alert to end.
@@ -219,6 +220,35 @@ def queue_families(look: StoreOverview, allows: QueueFilter) -> Iterator[Metric]
             "tarry_queue_workers": workers,
         }
     )
+
+
+DONE_WITHIN = 60.0
+"""Seconds within which what is ready should be done."""
+
+
+def need_families(figures: StoreFigures, allows: QueueFilter) -> Iterator[Metric]:
+    """How many jobs of each queue should run at once. Nothing while a part of the store is away: whoever adds hosts by
+    this must not take some away then."""
+    if not figures.totals:
+        return
+    look, label = figures.look, _queue_labels(figures.look, allows)
+    running, seconds = dict.fromkeys(label.values(), 0), dict.fromkeys(label.values(), 0.0)
+    means = _mean_durations(_by_names(figures.totals, allows))
+    for tally in look.counts:
+        queue = label.get(tally.queue, "")
+        if queue and tally.state is State.RUNNING:
+            running[queue] += tally.count
+        elif queue and tally.state is State.READY and not look.paused.get(tally.queue, False):
+            # Nothing is known of a queue of which no attempt has ended: one worker has to begin.
+            seconds[queue] += tally.count * means[queue] if queue in means else DONE_WITHIN
+    needed = {(queue,): running[queue] + ceil(seconds[queue] / DONE_WITHIN) for queue in running}
+    yield from gauges({"tarry_queue_workers_needed": needed})
+
+
+def _mean_durations(cells: Named) -> Mapping[str, float]:
+    """Seconds that attempts ran, by queue; without those of which none has ended."""
+    ran = _together((queue, sums) for (queue, _), sums in cells.items())
+    return {queue: _limits_and_sum(sums.ran)[1] / sum(sums.ran.values()) for queue, sums in ran.items() if sums.ran}
 
 
 def host_count_families(look: StoreOverview) -> Iterator[Metric]:
@@ -252,6 +282,12 @@ def circuit_families(figures: StoreFigures, allows: QueueFilter) -> Iterator[Met
 def _labels(names: Collection[str]) -> Mapping[str, str]:
     """The label of each queue."""
     return {name: name if number < MOST_QUEUES else OTHER for number, name in enumerate(names)}
+
+
+def _queue_labels(look: StoreOverview, allows: QueueFilter) -> Mapping[str, str]:
+    """The label of each queue that has jobs, or was paused, by its name."""
+    names = {tally.queue for tally in look.counts} | look.paused.keys()
+    return _labels(sorted(filter(allows, filterfalse(is_own_queue, names))))
 
 
 def _oldest(tallies: Collection[Tally], now: int) -> float:

@@ -151,6 +151,30 @@ def test_queues_beyond_the_bound_are_other(monkeypatch: pytest.MonkeyPatch) -> N
     assert found["tarry_queue_paused"] == {("q0",): 0, ("q1",): 0, ("other",): 1}
 
 
+def needed(store: Store) -> Mapping[tuple[str, ...], float]:
+    return scraped(store).get("tarry_queue_workers_needed", {})
+
+
+def test_the_workers_needed_would_work_off_what_is_ready_in_a_minute() -> None:
+    store = MemoryStore()
+    work(store)
+    assert needed(store) == {("mail",): 0, ("docs",): 1}, "of a queue without an ended attempt no duration is known"
+    store.insert([Job(uuid7(), "send", b"", "mail", due=NOW, state_since=NOW) for _ in range(60)])
+    # Two attempts took 20 s and none: 10 s a job, to within an eighth.
+    assert 9 <= needed(store)["mail",] <= 12
+    store.claim([Want("mail", NORMAL, 12)], 12, "ann", HOUR, NOW + HOUR)
+    assert 12 + 7 <= needed(store)["mail",] <= 12 + 9
+    store.pause("mail", True)
+    assert needed(store)["mail",] == 12
+
+
+def test_the_workers_needed_are_not_told_while_a_part_of_the_store_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    work(store)
+    monkeypatch.setattr(store.history, "read", lambda resolution, start, end: {})
+    assert needed(store) == {}
+
+
 def test_answers_of_endpoints_are_by_class_of_status(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     cells = {Place(TOTALS, 0, "push", "hook"): encode(Sums(statuses={200: 3, 204: 1, 503: 2, 700: 1}))}
