@@ -138,8 +138,18 @@ def test_the_socket_is_where_the_http_door_will_be() -> None:
 def test_the_image_runs_the_master_as_process_1_and_as_nobody_special() -> None:
     assert words(image()["ENTRYPOINT"][0]) == ["tarry"]
     assert command(words(image()["CMD"][0])) == "start"
-    assert image()["FROM"] == ["python:3.11-slim"]
+    assert image()["FROM"] == ["python:3.11-slim AS build", "python:3.11-slim"]
     assert image()["USER"] == ["10001:10001"]
+
+
+def test_the_image_has_the_environment_and_not_what_made_it() -> None:
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    made, _, last = text.partition("\nFROM python:3.11-slim\n")
+    assert "pip " in made
+    assert "pip " not in last
+    assert image()["COPY"] == ["requirements.txt .", "--from=build /venv /venv", ". ."]
+    (variables,) = image()["ENV"]
+    assert variables.startswith("PATH=/venv/bin:$PATH ")
 
 
 def test_the_image_is_asked_for_its_health_by_status() -> None:
