@@ -1,6 +1,5 @@
 """The app: tasks, and the store that their jobs are kept in."""
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.nearest import did_you_mean
 from tarry.model.retry import Retry, RetryRule, retry_rule
+from tarry.platform import at_fork
 from tarry.store import django_tests
 from tarry.store.opening import open_store
 from tarry.store.rules.base import Store
@@ -456,4 +456,4 @@ def _after_fork() -> None:
         app._forget_connection()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

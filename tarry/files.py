@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from secrets import token_hex
 
+from tarry.platform import CLOEXEC, NOFOLLOW, user_id
+
 OURS, GROUP = 0o600, 0o640
 """For the owner alone; and for the group to read."""
 FOLDER = 0o750
@@ -17,21 +19,12 @@ def open_private(path: Path | str, flags: int, mode: int = GROUP) -> int:
     nor this user made."""
     # O_NOFOLLOW: another user could plant a link here, and we would write into the file that it points to.
     try:
-        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        return os.open(path, flags | NOFOLLOW | CLOEXEC, mode)
     except OSError:
         if not _own_link(path):
             raise
     # A link of root or of ours is there on purpose: `/dev/stderr`, or a place on another disk.
-    return os.open(os.path.realpath(path), flags | os.O_CLOEXEC, mode)
-
-
-def allocate(fd: int, size: int) -> None:
-    """Makes the file at least so long, with real blocks for what it gains, so that it can be mapped: on a full disk a
-    page without a block would kill the process that writes into it. OSError."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(fd, 0, size)
-    elif os.fstat(fd).st_size < size:  # macOS
-        os.ftruncate(fd, size)
+    return os.open(os.path.realpath(path), flags | CLOEXEC, mode)
 
 
 def make(path: Path, mode: int = GROUP) -> None:
@@ -45,7 +38,7 @@ def make(path: Path, mode: int = GROUP) -> None:
     # For the same reason a new file is closed before it gets its name, under which others may open and lock it.
     fresh = path.with_name(f"{path.name}.{token_hex(4)}")
     with contextlib.suppress(OSError):
-        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOEXEC, mode))
         try:
             _move_into_place(fresh, path, mode)
         finally:
@@ -59,7 +52,8 @@ def replace(path: Path, content: bytes, mode: int = OURS) -> None:
     fresh = path.with_name(f".{path.name}.{token_hex(8)}")
     try:
         with open(_create(fresh, mode), "wb") as file:
-            os.fchmod(file.fileno(), mode)
+            if hasattr(os, "fchmod"):  # not on Windows
+                os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -78,7 +72,7 @@ def make_directory(path: Path, mode: int = FOLDER) -> None:
 
 
 def _create(path: Path, mode: int) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC, mode)
 
 
 def _move_into_place(fresh: Path, path: Path, mode: int) -> None:
@@ -89,7 +83,7 @@ def _move_into_place(fresh: Path, path: Path, mode: int) -> None:
     except FileExistsError:
         return
     except OSError:  # a file system without hard links
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOEXEC, mode))
 
 
 def _own_link(path: Path | str) -> bool:
@@ -97,4 +91,4 @@ def _own_link(path: Path | str) -> bool:
         found = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISLNK(found.st_mode) and found.st_uid in (0, os.geteuid())
+    return stat.S_ISLNK(found.st_mode) and found.st_uid in (0, user_id())

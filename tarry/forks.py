@@ -4,10 +4,11 @@ program.
 The child inherits our handlers and the descriptor to which they write. Without this, a signal for it would be ours.
 """
 
-import os
 import signal
 import threading
 from collections.abc import Callable
+
+from tarry.platform import at_fork
 
 ALL = frozenset(signal.valid_signals())
 
@@ -59,4 +60,4 @@ def _reset() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_reset)
+at_fork(before=_block, after_in_parent=_unblock, after_in_child=_reset)

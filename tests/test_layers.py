@@ -16,22 +16,26 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tarry"
 ROOT = "tarry"
 """The layer of tarry/__init__.py."""
 
-_BELOW = "errors files forks terminal tracebacks model config store tasks client"
+_BELOW = "errors platform files forks terminal tracebacks model config store tasks client"
 _ALL = f"{_BELOW} worker keeper embedded push app metrics operate alert server remote runtime"
 
 ROOMS: Mapping[str, tuple[str, str]] = {
     "errors": ("what may go wrong, by name", ""),
-    "files": ("files that only their owner may read", ""),
-    "forks": ("signal handlers of forked children", ""),
+    "platform": ("what only the operating system knows or does", ""),
+    "files": ("files that only their owner may read", "platform"),
+    "forks": ("signal handlers of forked children", "platform"),
     "terminal": ("text that is harmless on a terminal", ""),
     "tracebacks": ("tracebacks that begin in the code of the app", ""),
-    "model": ("what a job is and becomes", ""),
-    "config": ("all settings: tarry.toml and the environment", "errors model"),
-    "store": ("the verbs, on each engine", "errors files model config"),
-    "tasks": ("what a task is, its arguments, its hooks", "errors model config store"),
-    "client": ("enqueue, look, wait", "errors model config store tasks"),
-    "worker": ("claims and settles, and runs each attempt", "errors forks tracebacks model config store tasks client"),
-    "keeper": ("a host's chores", "errors model config store tasks client worker"),
+    "model": ("what a job is and becomes", "platform"),
+    "config": ("all settings: tarry.toml and the environment", "errors platform model"),
+    "store": ("the verbs, on each engine", "errors platform files model config"),
+    "tasks": ("what a task is, its arguments, its hooks", "errors platform model config store"),
+    "client": ("enqueue, look, wait", "errors platform model config store tasks"),
+    "worker": (
+        "claims and settles, and runs each attempt",
+        "errors platform forks tracebacks model config store tasks client",
+    ),
+    "keeper": ("a host's chores", "errors platform model config store tasks client worker"),
     "embedded": ("workers without a master", "errors forks model config store tasks client worker keeper"),
     "push": ("HTTP tasks: endpoints, their rules, deliveries", f"{_BELOW} worker keeper embedded"),
     "app": ("App: all of the above, as users have it", f"{_BELOW} worker keeper embedded push"),
@@ -53,7 +57,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "instrument": ("what observers add to an app", f"{_BELOW} worker app metrics"),
     "web": ("apps within web applications: their lifespan, progress as events", f"{_BELOW} embedded app"),
     # Not even by way of the app: a master must be able to live without a store and without anybody's code.
-    "runtime": ("the master and its processes", "errors files forks terminal model"),
+    "runtime": ("the master and its processes", "errors platform files forks terminal model"),
     "process": ("what the master's children do", f"{_ALL} {ROOT}"),
     "testing": ("the fixture `jobs`", f"{_ALL}"),
     ROOT: ("what `import tarry` has", f"{_ALL}"),
@@ -89,6 +93,7 @@ STORE_ROOMS: Mapping[str, tuple[str, str]] = {
 
 OUTSIDE: Mapping[str, set[str]] = {
     "errors": set(),
+    "platform": {"psutil"},
     "files": set(),
     "forks": set(),
     "terminal": set(),

@@ -8,7 +8,6 @@ a thread of the group makes the call, since it would block their event loop.
 import contextlib
 import logging
 import math
-import os
 import threading
 import time
 import weakref
@@ -22,6 +21,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from tarry.errors import PartlyUnavailable, StoreAway, StoreUnavailable
+from tarry.platform import at_fork
 from tarry.store.shared.backoff import TurnGuard
 from tarry.store.shared.deadline import until
 from tarry.tasks import shield
@@ -555,4 +555,4 @@ def _begin_in_child() -> None:
         group._begin()
 
 
-os.register_at_fork(after_in_child=_begin_in_child)
+at_fork(after_in_child=_begin_in_child)

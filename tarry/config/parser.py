@@ -20,6 +20,7 @@ from msgspec import Struct
 from tarry.errors import ConfigError
 from tarry.model.checks.decoders import convert_to
 from tarry.model.nearest import nearest
+from tarry.platform import user_id
 
 log = logging.getLogger("tarry.config")
 PREFIX, SEPARATOR = "TARRY_", "__"
@@ -326,7 +327,7 @@ def _is_trusted(file: Path) -> bool:
         owner = file.stat().st_uid
     except OSError:
         return False
-    if owner in (ROOT_UID, os.getuid()):
+    if owner in (ROOT_UID, user_id()):
         return True
     log.warning("%s belongs to another user and is not used; name it by -c to use it", file)
     return False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tarry import files
+from tarry import files, platform
 from tarry.client.acting import Actor
 from tarry.errors import Busy, ConnectionNotFound, MasterError
 from tarry.model.checks.decoders import decode_json
@@ -231,10 +231,9 @@ def _listen(directory: Path, name: str) -> socket.socket:
 
 @contextlib.contextmanager
 def _near(directory: Path, name: str) -> Iterator[str]:
-    """A path of that file that is short enough for a socket: the kernel takes 107 bytes."""
-    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    """A path of that file that is short enough for a socket."""
+    near, give_up = platform.near_folder(directory)
     try:
-        near = f"/proc/self/fd/{folder}"
-        yield f"{near}/{name}" if os.path.exists(near) else str(directory / name)
+        yield f"{near}/{name}"
     finally:
-        os.close(folder)
+        give_up()

@@ -19,10 +19,10 @@ from types import ModuleType
 import tarry
 from tarry.config.config import FILES, Config
 from tarry.errors import TarryError
+from tarry.platform import resident_bytes
 from tarry.process import title
 from tarry.process.loading import open_app
 from tarry.runtime.role import WATCHER, ChildContext
-from tarry.worker.worker import resident_bytes
 
 MAX_FILES = 5000
 """Files that are watched; changes of others are not seen."""

@@ -1,6 +1,7 @@
 """What the keeper does with its master's scoreboard: registers the host, and renews leases of unresponsive workers."""
 
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 
 from tarry import __version__
@@ -11,7 +12,7 @@ from tarry.keeper.chores import SELDOM, Keeper
 from tarry.keeper.hosts import HostEntry
 from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model.duration import SECOND
-from tarry.process.cpu_meter import CpuMeter
+from tarry.platform import cpu_seconds
 from tarry.process.parent_board import ParentBoard
 from tarry.runtime.board.layout import GONE, QUITTING, READY, STOPPING
 from tarry.runtime.board.master_status import PoolStatus
@@ -22,6 +23,8 @@ from tarry.store.rules import owner
 from tarry.store.rules.base import Store
 
 _LOOK_EVERY = 1.0
+_MEASURED_EVERY = 0.9
+"""Seconds between two measurements of a process, at least: the kernel counts in hundredths of a second."""
 # The entries of all hosts are read at once.
 MOST_WORKERS = 64
 """Workers that are told of."""
@@ -154,3 +157,29 @@ def _figures(status: PoolStatus, children: list[ChildStatus], settings: Pool | N
         failure=status.failed[-MOST_TEXT:],
         replaced=status.ended,
     )
+
+
+class CpuMeter:
+    """Measures how many cores each process has used since it was last asked about."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[float, float]] = {}
+        """By pid: the moment, and the seconds of processor time used until then."""
+        self._shares: dict[int, float] = {}
+
+    def shares(self, pids: Sequence[int]) -> dict[int, float]:
+        """Cores in use by pid: 1.0 is one core. Processes that are measured for the first time are left out."""
+        now = time.monotonic()
+        for pid in pids:
+            used, before = cpu_seconds(pid), self._before.get(pid)
+            if before is None or used < before[1]:
+                # A new process, perhaps with the number of an old one.
+                self._before[pid] = now, used
+                self._shares.pop(pid, None)
+            elif now - before[0] >= _MEASURED_EVERY:
+                self._before[pid] = now, used
+                self._shares[pid] = (used - before[1]) / (now - before[0])
+        for gone in self._before.keys() - set(pids):
+            del self._before[gone]
+            self._shares.pop(gone, None)
+        return dict(self._shares)

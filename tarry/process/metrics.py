@@ -8,6 +8,7 @@ from tarry.app import App
 from tarry.config.config import Config
 from tarry.errors import ConfigError
 from tarry.keeper.chores import Keeper
+from tarry.platform import cpu_seconds
 from tarry.process.host_heartbeat import pool_figures
 from tarry.process.parent_board import ParentBoard
 from tarry.runtime.board.layout import GONE, QUITTING, READY, STOPPING
@@ -87,7 +88,6 @@ class HostReader:
     def read(self) -> "HostFigures | None":
         """None: the scoreboard cannot be read."""
         from tarry.metrics.host_families import HostFigures, ProcessFigures  # noqa: PLC0415 - needs an extra
-        from tarry.process.cpu_meter import cpu_seconds  # noqa: PLC0415
 
         board = self._board.read()
         if board is None:

@@ -22,6 +22,7 @@ from tarry.keeper.chores import SELDOM, Keeper
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import SECOND
 from tarry.model.flow.own_queues import own_queue
+from tarry.platform import resident_bytes
 from tarry.process import title
 from tarry.process.file_watcher import run_watcher
 from tarry.process.host_heartbeat import HostHeartbeat
@@ -42,7 +43,7 @@ from tarry.store.opening import import_stores
 from tarry.store.rules import owner
 from tarry.store.rules.base import Store
 from tarry.tasks import log_facts
-from tarry.worker.worker import ControlChannel, Worker, resident_bytes
+from tarry.worker.worker import ControlChannel, Worker
 
 log = logging.getLogger("tarry.keeper")
 

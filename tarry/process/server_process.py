@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from tarry.app import App
 from tarry.config.server_settings import ServerConfig
 from tarry.errors import ConfigError, TarryError
+from tarry.platform import resident_bytes
 from tarry.process.connection_sockets import ConnectionSocket, HostConnections, remove_stale_sockets
 from tarry.process.metrics import HostReader
 from tarry.process.parent_board import ParentBoard
 from tarry.runtime.role import ChildContext
 from tarry.tasks.lazy_asyncio import asyncio
-from tarry.worker.worker import resident_bytes
 
 if TYPE_CHECKING:
     from tarry.server.service import DoorService

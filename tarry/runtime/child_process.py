@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from uuid import UUID
 
 from msgspec import Struct
@@ -368,32 +368,3 @@ def kill_pgrp(pid: int) -> None:
     """Sends SIGKILL to what is left of the Unix process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def reap_children(ours: Container[int]) -> Iterator[tuple[int, int]]:
-    """Yields pid and wait status of each dead child. Kills the process groups of `ours`; others are only reaped."""
-    with contextlib.suppress(ChildProcessError):
-        while pid := _next_exited():
-            if pid in ours:
-                kill_pgrp(pid)  # before the reaping, while no other process can get this number
-            # Others, too: in a container the master is process 1, and gets what jobs leave behind.
-            yield os.waitpid(pid, 0)
-
-
-def _next_exited() -> int:
-    # WNOWAIT leaves a zombie, so its pid stays taken until its group is killed.
-    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    return 0 if found is None else found.si_pid
-
-
-def _reap_with_waitpid(ours: Container[int]) -> Iterator[tuple[int, int]]:
-    with contextlib.suppress(ChildProcessError):
-        while (dead := os.waitpid(-1, os.WNOHANG))[0]:
-            # Here the pid is free already, for an instant: macOS gives no other way.
-            if dead[0] in ours:
-                kill_pgrp(dead[0])
-            yield dead
-
-
-if not hasattr(os, "waitid"):  # macOS before Python 3.13
-    reap_children = _reap_with_waitpid

@@ -1,7 +1,6 @@
 """What other processes do with a master: show, stop, reload, scale it. A master lives while its pid file is locked."""
 
 import contextlib
-import os
 import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,6 +8,7 @@ from time import monotonic, sleep
 
 from msgspec.structs import replace
 
+from tarry import platform
 from tarry.errors import MasterError
 from tarry.runtime import upgrades
 from tarry.runtime.board.layout import QUITTING, STOPPING
@@ -216,42 +216,16 @@ def _signal_master(pid_file: Path, number: int) -> int:
 def _signal(pid_file: Path, pid: int, number: int) -> bool:
     """False: the master is gone."""
     try:
-        if not hasattr(os, "pidfd_open"):
-            os.kill(pid, number)
-            return True
-        return _signal_held(pid_file, pid, number)
+        return platform.send_signal(pid, number, lambda: _is_master(pid_file, pid))
     except ProcessLookupError:
         return False
     except PermissionError:
         raise MasterError(f"the master, pid {pid}, belongs to another user: run this as that user") from None
 
 
-def _has_open(pid: int, path: Path) -> bool:
-    """False: this is another process with that number; the master is in another pid namespace."""
+def _is_master(pid_file: Path, pid: int) -> bool:
+    held = holder(pid_file) == pid
     # The pid counts in the master's namespace. Here another process may have that number.
-    fds = Path(f"/proc/{pid}/fd")
-    if not fds.exists():
-        return True  # without /proc it cannot be known
-    try:
-        there = path.stat()
-    except FileNotFoundError:
-        raise ProcessLookupError from None  # it has just ended
-    for fd in fds.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(fd.stat(), there):
-                return True
-    return False
-
-
-def _signal_held(pid_file: Path, pid: int, number: int) -> bool:
-    process = os.pidfd_open(pid)
-    try:
-        # Checked again now that there is a pidfd: the pid may have passed to another process, which must get no signal.
-        held = holder(pid_file) == pid
-        if held and not _has_open(pid, pid_file):
-            raise MasterError(f"the master of {pid_file} runs in another container: run this there")
-        if held:
-            signal.pidfd_send_signal(process, number)
-        return held
-    finally:
-        os.close(process)
+    if held and not platform.has_open(pid, pid_file):
+        raise MasterError(f"the master of {pid_file} runs in another container: run this there")
+    return held

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 
+from tarry.platform import reap_children
 from tarry.runtime.board.layout import QUITTING, RESTING, SERVING, STARTING, STOPPING
 from tarry.runtime.board.master_status import MasterStatus
 from tarry.runtime.board.scoreboard import Scoreboard
-from tarry.runtime.child_process import QUIT, ChildProcess, ProcessEnd, reap_children
+from tarry.runtime.child_process import QUIT, ChildProcess, ProcessEnd, kill_pgrp
 from tarry.runtime.live_stacks import LiveStacks
 from tarry.runtime.logs import handlers
 from tarry.runtime.master_report import log_report
@@ -229,7 +230,7 @@ class Master:
 
     def _reap(self, now: float) -> None:
         ours = {child.pid: child for child in self._processes.all() if child.pid}
-        for pid, status in reap_children(ours):
+        for pid, status in reap_children(ours, kill_pgrp):
             self._upgrades.on_exit(pid)
             if child := ours.get(pid):
                 self._receive(child)  # its last messages may explain its end

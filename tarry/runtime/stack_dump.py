@@ -9,8 +9,9 @@ import contextlib
 import faulthandler
 import os
 import signal
-import tempfile
 import weakref
+
+from tarry import platform
 
 # macOS has no real-time signals.
 SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
@@ -36,7 +37,7 @@ class StackDump:
     """A file without a name. The master makes it before it forks a child; the child writes, the master reads."""
 
     def __init__(self) -> None:
-        self._fd = _anonymous_file()
+        self._fd = platform.anonymous_file()
         _all.add(self)
 
     def register(self) -> None:
@@ -91,11 +92,3 @@ def _truncate(title: str, calls: list[str]) -> str:
     # The innermost calls show where the job is stuck.
     kept = text[-MAX_STACK:]
     return "  ...\n" + kept[kept.index("\n") + 1 :]
-
-
-def _anonymous_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("tarry-stacks")
-    with tempfile.TemporaryFile() as file:
-        # The file is deleted at the end of this block; the duplicate keeps it open.
-        return os.dup(file.fileno())

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tarry import platform
+
 IDLE_PROBE = 30
 """Seconds of silence after which the kernel asks whether the peer's host is still there."""
 USER_TIMEOUT = 60
@@ -91,9 +93,6 @@ def watch_peer(transport: Any) -> None:
     if not has_addresses(transport):
         return
     connected = transport.get_extra_info("socket")
-    # Not every kernel has all of these.
-    with contextlib.suppress(OSError, AttributeError):
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_PROBE)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, IDLE_PROBE // 3)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT * 1000)
+    # Not every kernel can.
+    with contextlib.suppress(OSError):
+        platform.watch_peer(connected, IDLE_PROBE, USER_TIMEOUT)

@@ -3,7 +3,6 @@
 One SQLite file that several processes may use at once. It is no store: nothing runs from here.
 """
 
-import fcntl
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tarry import files
+from tarry import files, platform
 from tarry.errors import ConfigError, StoreForeign, StoreFull
 from tarry.model.checks.decoders import msgpack_decoder
 from tarry.model.job import Job
@@ -136,17 +135,13 @@ class Outbox:
         self._turns.add(fd)
         pid = os.getpid()
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
+            yield platform.try_lock(fd)
         finally:
             # A child that was forked inside the block must not end the parent's turn.
             if pid == os.getpid():
                 self._turns.discard(fd)
                 # A child that was forked without Python's hooks still has the descriptor: closing it is not enough.
-                fcntl.flock(fd, fcntl.LOCK_UN)
+                platform.unlock(fd)
                 os.close(fd)
 
     def pending_steps(self) -> list[str]:

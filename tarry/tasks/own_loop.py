@@ -5,7 +5,6 @@ may start one itself.
 """
 
 import contextlib
-import os
 import threading
 import weakref
 from collections import deque
@@ -14,6 +13,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from tarry.platform import at_fork
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.lazy_asyncio import asyncio
 
@@ -163,4 +163,4 @@ def _reset_after_fork() -> None:
 def _do_nothing() -> None: ...
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+at_fork(after_in_child=_reset_after_fork)

@@ -6,12 +6,12 @@ subprocess, of C code or of `sys.stdout.buffer`.
 
 import contextlib
 import logging
-import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from tarry.platform import at_fork
 from tarry.tasks.output import Tail
 from tarry.tasks.running import Batch, Running, current
 
@@ -116,7 +116,7 @@ class _Capture:
 
 
 _capture = _Capture()
-os.register_at_fork(after_in_child=_capture.forget)
+at_fork(after_in_child=_capture.forget)
 
 
 @contextlib.contextmanager

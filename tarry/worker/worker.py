@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from msgspec import Struct, field
@@ -21,6 +20,7 @@ from tarry.client.clock import Clock
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.quantity import quantity
+from tarry.platform import resident_bytes
 from tarry.store.rules import owner
 from tarry.store.rules.base import Store
 from tarry.store.rules.sleeper import WORK
@@ -392,11 +392,3 @@ class Worker:
     def _log_status(self) -> None:
         events = self.pump.events
         log.info("processed %d, failed attempts %d, holds %d", events.processed, events.failed, self.pump.held_count)
-
-
-def resident_bytes() -> int:
-    """Resident bytes of this process; 0 if /proc does not tell."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0

@@ -1,12 +1,12 @@
 """Which addresses may be reached."""
 
 import ipaddress
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry import platform
 from tarry.errors import ConfigError
 from tarry.push.http import address_guard
 from tarry.push.http.address_guard import AddressGuard, ForbiddenAddress
@@ -226,14 +226,13 @@ def test_the_addresses_of_this_hosts_interfaces_are_known() -> None:
     assert "127.0.0.1" in address_guard.own_addresses()
 
 
-def test_they_are_read_anew_after_some_seconds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(address_guard, "_IPV4", trie := tmp_path / "fib_trie")
-    monkeypatch.setattr(address_guard, "_IPV6", inet6 := tmp_path / "if_inet6")
+def test_they_are_read_anew_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"2606:4700::7"}
+    monkeypatch.setattr(platform, "local_addresses", lambda: frozenset(now))
     monkeypatch.setattr(address_guard, "time", clock := Clock())
-    inet6.write_text("26064700000000000000000000000007 02 40 00 80 eth0\n")
     known = address_guard.LocalAddresses()
     assert known() == {"2606:4700::7"}
-    trie.write_text("Local:\n  |-- 1.2.3.4\n     /32 host LOCAL\n  |-- 1.2.3.255\n     /32 link BROADCAST\n")
+    now.update(OURS)
     assert known() == {"2606:4700::7"}
     clock.now += address_guard.CACHE_TTL
     assert known() == set(OURS)

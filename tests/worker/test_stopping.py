@@ -14,7 +14,7 @@ from tarry import current_job
 from tarry.model.killing import TIMEOUT
 from tarry.store.memory.store import MemoryStore
 from tarry.worker.run.status_reporter import NullReporter
-from tarry.worker.worker import ControlChannel, Worker, WorkerSettings, resident_bytes
+from tarry.worker.worker import ControlChannel, Worker, WorkerSettings
 from tests.worker.bench import LIMIT, Bench, ThreadWorker, until, wait_for
 
 
@@ -334,4 +334,3 @@ def test_it_shows_what_is_on_and_how_it_stands(bench: Bench) -> None:
     assert gauges.shown.count(("off", 1)) == 2, "between its steps a coroutine is not on"
     assert [shown[5] > 0 for shown in ons if shown[1] == 0] == [True]
     assert any(shown[0] == "beat" and shown[1] > 2**20 for shown in gauges.shown)
-    assert resident_bytes() > 2**20

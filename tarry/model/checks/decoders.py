@@ -5,12 +5,13 @@ decodes the class at that moment reads a part of it: the process ends by SIGSEGV
 All that tarry decodes by a type goes through here.
 """
 
-import os
 import threading
 from functools import lru_cache
 from typing import Any, TypeVar, overload
 
 import msgspec
+
+from tarry.platform import at_fork
 
 T = TypeVar("T")
 # Not Lock: a collection while a decoder is made may run code that makes another.
@@ -79,4 +80,4 @@ def _after_fork() -> None:
     _lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import time
 from zlib import crc32
 
-from tarry import files
+from tarry import files, platform
 from tarry.errors import MasterError
 from tarry.model.killing import NOT_WANTED
 from tarry.runtime.board import layout
@@ -118,7 +118,7 @@ def _map_file(path: Path, size: int, flags: int) -> mmap.mmap:
     """Maps the file with this size."""
     fd = files.open_private(path, os.O_RDWR | flags)
     try:
-        files.allocate(fd, size)
+        platform.allocate(fd, size)
         return mmap.mmap(fd, size)
     finally:
         os.close(fd)

@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tarry.model.quantity import MAX_SHORT, shorten
+from tarry.platform import at_fork
 
 # Only in documents: `parse` tells what is wrong in better words than a pattern would.
 _SCHEMA = {"pattern": "^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$", "minLength": 32}
@@ -69,4 +70,4 @@ def _after_fork() -> None:
     _lock, _last_ms, _last_tail = threading.Lock(), 0, 0
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

@@ -8,7 +8,8 @@ import itertools
 import os
 import re
 import socket
-from pathlib import Path
+
+from tarry import platform
 
 _numbers = itertools.count(1)
 _HALTED, _PID = "Tt", re.compile("[0-9]{1,9}")
@@ -62,8 +63,8 @@ def is_running(name: str) -> bool:
     local = _local(name)
     if local is None:
         return False
-    state, started = _stat(local[0])
-    # Without /proc both start times are empty, and nothing is known.
+    state, started = platform.process_state(local[0])
+    # Both start times are empty where nothing is known.
     return started == local[1] != "" and state not in _HALTED
 
 
@@ -94,30 +95,9 @@ def without_door(name: str) -> str:
 
 def host_scope() -> str:
     """`host|boot.namespace`: two containers on one host share the first two parts."""
-    boot = _read(Path("/proc/sys/kernel/random/boot_id"))[:8]
-    try:
-        namespace = os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        namespace = 0
-    return f"{socket.gethostname()}|{boot}.{namespace}"
+    return f"{socket.gethostname()}|{platform.boot()}.{platform.pid_namespace()}"
 
 
 def start_time(pid: int) -> str:
-    """The start time in the kernel's ticks; empty if there is no such process, or no /proc."""
-    return _stat(pid)[1]
-
-
-def _stat(pid: int) -> tuple[str, str]:
-    """The letter of the state, and the start time; both empty if there is no such process."""
-    # From the last bracket on: the name of the program is in brackets, and may have spaces and brackets itself.
-    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    # Z: a zombie runs nothing any more.
-    return (fields[0], fields[19]) if len(fields) > 19 and fields[0] != "Z" else ("", "")
-
-
-def _read(path: Path) -> str:
-    try:
-        # A program may have any bytes as its name.
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
+    """When the process began, as its system counts; empty if there is no such process, or if that is not known."""
+    return platform.process_state(pid)[1]

@@ -1,7 +1,6 @@
 """Which of several stores has a job: the one where it belongs, or the one where it was seen; and ids for new jobs that
 belong on a certain one."""
 
-import os
 import threading
 import time
 from collections import deque
@@ -11,6 +10,7 @@ from itertools import islice
 
 from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job
+from tarry.platform import at_fork
 from tarry.store.rules.ids import uuid7
 
 # Far more jobs than a process has in hand at a time.
@@ -201,4 +201,4 @@ def _after_fork() -> None:
     _lock, _forks = threading.RLock(), _forks + 1
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

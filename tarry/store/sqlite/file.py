@@ -9,6 +9,8 @@ with a program that uses sqlite3.
 import logging
 import os
 import random
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,6 +74,9 @@ def open_database(path: Path, durable: bool, shared: str = "", fsync: bool = Tru
             ) from None
         database.set_busy_handler(TakeTurn(*(PRODUCERS if durable else WORKERS)))
         database.execute(f"PRAGMA synchronous={'FULL' if durable and fsync else 'NORMAL'}")
+        if sys.platform == "darwin":
+            # There an fsync leaves what is written in the cache of the disk. https://sqlite.org/pragma.html#pragma_fullfsync
+            database.execute("PRAGMA fullfsync=1")
     return database
 
 
@@ -351,8 +356,7 @@ def diagnose(db: Database, path: Path, schema: int) -> list[Diagnostic]:
     """For `tarry check`: what an operator should know of the file. schema: the version of its tables."""
     version = db.execute("SELECT sqlite_version()").get
     synchronous, journal = db.pragma("synchronous"), db.pragma("journal_mode")
-    room = os.statvfs(path.parent)
-    free = room.f_bavail * room.f_frsize
+    free = shutil.disk_usage(path.parent).free
     tight = "" if free > 256 * 2**20 else "under 256 MB: free some space before enqueues are refused"
     return [
         Diagnostic("sqlite", version),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from tarry.errors import ConfigError, StoreAway, StoreError
+from tarry.platform import unix_socket
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.link.redis_errors import ErrorReply, ReplyLost, error_of
 
@@ -70,7 +71,7 @@ def _open_plain(address: ServerAddress, limit: float) -> socket.socket:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return plain
-    local = socket.socket(socket.AF_UNIX)
+    local = unix_socket(socket.SOCK_STREAM)
     local.settimeout(limit)
     try:
         local.connect(address.host)

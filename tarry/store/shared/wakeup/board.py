@@ -8,15 +8,14 @@ sleeper and sends it one datagram. Without sockets, sleepers wake by their own t
 # The board is mapped memory: while nobody sleeps, news cost next to nothing.
 
 import contextlib
-import fcntl
 import mmap
 import os
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from zlib import crc32
 
-from tarry import files
+from tarry import files, platform
 from tarry.model.wake import WakeReason
 from tarry.store.rules.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup, choose_sleepers, drain
 
@@ -44,7 +43,8 @@ class WakeupBoard:
         self._path = str(directory / "board")
         self._flags: mmap.mmap | None = None
         self._socket: socket.socket | None = None
-        self._folder = -1
+        self._near: tuple[str, Callable[[], object]] | None = None
+        """The directory's path for sockets, and what gives it up."""
 
     def wakeup(self) -> Wakeup:
         """A new sleeper. If all slots are taken, or the disk fails or is full, it has none, and only its own process
@@ -84,11 +84,11 @@ class WakeupBoard:
         """Releases the sockets and the mapped memory."""
         if self._socket is not None:
             self._socket.close()
-        if self._folder >= 0:
-            os.close(self._folder)
+        if self._near is not None:
+            self._near[1]()
         if self._flags is not None:
             self._flags.close()
-        self._socket, self._folder, self._flags = None, -1, None
+        self._socket, self._near, self._flags = None, None, None
 
     def _board(self, create: bool = False) -> mmap.mmap | None:
         if self._flags is None:
@@ -97,7 +97,7 @@ class WakeupBoard:
             fd = files.open_private(self._path, os.O_RDWR | os.O_CREAT)
             try:
                 # Also of a board that is long enough: it may have no blocks yet.
-                files.allocate(fd, SLOTS)
+                platform.allocate(fd, SLOTS)
                 self._flags = mmap.mmap(fd, SLOTS)
             finally:
                 os.close(fd)
@@ -108,7 +108,7 @@ class WakeupBoard:
         # It is awake from now on, so other processes need not wake it again.
         self._flags[slot] = 0
         if self._socket is None:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket = platform.unix_socket(socket.SOCK_DGRAM)
             self._socket.setblocking(False)
         # The sleeper is gone, or its buffer is full: then it wakes anyway.
         with contextlib.suppress(OSError):
@@ -116,11 +116,9 @@ class WakeupBoard:
 
     def address(self, slot: int) -> str:
         """The path of the slot's socket."""
-        # The kernel takes at most 108 bytes. The path through a descriptor is short, however deep the directory is.
-        if self._folder < 0:
-            self._folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
-        near = f"/proc/self/fd/{self._folder}"
-        return f"{near}/{slot}.sock" if os.path.exists(near) else str(self._directory / f"{slot}.sock")
+        if self._near is None:
+            self._near = platform.near_folder(self._directory)
+        return f"{self._near[0]}/{slot}.sock"
 
     def lock_path(self, slot: int) -> Path:
         """The file whose lock marks the slot as taken."""
@@ -187,12 +185,9 @@ def _take_slot(board: WakeupBoard) -> tuple[int, int]:
     for slot in range(SLOTS):
         # A lock ends with its process, so a crash leaves no slot taken.
         fd = files.open_private(board.lock_path(slot), os.O_RDWR | os.O_CREAT, files.OURS)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(fd)
-        else:
+        if platform.try_lock(fd):
             return slot, fd
+        os.close(fd)
     return -1, -1
 
 
@@ -201,13 +196,15 @@ def _bind(path: str) -> socket.socket | None:
     # The slot's lock is ours, so a dead process left the socket that is there.
     with contextlib.suppress(OSError):
         os.unlink(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    listener.setblocking(False)
+    listener = None
     try:
+        listener = platform.unix_socket(socket.SOCK_DGRAM)
+        listener.setblocking(False)
         # Before it has a name; the umask could leave it open to all.
         os.fchmod(listener.fileno(), 0o660)
         listener.bind(path)
     except OSError:
-        listener.close()
+        if listener is not None:
+            listener.close()
         return None
     return listener

@@ -8,6 +8,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from tarry.platform import user_id
+
 
 class BoardDirectory:
     """The directory of the board that the processes of this user on this host share, for one database on a server.
@@ -17,7 +19,7 @@ class BoardDirectory:
 
     def __init__(self, database: str) -> None:
         digest = hashlib.sha256(database.encode()).hexdigest()[:16]
-        self.path = Path(tempfile.gettempdir()) / f"tarry-{os.getuid()}-{digest}"
+        self.path = Path(tempfile.gettempdir()) / f"tarry-{user_id()}-{digest}"
 
     def create(self) -> bool:
         """Makes the directory. False if another user has one of that name, or none can be made: there is no board."""
@@ -25,7 +27,7 @@ class BoardDirectory:
             self.path.mkdir(mode=0o700, exist_ok=True)
             # lstat: in a common directory another user could have put a link of that name there.
             found = os.lstat(self.path)
-            return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            return stat.S_ISDIR(found.st_mode) and found.st_uid == user_id()
         return False
 
     def name(self, create: bool = False) -> str | None:

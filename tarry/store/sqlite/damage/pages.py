@@ -9,6 +9,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tarry.platform import read_at
+
 TABLE_LEAF, INDEX_LEAF, TABLE_NODE, INDEX_NODE = 0x0D, 0x0A, 0x05, 0x02
 _NODES = (TABLE_NODE, INDEX_NODE)
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
@@ -29,7 +31,7 @@ class Pages:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        header = os.pread(descriptor, 100, 0)
+        header = read_at(descriptor, 100, 0)
         size = int.from_bytes(header[16:18], "big")
         # 65536 does not fit into 16 bits: SQLite writes 1 for it.
         self.size = 65536 if size == 1 else size
@@ -40,7 +42,7 @@ class Pages:
 
     def page(self, number: int) -> bytes:
         """The content of a page."""
-        return os.pread(self._descriptor, self.size, (number - 1) * self.size).ljust(self.size, b"\0")
+        return read_at(self._descriptor, self.size, (number - 1) * self.size).ljust(self.size, b"\0")
 
     def free(self) -> set[int]:
         """The pages that are not in use. They hold rows that were deleted or moved."""

@@ -1,6 +1,7 @@
 """Makes a new file of what can be read of a damaged one, with all indexes anew, and keeps the old one beside it."""
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -10,6 +11,7 @@ import apsw
 from msgspec import Struct
 
 from tarry import errors, files
+from tarry.platform import CLOEXEC
 from tarry.store.sqlite.damage.pages import Pages
 from tarry.store.sqlite.damage.salvage import Salvage, SavedTable
 from tarry.store.sqlite.damage.trees import DamagedTree, damaged_trees
@@ -78,7 +80,7 @@ def _build(database: ApswDatabase, path: Path, damaged: list[DamagedTree]) -> Re
     _check_room(path)
     fresh = path.with_name(f"{path.name}-repaired")
     # Open until the end: closing it would end SQLite's lock on the file.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | CLOEXEC)
     try:
         pages = Pages(descriptor)
         _check_ours(pages, path)
@@ -102,8 +104,8 @@ def _make(fresh: Path) -> ApswDatabase:
 
 
 def _check_room(path: Path) -> None:
-    disk, size = os.statvfs(path.parent), path.stat().st_size
-    if disk.f_bavail * disk.f_frsize < size:
+    size = path.stat().st_size
+    if shutil.disk_usage(path.parent).free < size:
         raise errors.StoreFull(f"{path}: a new file beside it needs {size / 1e6:,.0f} MB of free disk; make room first")
 
 

@@ -1,11 +1,12 @@
 """SQLite and fork: the child must not use the parent's connection, and no fork may happen during a transaction."""
 
-import os
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 from weakref import WeakSet
+
+from tarry.platform import at_fork
 
 # As long as a call may wait for the file's lock (`sqlite.file.BUSY_LIMIT`).
 LONGEST = 5.0
@@ -102,4 +103,4 @@ class _Forking:
 
 
 _forking = _Forking()
-os.register_at_fork(before=_forking.before, after_in_parent=_forking.in_parent, after_in_child=_forking.in_child)
+at_fork(before=_forking.before, after_in_parent=_forking.in_parent, after_in_child=_forking.in_child)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tarry import errors
+from tarry.platform import read_at
 from tarry.store.sqlite.link import wal_index
 from tarry.store.sqlite.link.damage_mark import REPLACED, DamageMark
 
@@ -134,7 +135,7 @@ class FileGuard:
     def _header(self) -> bytes:
         # By a descriptor that stays open: closing one ends all locks of this process on the file.
         try:
-            return os.pread(wal_index.kept_descriptor(self._path), len(_MAGIC), 0)
+            return read_at(wal_index.kept_descriptor(self._path), len(_MAGIC), 0)
         except OSError:
             return b""
 

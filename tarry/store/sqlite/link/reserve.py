@@ -7,9 +7,10 @@ database has as much as one free inside, because jobs were forgotten.
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
-from tarry import files
+from tarry import files, platform
 from tarry.store.rules.base import Diagnostic
 
 ROOM = 16 * 2**20
@@ -20,14 +21,14 @@ LEAST = 2 * 2**20
 
 def most_logged(directory: Path) -> int:
     """The bytes that the write-ahead log may grow to, in a database there, before SQLite merges it into the file."""
-    disk = os.statvfs(directory)
+    disk = shutil.disk_usage(directory)
     # When the disk is full, the log is merged in the room set aside: half of that, so that outcomes have the rest.
-    return min(wanted_room(disk), max(LEAST, disk.f_bavail * disk.f_frsize // 2)) // 2
+    return min(wanted_room(disk.total), max(LEAST, disk.free // 2)) // 2
 
 
-def wanted_room(disk: os.statvfs_result) -> int:
-    """How many bytes are to be set aside on this disk: an eighth of a small one."""
-    return min(ROOM, max(LEAST, disk.f_blocks * disk.f_frsize // 8))
+def wanted_room(total: int) -> int:
+    """How many bytes are to be set aside on a disk of so many: an eighth of a small one."""
+    return min(ROOM, max(LEAST, total // 8))
 
 
 class Reserve:
@@ -51,8 +52,8 @@ class Reserve:
         refuses producers. spare: free bytes in the database."""
         # Errors are ignored: the reserve is a help, and a store without it works all the same.
         with contextlib.suppress(OSError):
-            disk = os.statvfs(os.path.dirname(self._path))
-            free, wanted = disk.f_bavail * disk.f_frsize, wanted_room(disk)
+            disk = shutil.disk_usage(os.path.dirname(self._path))
+            free, wanted = disk.free, wanted_room(disk.total)
             if not os.path.exists(self._path):
                 self._begin(free, wanted, spare)
             elif self.spent and free > 2 * wanted:
@@ -92,10 +93,7 @@ class Reserve:
         fd = files.open_private(filling, os.O_RDWR | os.O_CREAT)
         try:
             # Real blocks: a file with a hole in it would hold no room.
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(fd, 0, room)
-            else:
-                os.write(fd, bytes(room))
+            platform.allocate(fd, room)
             os.replace(filling, self._path)
         except OSError:
             # A half filled file would only take space from a disk that has too little.

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import apsw
 
+from tarry import platform
 from tarry.errors import StoreCorrupt
 
 log = logging.getLogger("tarry.store")
@@ -187,12 +188,9 @@ def _behind(log: Log, valid: int) -> Iterator[tuple[bool, Frame]]:
 
 def _since_start(moment: float) -> bool:
     """Whether that moment is after this machine started; False where that is not known."""
-    with suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/stat").read_text().splitlines()
-        started = int(next(line for line in lines if line.startswith("btime ")).split()[1])
-        # A time in the future proves nothing; one second is for the resolution of the two clocks.
-        return started < moment <= time.time() + 1
-    return False
+    started = platform.machine_started()
+    # A time in the future proves nothing; one second is for the resolution of the two clocks.
+    return started is not None and started < moment <= time.time() + 1
 
 
 def log_of(path: Path) -> Path:

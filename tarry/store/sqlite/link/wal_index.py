@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+from tarry.platform import CLOEXEC, read_at
 from tarry.store.sqlite.link import wal
 
 _HEADER, _SIZE, _MERGED = 48, 100, 132
@@ -53,7 +54,7 @@ class Merges(NamedTuple):
 def merges(path: Path) -> Merges | None:
     """The merges of the log of the database at this path, no link; None if nothing is known of them."""
     try:
-        read = os.pread(kept_descriptor(path.with_name(f"{path.name}-shm")), _MERGED, 0)
+        read = read_at(kept_descriptor(path.with_name(f"{path.name}-shm")), _MERGED, 0)
     except OSError:
         return None
     if len(read) < _MERGED:
@@ -115,7 +116,7 @@ def _modified_at(path: Path) -> float:
 
 def _index(descriptor: int) -> Index | None:
     """What the index says; None if it is not whole."""
-    read = os.pread(descriptor, 2 * _HEADER + 4, 0)
+    read = read_at(descriptor, 2 * _HEADER + 4, 0)
     header = read[:_HEADER]
     # Two copies that differ: a process is writing the header now, or died while it did. Byte 12: it is complete.
     if len(read) < _SIZE or header != read[_HEADER : 2 * _HEADER] or not header[12]:
@@ -136,7 +137,7 @@ def kept_descriptor(path: Path) -> int:
             _kept.pop(descriptor, None)
         elif inode == (found.st_dev, found.st_ino):
             return descriptor
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | CLOEXEC)
     opened = os.fstat(descriptor)
     _kept[descriptor] = (opened.st_dev, opened.st_ino)
     return descriptor
