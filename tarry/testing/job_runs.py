@@ -227,14 +227,20 @@ _TASK_ERRORS = (Exception, Interrupted, asyncio.CancelledError, SystemExit)
 
 @contextlib.contextmanager
 def _no_loop() -> Iterator[None]:
-    """Hides the running event loop from a `def`."""
+    """Hides the running event loop from a `def`, and the task in it."""
     # In a worker there is none in its thread, and code such as `asyncio.run` refuses to start inside one.
     loop = asyncio._get_running_loop()
+    task = None if loop is None else asyncio.current_task(loop)
+    # Since Python 3.14 a thread has one current task, not one for each loop: another loop could not enter its own.
+    if loop is not None and task is not None:
+        asyncio._leave_task(loop, task)
     asyncio._set_running_loop(None)
     try:
         yield
     finally:
         asyncio._set_running_loop(loop)
+        if loop is not None and task is not None:
+            asyncio._enter_task(loop, task)
 
 
 async def _cancel_the_rest() -> None:
