@@ -1,10 +1,13 @@
+import argparse
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from tarry import __version__
+from tarry.cli.main import parser
 from tests.cli.project import Project
 
 COMMANDS = ("start", "stop", "quit", "restart", "status", "enqueue", "jobs", "queues", "tasks", "check", "init")
@@ -20,6 +23,21 @@ def test_every_command_has_help_and_takes_json(project: Project, command: str) -
     said = project.said(command, "--help")
     assert said.startswith(f"usage: tarry {command}")
     assert "--json" in said
+
+
+def test_each_option_is_added_with_a_help_that_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.14 refuses any other, and with it the command."""
+    added = []
+    add = argparse._ActionsContainer.add_argument
+
+    def noting(self: argparse._ActionsContainer, *names: str, **options: Any) -> argparse.Action:
+        added.append((names, options.get("help", "")))
+        return add(self, *names, **options)
+
+    monkeypatch.setattr(argparse._ActionsContainer, "add_argument", noting)
+    parser()
+    assert len(added) > 200
+    assert [names for names, help in added if not isinstance(help, str)] == []
 
 
 def test_version(project: Project) -> None:

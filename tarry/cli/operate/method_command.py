@@ -154,7 +154,9 @@ def add_methods(
     options = {subject.option(one.name, method): (one, kind) for method in derived for one, kind in _fields(method)}
     for option, (field, kind) in options.items():
         if field.name not in subject.worded:
-            parser.add_argument(option, dest=_dest(option), help=partial(_describe, field, kind), **_shape(field))  # type: ignore[arg-type]
+            action = parser.add_argument(option, dest=_dest(option), **_shape(field))
+            # Not given to `add_argument`, which since Python 3.14 wants a text.
+            action.help = partial(_describe, field, kind)  # type: ignore[assignment]
     if any(method.asks_first for method in methods.values()):
         parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(run=partial(run_method, name, subject), methods=methods)
