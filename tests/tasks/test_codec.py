@@ -14,7 +14,6 @@ import pytest
 
 from tarry import Task
 from tarry.errors import ArgumentError
-from tarry.model.checks.unreadable import MOST_DEPTH
 from tarry.tasks.arguments.codec import Codec
 
 Kwargs = dict[str, Any]
@@ -250,23 +249,6 @@ def test_a_circle_is_refused() -> None:
     assert refused(untyped, circle).startswith("shop.task(a): cannot travel as JSON")
 
 
-def nested(levels: int) -> list[Any]:
-    """A list with so many levels."""
-    return [nested(levels - 1)] if levels > 1 else []
-
-
-def test_what_another_python_may_not_read_is_refused() -> None:
-    most = nested(MOST_DEPTH - 1)  # the array of all arguments is a level, too
-    assert called(untyped, most)[1][0] == most
-    message = f"shop.task: nested in more than {MOST_DEPTH} levels"
-    assert refused(untyped, [most]) == message
-    assert refused(untyped, a=[most]) == message
-    codec = Codec("shop.task", untyped)
-    assert codec.decode_result(codec.encode_result([most])) == [most]
-    with pytest.raises(ValueError, match=f"more than {MOST_DEPTH} levels"):
-        codec.encode_result([[most]])
-
-
 CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], Kwargs, str]] = [
     (plain, (), {}, "shop.task: missing a required argument: 'a'"),
     (plain, (1, "x", 3), {}, "shop.task: too many positional arguments"),
@@ -385,13 +367,18 @@ BODIES: list[tuple[Callable[..., Any], bytes, str]] = [
     (rest, b'{"a":1,"*":5}', "argument *numbers: Expected array, got int"),
     (rest, b'{"a":1,"*":[1,"x"]}', "argument *numbers[1]: Expected int, got str"),
     (further, b'{"a":1,"x":"no"}', "argument x: Expected int, got str"),
-    (untyped, b"[" * 100_000, "nested in more than 400 levels"),
 ]
 
 
 @pytest.mark.parametrize(("fn", "body", "message"), BODIES)
 def test_a_wrong_body_from_outside_is_refused(fn: Callable[..., Any], body: bytes, message: str) -> None:
     assert refused_body(fn, body).startswith(f"shop.task: {message}")
+
+
+def test_a_body_nested_deeper_than_this_python_reads_is_refused() -> None:
+    # 3.11 reads some 900 levels, 3.13 10,000, 3.14 as many as the stack has room for.
+    told = refused_body(untyped, b"[" * 1_000_000)
+    assert told.startswith(("shop.task: maximum recursion depth exceeded", "shop.task: Stack overflow"))
 
 
 FROM_OUTSIDE: list[tuple[Callable[..., Any], bytes, Any]] = [

@@ -11,10 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from tarry.model.checks.decoders import convert_to, decode_json
-from tarry.model.checks.unreadable import MOST_DEPTH
 from tarry.model.duration import SECOND
 from tarry.model.job import StoredCount
-from tarry.tasks.arguments.json_depth import is_too_deep
+from tarry.tasks.arguments.json_depth import MOST_DEPTH, is_too_deep
 
 MOST = 64 * 2**20
 """Bytes that a body may have once it is unpacked."""

@@ -12,11 +12,6 @@ import msgspec
 UNREADABLE = (ValueError, OverflowError, RecursionError)
 """What decoding raises for bytes that somebody else has written. The errors of msgspec and of UTF-8 are ValueErrors;
 numbers of many digits overflow where they are used; deeply nested data recurses."""
-MOST_DEPTH = 200
-"""Levels that what is written here may have, so that every reader can decode and encode it again. A Python has its own
-bound: 3.11 reads some 900 levels, 3.13 10,000, and 3.14 as many as the stack of the thread has room for."""
-MOST_READ = 400
-"""Levels that a worker reads in arguments: a result may stand within the lists of what takes it."""
 # No encoder begins with a space, so no task can return this by itself.
 SEALED = b' {"tarry-sealed":"'
 """What a sealed body, result or note begins with; the token follows."""

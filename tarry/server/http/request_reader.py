@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 
 from starlette.requests import Request
 
-from tarry.model.checks.unreadable import MOST_DEPTH
 from tarry.model.values.listen_address import is_own_host
 from tarry.operate.problem import RequestError
-from tarry.tasks.arguments.json_depth import is_too_deep
+from tarry.tasks.arguments.json_depth import MOST_DEPTH, is_too_deep
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 

@@ -16,7 +16,7 @@ from msgspec.structs import asdict, astuple
 
 from tarry.errors import ArgumentError, ValueSealed
 from tarry.model.checks.decoders import decode_json
-from tarry.model.checks.unreadable import MOST_READ, UNREADABLE, explain, is_sealed, token_of
+from tarry.model.checks.unreadable import UNREADABLE, explain, is_sealed, token_of
 from tarry.model.job import Job
 from tarry.tasks.arguments import argument_errors, json_values
 from tarry.tasks.arguments.signature import EXTRA, REST, TaskSignature, bind
@@ -100,7 +100,6 @@ class Codec:
         if body[:1] == b" ":
             refuse_sealed(body, f"the arguments of {self._signature.task}")
         try:
-            json_values.check_depth(body, MOST_READ)
             # Other clients may write white space first.
             if body[:1] == b"[" or body.lstrip()[:1] == b"[":
                 return self._decode_array(body), {}

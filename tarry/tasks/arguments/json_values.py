@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 
 from tarry.model.checks.decoders import new_json_decoder
-from tarry.model.checks.unreadable import MOST_DEPTH
 from tarry.tasks.arguments import pydantic_values
 from tarry.tasks.arguments.pydantic_values import to_msgspec_type
 
-__all__ = ["check_depth", "decoder", "encode", "exact_types", "survives_json", "to_msgspec_type"]
+__all__ = ["decoder", "encode", "exact_types", "survives_json", "to_msgspec_type"]
 
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=pydantic_values.to_json).encode
 
@@ -41,24 +40,13 @@ def exact_types(hint: Any) -> frozenset[type]:
 
 
 def encode(value: Any) -> bytes:
-    """The value as JSON; TypeError or ValueError if it cannot be JSON, as nan and infinity, or is nested too deep."""
+    """The value as JSON; TypeError or ValueError if it cannot be JSON, as for nan and infinity."""
     # msgspec writes null for them, which would come back as None.
     body = _encode(value)
     # A look for "null" is cheap, and only such a body can have nan or infinity.
     if b"null" in body and not _is_finite(msgspec.to_builtins(value, enc_hook=pydantic_values.to_builtins)):
         raise ValueError("JSON has no nan and no infinity")
-    check_depth(body, MOST_DEPTH)
     return body
-
-
-def check_depth(text: bytes, most: int) -> None:
-    """ValueError if this JSON is nested in more than `most` levels: what this Python can read another one may not."""
-    # No level is without a bracket, and most texts are short.
-    if len(text) > most and text.count(b"[") + text.count(b"{") > most:
-        from tarry.tasks.arguments.json_depth import is_too_deep  # noqa: PLC0415 - hardly ever needed
-
-        if is_too_deep(text, most):
-            raise ValueError(f"nested in more than {most} levels")
 
 
 def decoder(hint: Any) -> msgspec.json.Decoder[Any]:
