@@ -1,6 +1,7 @@
 """Values as JSON and back: the encoder, decoders by annotation, and checks whether values survive JSON."""
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,11 @@ from tarry.tasks.arguments import pydantic_values
 from tarry.tasks.arguments.pydantic_values import to_msgspec_type
 
 __all__ = ["decoder", "encode", "exact_types", "survives_json", "to_msgspec_type"]
+
+MOST_LEVELS = 10_000
+"""Of a value that is written. Python 3.12 and 3.13 have this bound themselves, and 3.11 has some 900."""
+# Python 3.14 writes as many as the stack of a thread has room for, and not every reader has as much room.
+_HAS_NO_DEPTH = sys.version_info >= (3, 14)
 
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=pydantic_values.to_json).encode
 
@@ -40,12 +46,17 @@ def exact_types(hint: Any) -> frozenset[type]:
 
 
 def encode(value: Any) -> bytes:
-    """The value as JSON; TypeError or ValueError if it cannot be JSON, as for nan and infinity."""
+    """The value as JSON; TypeError or ValueError if it cannot be JSON, as for nan and infinity, and what is nested too deep."""
     # msgspec writes null for them, which would come back as None.
     body = _encode(value)
     # A look for "null" is cheap, and only such a body can have nan or infinity.
     if b"null" in body and not _is_finite(msgspec.to_builtins(value, enc_hook=pydantic_values.to_builtins)):
         raise ValueError("JSON has no nan and no infinity")
+    if _HAS_NO_DEPTH and len(body) > 2 * MOST_LEVELS:
+        from tarry.tasks.arguments.json_depth import is_too_deep  # noqa: PLC0415 - few values are so long
+
+        if is_too_deep(body, MOST_LEVELS):
+            raise ValueError(f"nested in more than {MOST_LEVELS} levels")
     return body
 
 
