@@ -6,7 +6,7 @@ from threading import Barrier
 from msgspec.structs import replace
 
 from tarry.model import lifecycle
-from tarry.model.duration import HOUR
+from tarry.model.duration import DAY, HOUR
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Lost, Released, Returned
@@ -124,6 +124,15 @@ class Owning(Promises):
         assert not store.hold("chores", "ann", NOW + 40, NOW + 20)
         assert store.hold("chores", "bob", NOW + 21, NOW + 21)
         assert store.hold("chores", "ann", NOW + 40, NOW + 21)
+
+    def test_what_was_held_while_a_clock_was_ahead_is_free(self, store: Store) -> None:
+        """Nobody waits for a year until its holder, which is gone, holds it no more."""
+        year = 365 * DAY
+        assert store.hold("chores", "ann", NOW + year + 10, NOW + year)
+        assert store.hold("chores", "bob", NOW + 10, NOW)
+        assert not store.hold("chores", "ann", NOW + 10, NOW)
+        assert store.hold("longest", "ann", NOW + DAY, NOW)
+        assert not store.hold("longest", "bob", NOW + 10, NOW)
 
     def test_one_of_those_who_come_at_once_holds(self, store: Store) -> None:
         """Also where nobody has held that lease before."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tarry.errors import QueueFull
 from tarry.model.bound import KEY_ROOM, Bound, KeyBounds
 from tarry.model.change import Change
+from tarry.model.duration import DAY
 from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import holds_key
 from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Level, Limit, waiting_lane
@@ -292,7 +293,7 @@ class MemoryStore(Store):
     def hold(self, name: str, owner: str, until: int, now: int) -> bool:
         with self._lock:
             holder, end = self._held.get(name, (owner, 0))
-            if holder != owner and end > now:
+            if holder != owner and now < end <= now + DAY:
                 return False
             self._held[name] = owner, until
             return True

@@ -15,6 +15,7 @@ from tarry import errors
 from tarry.errors import QueueFull
 from tarry.model.bound import Bound, KeyBounds
 from tarry.model.change import Change
+from tarry.model.duration import DAY
 from tarry.model.job import Job
 from tarry.model.limit import EACH, QUEUE, KeyLimit, Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
@@ -486,7 +487,7 @@ def hold(link: MysqlConnection, name: str, owner: str, until: int, now: int) -> 
     # left to right, so `until` follows what became of `owner`.
     take = (
         f"INSERT INTO tarry_hold (name, owner, until) VALUES ({text(name)}, {me}, {until}) ON DUPLICATE KEY UPDATE"
-        f" owner = IF({ours} OR until <= {now}, {me}, owner), until = IF({ours}, {until}, until)"
+        f" owner = IF({ours} OR until <= {now} OR until > {now + DAY}, {me}, owner), until = IF({ours}, {until}, until)"
     )
     *_, holder, _ = link.run("BEGIN", take, f"SELECT {ours} FROM tarry_hold WHERE name = {text(name)}", COMMIT)
     _forget_owners(link, now - 60_000_000)

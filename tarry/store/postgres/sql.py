@@ -45,7 +45,7 @@ STATEMENTS = SqlStatements(
             ORDER BY queue, band, task, lane LIMIT ?5) o""",
     hold="""INSERT INTO {s}.hold AS h (name, owner, until) VALUES (?1, ?2, ?3)
         ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
-        WHERE h.owner = excluded.owner OR h.until <= ?4""",
+        WHERE h.owner = excluded.owner OR h.until <= ?4 OR h.until > ?4 + 86400000000""",
     finished=f"""SELECT keep_until, uuid_send(id), queue, ({_SIZE})::bigint, key_held_until <= ?3 {_FINISHED}
         ORDER BY keep_until, id LIMIT ?4""",
     weights=f"""SELECT queue, sum(size)::bigint FROM (

@@ -341,7 +341,8 @@ class Store(ABC):
 
     @abstractmethod
     def hold(self, name: str, owner: str, until: int, now: int) -> bool:
-        """Takes or prolongs a named lease; False while another owner holds it."""
+        """Takes or prolongs a named lease of a day at most; False while another owner holds it. What is held for longer
+        than a day from now was taken while a clock was ahead, and counts as free."""
 
     @abstractmethod
     def get(self, ids: Sequence[bytes]) -> list[Job | None]:

@@ -177,7 +177,8 @@ STATEMENTS = SqlStatements(
         ORDER BY id LIMIT ?2""",
     owners=f"{_OWNERS} {_FOUND}",
     hold="""INSERT INTO tarry_hold (name, owner, until) VALUES (?1, ?2, ?3)
-        ON CONFLICT (name) DO UPDATE SET owner = ?2, until = ?3 WHERE owner = ?2 OR until <= ?4""",
+        ON CONFLICT (name) DO UPDATE SET owner = ?2, until = ?3
+        WHERE owner = ?2 OR until <= ?4 OR until > ?4 + 86400000000""",
     next_due=NEXT_DUE,
     due="""SELECT queue, due FROM tarry_job INDEXED BY tarry_scheduled
         WHERE state = 0 AND due <= ?1 ORDER BY due, id LIMIT ?2""",

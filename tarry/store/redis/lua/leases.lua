@@ -87,12 +87,13 @@ end
 -- hold: takes or prolongs a lease by name.
 -- Keys: holds, leases.
 -- Arguments: name, owner, until, now.
--- Answer: 1, or 0 while it is another's.
+-- Answer: 1, or 0 while it is another's. One for longer than a day was taken while a clock was ahead: nobody's.
 -- Cost: one read, two writes.
 function lib.hold()
   local now = tonumber(ARGV[4])
   local other, expires = string.match(lib.call('HGET', lib.P .. 'holds', ARGV[1]) or '', '^(.*) (%S+)$')
-  if other and other ~= ARGV[2] and tonumber(expires) > now then return 0 end
+  expires = tonumber(expires or 0)
+  if other and other ~= ARGV[2] and expires > now and expires <= now + 86400000000 then return 0 end
   lib.call('HSET', lib.P .. 'holds', ARGV[1], ARGV[2] .. ' ' .. ARGV[3])
   -- Owners that have not been heard of for a day.
   lib.call('ZREMRANGEBYSCORE', lib.P .. 'leases', '-inf', string.format('%.0f', now - 86400000000))
