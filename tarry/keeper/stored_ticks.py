@@ -9,20 +9,20 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.client.client import Client
 from tarry.errors import StoreAway, TarryError, UnknownTask
 from tarry.keeper import schedule_runs, tick_jobs
 from tarry.keeper.cron import guard
+from tarry.keeper.schedule_clock import ScheduleClock
 from tarry.keeper.tick_jobs import TickPlan
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job
 from tarry.model.schedules import stored as rules
 from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.queries import stored_schedules
-from tarry.store.queries.stored_schedules import PREFIX, DueEntry
+from tarry.store.queries.stored_schedules import PREFIX, DueEntry, SeenSchedule
 from tarry.store.rules import owner
 from tarry.store.rules.partial_result import partial_result, reachable_part
 from tarry.store.shared.backoff import Backoff
@@ -45,19 +45,6 @@ _HOLD = "schedules"
 FindTask = Callable[[str], TaskDefinition[Any, Any] | None]
 
 
-class DueSchedule(Struct, frozen=True):
-    """A schedule that is due, as it was read."""
-
-    entry: DueEntry
-    cell: bytes
-    schedule: StoredSchedule
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.entry.name
-
-
 class StoredTicker:
     """`tick()` makes the jobs that are due by schedules in the store, and returns for how many seconds there is nothing
     to do. Not thread-safe. find: a task by its name, also an HTTP task; None: there is none. look_every: seconds after
@@ -68,6 +55,7 @@ class StoredTicker:
         self._find: FindTask = find or client.tasks.get
         self._name, self._look_every = owner.new_name(), look_every
         self._backoff = Backoff(log, "schedules in the store tick again")
+        self._clock = ScheduleClock(self._store)
 
     def tick(self) -> float:
         """Raises no error: logs it, and tries again soon."""
@@ -76,12 +64,19 @@ class StoredTicker:
     def _tick(self) -> float:
         for _ in range(_PAGES):
             now = self._client.clock.now()
+            self._follow_clock(now)
             first = reachable_part(lambda: stored_schedules.due_entries(self._store, None, 1))
             if not first or first[0].at > now:
                 return min(self._look_every, (first[0].at - now) / SECOND) if first else self._look_every
             if not self._holds(now) or not self._process_due(now):
                 return 1.0
         return 0.0
+
+    def _follow_clock(self, now: int) -> None:
+        if not self._clock.was_set_back(now) or not self._holds(now):
+            return
+        for page in self._clock.find_late(now):
+            self._save([one for one, _ in page], {one.name: new for one, new in page}, [])
 
     def close(self) -> None:
         """Lets another host take over at once; StoreError."""
@@ -112,7 +107,7 @@ class StoredTicker:
         self._save(due, changed, rubbish)
         return bool(changed or rubbish)
 
-    def _read(self, entries: Sequence[DueEntry], now: int) -> tuple[list[DueSchedule], list[DueEntry]]:
+    def _read(self, entries: Sequence[DueEntry], now: int) -> tuple[list[SeenSchedule], list[DueEntry]]:
         """The schedules that are due, and entries that no schedule names."""
         cells, away = partial_result(
             lambda: self._store.kv_read(stored_schedules.cells_of([entry.name for entry in entries]))
@@ -122,13 +117,13 @@ class StoredTicker:
         for at, (entry, cell) in enumerate(zip(entries, cells, strict=True)):
             one = None if cell is None else stored_schedules.decode(self._store, entry.name, cell)
             if cell is not None and one is not None and stored_schedules.is_of(entry, one, cell):
-                due.append(DueSchedule(entry, cell, one))
+                due.append(SeenSchedule(entry.name, entry, cell, one))
             # Somebody may just be about to write the schedule that names it.
             elif at not in missing and entry.at < now - _RUBBISH_AFTER:
                 rubbish.append(entry)
         return due, rubbish
 
-    def _process_all(self, due: Sequence[DueSchedule], now: int) -> dict[str, StoredSchedule | None]:
+    def _process_all(self, due: Sequence[SeenSchedule], now: int) -> dict[str, StoredSchedule | None]:
         """What becomes of them, by name, once their jobs are stored; None: it goes."""
         changed: dict[str, StoredSchedule | None] = {}
         plans: list[TickPlan] = []
@@ -151,14 +146,14 @@ class StoredTicker:
                 changed[plan.name] = rules.with_runs(plan.name, plan.after, runs, now)
         return changed
 
-    def _ended_jobs(self, due: Sequence[DueSchedule]) -> Mapping[bytes, Job]:
+    def _ended_jobs(self, due: Sequence[SeenSchedule]) -> Mapping[bytes, Job]:
         still_open = [run for one in due for run in one.schedule.runs if run.is_open]
         try:
             return schedule_runs.read_jobs(self._store, still_open) if still_open else {}
         except StoreAway:
             return {}
 
-    def _plan(self, due: DueSchedule, jobs: Mapping[bytes, Job], now: int) -> TickPlan:
+    def _plan(self, due: SeenSchedule, jobs: Mapping[bytes, Job], now: int) -> TickPlan:
         """ValueError: a zone that this host does not know. UnknownTask, ValueSealed. StoreError."""
         after, ticks = rules.due_ticks(due.name, due.schedule, now)
         after = replace(after, runs=schedule_runs.with_ends(after.runs, jobs))
@@ -177,7 +172,7 @@ class StoredTicker:
 
     def _save(
         self,
-        due: Sequence[DueSchedule],
+        due: Sequence[SeenSchedule],
         changed: Mapping[str, StoredSchedule | None],
         rubbish: Sequence[DueEntry],
     ) -> None:

@@ -79,6 +79,14 @@ def resume(name: str, one: StoredSchedule, now: int) -> StoredSchedule:
     return _with_look(name, replace(one, paused=False, after=now, changed=now, problem="", problem_since=0), now)
 
 
+def on_time(name: str, one: StoredSchedule, now: int) -> StoredSchedule:
+    """The schedule, where it came further than the clock is: it ticks from now on; else as it is, unless it would be
+    looked at too late. ValueError: a zone that is not known here."""
+    after = now if one.after > now + MAX_AHEAD else one.after
+    new = _with_look(name, replace(one, after=after), now)
+    return new if after != one.after or new.look < one.look else one
+
+
 def next_tick(name: str, one: StoredSchedule, now: int) -> int | None:
     """The tick that comes next; None: it is paused, or none comes any more."""
     if one.paused:

@@ -55,6 +55,26 @@ class DueEntry(Struct, frozen=True):
         return f"{_DUE}{self.at:016x}:{self.mark}:{self.name}"
 
 
+class SeenSchedule(Struct, frozen=True):
+    """A schedule, as it was read."""
+
+    name: str
+    entry: DueEntry | None
+    """None: it is not looked at."""
+    cell: bytes
+    schedule: StoredSchedule
+
+
+class SeenPage(Struct, frozen=True):
+    """Schedules, by name."""
+
+    schedules: list[SeenSchedule]
+    last: str
+    """The name behind which the next page begins; empty: this was the last one."""
+    is_whole: bool
+    """Whether all shards were there."""
+
+
 def entry_of(name: str, one: StoredSchedule, cell: bytes) -> DueEntry | None:
     """The entry of a schedule that is stored as this value; None: it is not looked at."""
     return DueEntry(one.look, blake2b(cell, digest_size=4).hexdigest(), name) if one.look else None
@@ -111,6 +131,18 @@ def page(store: Store, prefix: str, after: str, limit: int) -> dict[str, StoredS
             break
         after = max(named)
     return found
+
+
+def seen_page(store: Store, after: str, limit: int) -> SeenPage:
+    """The first schedules behind the name `after`; StoreError if none can be reached."""
+    cells, away = partial_result(lambda: store.kv_page(PREFIX, PREFIX + after, limit))
+    named = {name.removeprefix(PREFIX): cell for name, cell in cells.items()}
+    seen = [
+        SeenSchedule(name, entry_of(name, one, cell), cell, one)
+        for name, cell in named.items()
+        if (one := decode(store, name, cell)) is not None
+    ]
+    return SeenPage(seen, max(named, default=""), away is None)
 
 
 def change(store: Store, name: str, change: ScheduleChange, within: Values | None = None) -> StoredSchedule | None:
