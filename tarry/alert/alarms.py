@@ -25,7 +25,7 @@ MOST_WHERE = 2000
 """Characters of a path."""
 MOST_NAMED = 30
 """Bound for each kind whose key contains the name of a queue or task; `MOST_OPEN` bounds all other conditions."""
-_NAMED = frozenset({"queue", "dead", "removed", "endpoint", "disabled", "host", "schedule"})
+_NAMED = frozenset({"queue", "dead", "removed", "endpoint", "disabled", "host", "schedule", "schedules"})
 BRIEF_AFTER = MINUTE
 """Microseconds from the first outage that was too short to report until such outages are reported together."""
 DROPPED_AFTER = HOUR

@@ -4,10 +4,12 @@ no job. One host checks for all."""
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 
 from tarry.alert.condition import MOST_DETAILS, Condition
 from tarry.alert.deaths import Deaths
 from tarry.alert.new_errors import new_error_conditions
+from tarry.alert.stored_schedules import stored_schedule_conditions
 from tarry.config.config import Alerts
 from tarry.keeper import schedule_state
 from tarry.model.duration import MINUTE, SECOND, format_duration
@@ -57,7 +59,9 @@ class WorkChecks:
             *(self._throttled_queues.check(lambda: self._queue_conditions(now)) if self._alerts.oldest else ()),
             *self._throttled_removed.check(self._removed_conditions),
             *(self._throttled_hosts.check(lambda: self._host_conditions(now)) if self._alerts.lost_hosts else ()),
-            *self._throttled_schedules.check(self._schedule_conditions),
+            *self._throttled_schedules.check(
+                lambda: chain(self._schedule_conditions(), stored_schedule_conditions(self._store))
+            ),
         ]
 
     def _dead_conditions(self, now: int) -> Iterator[Condition]:

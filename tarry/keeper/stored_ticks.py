@@ -22,7 +22,8 @@ from tarry.model.job import Job
 from tarry.model.schedules import stored as rules
 from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.queries import stored_schedules
-from tarry.store.queries.stored_schedules import PREFIX, DueEntry, SeenSchedule
+from tarry.store.queries.missed_schedules import TickCounter, remove_stale_marks
+from tarry.store.queries.stored_schedules import MARK, PREFIX, DueEntry, SeenSchedule
 from tarry.store.rules import owner
 from tarry.store.rules.partial_result import partial_result, reachable_part
 from tarry.store.shared.backoff import Backoff
@@ -55,7 +56,8 @@ class StoredTicker:
         self._find: FindTask = find or client.tasks.get
         self._name, self._look_every = owner.new_name(), look_every
         self._backoff = Backoff(log, "schedules in the store tick again")
-        self._clock = ScheduleClock(self._store)
+        self._clock, self._counter = ScheduleClock(self._store), TickCounter(self._store)
+        self._tidy_at = 0
 
     def tick(self) -> float:
         """Raises no error: logs it, and tries again soon."""
@@ -70,7 +72,14 @@ class StoredTicker:
                 return min(self._look_every, (first[0].at - now) / SECOND) if first else self._look_every
             if not self._holds(now) or not self._process_due(now):
                 return 1.0
+            self._tidy(now)
         return 0.0
+
+    def _tidy(self, now: int) -> None:
+        if self._tidy_at - HOUR <= now < self._tidy_at:
+            return
+        self._tidy_at = now + HOUR
+        remove_stale_marks(self._store)
 
     def _follow_clock(self, now: int) -> None:
         if not self._clock.was_set_back(now) or not self._holds(now):
@@ -185,9 +194,14 @@ class StoredTicker:
             for name, one in changed.items()
             if one is not None and (value := values[name]) is not None
         }
-        self._store.kv_write([(entry.cell, b"", None) for entry in looks.values() if entry is not None])
+        marks = [MARK + name for name, one in changed.items() if one is not None and rules.missed_at(one)]
+        entries = [entry.cell for entry in looks.values() if entry is not None]
+        self._store.kv_write([(cell, b"", None) for cell in (*entries, *marks)])
         saved = self._store.kv_write([(PREFIX + one.name, values[one.name], one.cell) for one in due])
+        done = [one for one, is_saved in zip(due, saved, strict=True) if is_saved]
         # Of a schedule that somebody has changed meanwhile, that one has removed the entry, and ours is none.
         over = [one.entry if is_saved else looks.get(one.name) for one, is_saved in zip(due, saved, strict=True)]
-        gone = [entry for entry in (*over, *rubbish) if entry is not None]
-        self._store.kv_write([(entry.cell, None, entry.value) for entry in gone])
+        gone = [(entry.cell, entry.value) for entry in (*over, *rubbish) if entry is not None]
+        gone += [(MARK + one.name, b"") for one in done if stored_schedules.loses_mark(one.schedule, changed[one.name])]
+        self._store.kv_write([(cell, None, value) for cell, value in gone])
+        self._counter.add((one.schedule, new) for one in done if (new := changed[one.name]) is not None)

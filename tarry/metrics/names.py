@@ -68,6 +68,17 @@ STORE: Mapping[str, Metric] = {
     "tarry_schedule_missed_ticks": _store(
         "gauge", "Ticks that became no job, among those that the store remembers (about 20)", "schedule"
     ),
+    "tarry_stored_schedules": _store("gauge", "Schedules that the store keeps"),
+    "tarry_stored_schedules_missed": _store(
+        "gauge", "Of these, those whose newest tick made no job or whose jobs cannot be made; 1,000 at most"
+    ),
+    "tarry_stored_schedules_missed_ticks_total": _store("counter", "Their ticks that became no job"),
+    "tarry_stored_schedules_last_run_timestamp_seconds": _store(
+        "gauge", "When the newest tick of any of them that became a job was due; 0: none yet"
+    ),
+    "tarry_stored_schedules_next_run_timestamp_seconds": _store(
+        "gauge", "When a keeper is to look at the next of them; 0: never"
+    ),
     "tarry_push_attempts_total": _store(
         "counter", "Deliveries of HTTP tasks, by the class of the answer's status, such as 2xx", "task", "status"
     ),

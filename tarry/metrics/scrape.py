@@ -269,6 +269,17 @@ def schedule_families(figures: StoreFigures) -> Iterator[Metric]:
             "tarry_schedule_missed_ticks": {at: figures.missed.get(name, 0) for name, at in names},
         }
     )
+    # Sums: people may put very many.
+    stored = figures.stored
+    yield from gauges(
+        {
+            "tarry_stored_schedules": {(): stored.number},
+            "tarry_stored_schedules_missed": {(): stored.missed_now},
+            "tarry_stored_schedules_missed_ticks_total": {(): stored.missed_ticks},
+            "tarry_stored_schedules_last_run_timestamp_seconds": {(): stored.last},
+            "tarry_stored_schedules_next_run_timestamp_seconds": {(): stored.next},
+        }
+    )
 
 
 def circuit_families(figures: StoreFigures, allows: QueueFilter) -> Iterator[Metric]:

@@ -15,9 +15,13 @@ from tarry.keeper import schedule_state
 from tarry.keeper.cron import schedules_of
 from tarry.keeper.keeper_records import ScheduleRecord, schedule_records
 from tarry.metrics.store_overview import CachedOverview, CachedRead, StoreOverview, read_totals
+from tarry.model.duration import SECOND
 from tarry.model.schedules.schedule import LEFT_OUT, REFUSED
+from tarry.store.queries.missed_schedules import read_missed, read_sums
+from tarry.store.queries.stored_schedules import PREFIX, due_entries
 from tarry.store.rules.base import Store
 from tarry.store.rules.history.sums import ERRORS, Place
+from tarry.store.rules.partial_result import reachable_part
 from tarry.store.shards.shard import public_url
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shared.backoff import OutageLog
@@ -35,6 +39,16 @@ class Circuit(Struct, frozen=True):
     is_open: bool
 
 
+class StoredFigures(Struct, frozen=True):
+    """All schedules that the store keeps. Times are seconds since the epoch; 0: none."""
+
+    number: int = 0
+    missed_now: int = 0
+    missed_ticks: int = 0
+    last: float = 0.0
+    next: float = 0.0
+
+
 class StoreFigures(Struct, frozen=True):
     """What was read of a store that answers."""
 
@@ -44,6 +58,8 @@ class StoreFigures(Struct, frozen=True):
     schedules: Mapping[str, ScheduleRecord]
     missed: Mapping[str, int]
     """By schedule: ticks that became no job, among those that the store remembers."""
+    stored: StoredFigures
+    """Of the schedules that the store keeps."""
     circuits: Mapping[str, Circuit]
     """By HTTP task."""
     errors: Mapping[Place, bytes]
@@ -147,18 +163,28 @@ def _ping(store: Store) -> float:
     return time.perf_counter() - began
 
 
-_Facts = tuple[dict[str, ScheduleRecord], dict[str, int], dict[str, Circuit], Mapping[Place, bytes]]
+_Facts = tuple[dict[str, ScheduleRecord], dict[str, int], StoredFigures, dict[str, Circuit], Mapping[Place, bytes]]
 
 
 def _read_facts(store: Store, app: App) -> _Facts:
-    """The schedules, their missed ticks, the circuits, the errors; StoreError."""
+    """The schedules, their missed ticks, those in the store, the circuits, the errors; StoreError."""
     schedules, errors = schedules_of(app.tasks, app.config.named_calendars), read_totals(store, ERRORS)
+    stored = _read_stored(store)
     if not schedules:
-        return {}, {}, _circuits(store, app), errors
+        return {}, {}, stored, _circuits(store, app), errors
     records = {record.name: record for record in schedule_records(store, schedules, store.time())}
     states = schedule_state.read(store)
     missed = {name: _count_missed(states[name][0]) if name in states else 0 for name in schedules}
-    return records, missed, _circuits(store, app), errors
+    return records, missed, stored, _circuits(store, app), errors
+
+
+def _read_stored(store: Store) -> StoredFigures:
+    number, sums = reachable_part(lambda: store.kv_count(PREFIX)), read_sums(store)
+    if not number:
+        return StoredFigures(0, 0, sums.missed, sums.last / SECOND)
+    first = reachable_part(lambda: due_entries(store, None, 1))
+    upcoming = first[0].at / SECOND if first else 0.0
+    return StoredFigures(number, len(read_missed(store)), sums.missed, sums.last / SECOND, upcoming)
 
 
 def _count_missed(state: schedule_state.ScheduleState) -> int:

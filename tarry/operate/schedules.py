@@ -134,10 +134,10 @@ def _known(call: MethodCall, path: SchedulePath, body: object = None) -> "Schedu
         call.check(_queue(call, found))
         return found
     stored = _in_store(call, path.schedule)
-    if stored is None or not call.allows(_stored_queue(call, stored)):
+    if stored is None or not call.allows(stored_queue(call, stored)):
         near = did_you_mean(path.schedule, in_code) or f"; {call.way_to(list_schedules)} lists them"
         raise RequestError(f"no schedule {path.schedule} in this app{near}", "schedule", 404)
-    call.check(_stored_queue(call, stored))
+    call.check(stored_queue(call, stored))
     return stored
 
 
@@ -259,7 +259,8 @@ def _queue(call: MethodCall, schedule: Schedule) -> str:
     return call.app.tasks[schedule.task].queue
 
 
-def _stored_queue(call: MethodCall, one: "StoredSchedule") -> str:
+def stored_queue(call: MethodCall, one: "StoredSchedule") -> str:
+    """The queue whose users may see a schedule of the store."""
     definition = one.definition
     task = call.app.tasks.get(definition.task)
     # Whose queue nobody knows here is for who may use all.
@@ -275,7 +276,7 @@ def _stored_records(call: MethodCall, query: ScheduleQuery) -> tuple[list[Schedu
     found: list[ScheduleRecord] = []
     for _ in range(_PAGES):
         page = stored_schedules.page(store, query.prefix, after, query.limit + 1)
-        visible = {name: one for name, one in page.items() if call.allows(_stored_queue(call, one))}
+        visible = {name: one for name, one in page.items() if call.allows(stored_queue(call, one))}
         found += [_stored_record(call, name, one) for name, one in visible.items()]
         if len(found) > query.limit or len(page) <= query.limit:
             return found[: query.limit + 1], None
@@ -297,7 +298,7 @@ def _check_put(call: MethodCall, name: str, body: NewSchedule) -> None:
 
 
 def _check_stored(call: MethodCall, name: str, stored: "StoredSchedule") -> None:
-    queue = _stored_queue(call, stored)
+    queue = stored_queue(call, stored)
     if not call.allows(queue):
         raise NotAllowed(f"the name {name} is that of a schedule that this token may not change: choose another one")
     call.check(queue)

@@ -22,8 +22,11 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Raised, Returned
 from tarry.model.schedules.schedule import left_out
+from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.memory.store import MemoryStore
+from tarry.store.queries import stored_schedules
 from tarry.store.queries.hosts import PoolFigures
+from tarry.store.queries.missed_schedules import MARK
 from tarry.store.rules.base import NORMAL, Store, Want
 from tarry.store.rules.history.error_groups import ErrorGroup, encode_group, group_place
 from tarry.store.rules.history.sums import OTHERS, TOTALS, Place, Sums, encode
@@ -187,6 +190,9 @@ def test_answers_of_endpoints_are_by_class_of_status(monkeypatch: pytest.MonkeyP
     }
 
 
+STORED = ("_missed", "_missed_ticks_total", "_last_run_timestamp_seconds", "_next_run_timestamp_seconds")
+
+
 def test_schedules_tell_when_they_ran_and_what_they_missed() -> None:
     app = App(MemoryStore(), closures=True)
 
@@ -203,6 +209,30 @@ def test_schedules_tell_when_they_ran_and_what_they_missed() -> None:
     assert found["tarry_schedule_last_run_timestamp_seconds"][name,] == pytest.approx((now - HOUR) / SECOND)
     assert 0 < found["tarry_schedule_next_run_timestamp_seconds"][name,] - now / SECOND <= 3600
     assert (found["tarry_schedule_missed_ticks"][name,], found["tarry_schedule_paused"][name,]) == (2, 0)
+
+
+def test_schedules_in_the_store_are_sums() -> None:
+    app = App(MemoryStore(), closures=True)
+
+    @app.task(name="report")
+    def report() -> None: ...
+
+    store, names = app.client.store, [f"tarry_stored_schedules{rest}" for rest in ("", *STORED)]
+    assert [scraped(store, app=app)[name] for name in names] == [{(): 0}] * 5
+    for name in ("a", "b", "c"):
+        app.schedules.put(name, report.call(), every="1h")
+    facts = app.schedules.get("a")
+    assert facts is not None
+
+    def left_out_once(schedule: StoredSchedule | None) -> StoredSchedule | None:
+        assert schedule is not None
+        return replace(schedule, runs=[left_out([store.time()])])
+
+    stored_schedules.change(store, "b", left_out_once)
+    store.kv_cas(f"{MARK}b", b"", None)
+    store.kv_cas("stored-schedules:ticks", b'{"last":7000000,"missed":5}', None)
+    found = scraped(store, app=app)
+    assert [found[name][()] for name in names] == [3, 1, 5, 7, facts.next]
 
 
 def test_the_master_and_its_processes() -> None:

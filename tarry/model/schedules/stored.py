@@ -87,6 +87,12 @@ def on_time(name: str, one: StoredSchedule, now: int) -> StoredSchedule:
     return new if after != one.after or new.look < one.look else one
 
 
+def missed_at(one: StoredSchedule) -> int:
+    """When its newest tick made no job, or since when its jobs cannot be made; 0: neither."""
+    last = one.runs[-1] if one.runs else None
+    return one.problem_since or (last.tick if last is not None and last.is_missed else 0)
+
+
 def next_tick(name: str, one: StoredSchedule, now: int) -> int | None:
     """The tick that comes next; None: it is paused, or none comes any more."""
     if one.paused:

@@ -2,7 +2,7 @@
 
 from urllib.parse import quote, urlencode
 
-ERRORS, HOSTS, LIMITS, STORES = "/errors", "/hosts", "/limits", "/stores"
+ERRORS, HOSTS, LIMITS, SCHEDULES, STORES = "/errors", "/hosts", "/limits", "/schedules", "/stores"
 
 
 def queue_path(queue: str) -> str:
@@ -27,7 +27,7 @@ def limit_keys_path(limit: str) -> str:
 
 def schedule_path(name: str) -> str:
     """The page of a schedule."""
-    return f"/schedules/{_part(name)}"
+    return f"{SCHEDULES}/{_part(name)}"
 
 
 def jobs_path(**filters: str) -> str:

@@ -17,11 +17,14 @@ from msgspec.structs import replace
 from tarry.errors import PartlyUnavailable, StoreBusy
 from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.schedules import stored as rules
 from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.rules.base import Store
 from tarry.store.rules.partial_result import partial_result, reachable_part
 
 PREFIX, _DUE = "schedule:", "schedule-due:"
+MARK = "schedule-missed:"
+"""Of a schedule whose newest tick made no job: see `missed_schedules`."""
 _TRIES = 20
 _ENTRY = re.compile(_DUE + r"([0-9a-f]{16}):([0-9a-f]{8}):(.*)", re.DOTALL)
 _MOST_READ = 1000
@@ -133,6 +136,11 @@ def page(store: Store, prefix: str, after: str, limit: int) -> dict[str, StoredS
     return found
 
 
+def loses_mark(old: StoredSchedule, new: StoredSchedule | None) -> bool:
+    """Whether the schedule had a mark, and has none any more."""
+    return rules.missed_at(old) > 0 and (new is None or not rules.missed_at(new))
+
+
 def seen_page(store: Store, after: str, limit: int) -> SeenPage:
     """The first schedules behind the name `after`; StoreError if none can be reached."""
     cells, away = partial_result(lambda: store.kv_page(PREFIX, PREFIX + after, limit))
@@ -163,6 +171,8 @@ def change(store: Store, name: str, change: ScheduleChange, within: Values | Non
         over = entry if not is_made else None if old is None or cell is None else entry_of(name, old, cell)
         if over is not None:
             values.kv_cas(over.cell, None, b"")
+        if is_made and old is not None and loses_mark(old, new):
+            values.kv_cas(MARK + name, None, b"")
         if is_made:
             return new
     raise StoreBusy(f"schedule {name} changes all the time; try again")

@@ -12,6 +12,7 @@ from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import SECOND
 from tarry.model.schedules.schedule import ScheduledRun
 from tarry.store.queries import stored_schedules
+from tarry.store.queries.missed_schedules import MARK
 from tarry.store.rules.base import Query
 from tests.server.console.visiting import Tokens, Visitor, visit
 
@@ -166,3 +167,23 @@ def test_who_may_not_change_it_sees_no_form(app: App, tokens: Tokens) -> None:
         return await browser.text("/new-schedule?name=new")
 
     assert "Only an administrator changes schedules." in visit(app, story, tokens)
+
+
+def test_the_overview_tells_of_those_in_the_store_that_made_no_job(app: App, tokens: Tokens) -> None:
+    store = app.client.store
+    for name, queue in (("evening", "mail"), ("night", "other")):
+        app.schedules.put(name, app.named("mail.send").using(queue=queue).call("ann"), every="1h")
+        stored_schedules.change(store, name, lambda one: one and replace(one, runs=[ScheduledRun(NOON, end="refused")]))
+        store.kv_cas(f"{MARK}{name}", b"", None)
+
+    async def story(browser: Visitor) -> tuple[str, str]:
+        await browser.sign_in("all-token")
+        whole = await browser.text("/")
+        await browser.sign_in("mail-token")
+        return whole, await browser.text("/")
+
+    tokens.add("all", "read").add("mail", "read", queues='["mail"]')
+    whole, part = visit(app, story, tokens)
+    assert "The last ticks of 2 schedules made no jobs." in whole
+    assert "evening: the tick of" in part
+    assert "night" not in part

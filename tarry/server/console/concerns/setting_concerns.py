@@ -8,12 +8,14 @@ from tarry.keeper import schedule_state
 from tarry.keeper.keeper_records import LimitRecord
 from tarry.model.duration import SECOND
 from tarry.model.limit import QUEUE, TASK
+from tarry.model.schedules.stored import missed_at
 from tarry.model.values.console_paths import LIMITS, schedule_path
 from tarry.operate.limits import LimitsQuery, list_limits
-from tarry.operate.schedules import ScheduleQuery, list_schedules
+from tarry.operate.schedules import ScheduleQuery, list_schedules, stored_queue
 from tarry.push.task_records import TaskRecord
 from tarry.server.console.concerns.concerns import Concern
 from tarry.server.http.method import ApiCall
+from tarry.store.queries.missed_schedules import read_missed
 
 
 def setting_concerns(call: ApiCall, tasks: Sequence[TaskRecord]) -> Iterator[Concern]:
@@ -24,6 +26,8 @@ def setting_concerns(call: ApiCall, tasks: Sequence[TaskRecord]) -> Iterator[Con
         yield from stopped_limits(list_limits.handler(call, LimitsQuery()).limits, pushed)
     with suppress(StoreError):
         yield from _missed_schedules(call)
+    with suppress(StoreError):
+        yield from _missed_in_store(call)
 
 
 def stopped_limits(limits: Sequence[LimitRecord], others: Collection[str]) -> Iterator[Concern]:
@@ -41,3 +45,11 @@ def _missed_schedules(call: ApiCall) -> Iterator[Concern]:
         if one.name in missed and not one.paused:
             last = missed[one.name].runs[-1]
             yield Concern("schedule", one.name, last.tick / SECOND, schedule_path(one.name), last.end)
+
+
+def _missed_in_store(call: ApiCall) -> Iterator[Concern]:
+    for name, one in read_missed(call.service.client.store).items():
+        if call.allows(stored_queue(call, one)):
+            yield Concern(
+                "schedule", name, missed_at(one) / SECOND, schedule_path(name), one.problem or one.runs[-1].end
+            )
