@@ -4,7 +4,7 @@ BIN    := .venv/bin
 # The moment of the last commit: what is built from it says the same whenever it is built.
 EPOCH   = $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 
-.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak storm chaos mutants console-soak test-django6 test-deep kill-points exhaustive simulate
+.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak storm chaos mutants console-soak test-django6 test-deep kill-points exhaustive simulate release-check
 .DEFAULT_GOAL := test
 # Tests start Python thousands of times: without its caches each start compiles all of tarry anew, and takes twice the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -124,6 +124,10 @@ exhaustive: setup
 # Puts a hundred small mistakes into copies of the code, one at a time: do the tests see each? Half an hour and more.
 mutants: servers
 	nice $(BIN)/python -m tests.mutants
+
+# A stranger's checklist; what cannot run on this machine is printed. NAMES="chart sdist" takes a part.
+release-check: servers
+	$(BIN)/python -m tests.release $(NAMES)
 
 # Wheel and sdist in dist/. Built twice, once from the sdist and once from the tree, they are the same bytes. The list of
 # what the base install brings (CycloneDX) is in build/sbom.json: beside the files that are uploaded, not among them.
