@@ -4,7 +4,7 @@ BIN    := .venv/bin
 # The moment of the last commit: what is built from it says the same whenever it is built.
 EPOCH   = $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 
-.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak storm chaos mutants console-soak test-django6 test-deep kill-points exhaustive simulate release-check
+.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak storm chaos mutants console-soak test-django6 test-deep kill-points exhaustive simulate release-check docs-version
 .DEFAULT_GOAL := test
 # Tests start Python thousands of times: without its caches each start compiles all of tarry anew, and takes twice the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -158,6 +158,14 @@ docs: setup
 	$(BIN)/python -m tests.lifecycle_page
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "build/site: $(BIN)/python -m http.server --directory build/site"
+
+# The site as a version of its own on the branch gh-pages, which is pushed: `dev`, or on a tag (v0.2.0) `0.2`, which is then
+# `latest`, too. REMOTE= keeps it here.
+REMOTE ?= --push
+TAG     = $(shell git describe --exact-match --tags --match 'v*' 2>/dev/null)
+docs-version: setup
+	NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mike deploy $(REMOTE) $(if $(TAG),--update-aliases $(basename $(TAG:v%=%)) latest,dev)
+	$(BIN)/mike set-default $(REMOTE) $(if $(TAG),latest,$(shell $(BIN)/mike list latest > /dev/null 2>&1 && echo latest || echo dev))
 
 # The pictures of docs/images, by Chromium, of a real master.
 screenshots: servers

@@ -28,6 +28,13 @@ class PythonPage(NamedTuple):
     def _entry(self, name: str) -> str:
         return f"::: {self.module}.{name}"
 
+    def write_plain(self) -> str:
+        """The same with what stands in the code, for whoever reads Markdown."""
+        module = importlib.import_module(self.module)
+        top = f"# {self.title}\n\n{self.about[0].upper()}{self.about[1:]}. All of `{self.module}`."
+        names = self.names or _public(self.module)
+        return "\n\n".join([top, *(_plain("##", name, getattr(module, name)) for name in names)]) + "\n"
+
 
 PAGES = {
     "reference/app.md": PythonPage(
@@ -67,6 +74,20 @@ PAGES = {
     ),
 }  # fmt: skip
 """By path. tests/docs/test_site.py says which exported name has no page."""
+
+
+def _plain(level: str, name: str, value: object) -> str:
+    """A name with its signature, what its docstring says, and its public methods."""
+    try:
+        signature = str(inspect.signature(value)) if callable(value) else ""
+    except ValueError:
+        signature = ""
+    own = inspect.getdoc(value) or ""
+    parts = [f"{level} {name}", f"```python\n{name}{signature}\n```", own]
+    if inspect.isclass(value):
+        methods = [(one, found) for one, found in inspect.getmembers(value, inspect.isfunction) if one[0] != "_"]
+        parts += [_plain("###", f"{name}.{one}", found) for one, found in methods]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _public(module: str) -> tuple[str, ...]:

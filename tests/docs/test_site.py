@@ -137,6 +137,28 @@ def test_every_method_of_the_api_is_in_the_reference(site: Path) -> None:
     assert "object-problem" in ids
 
 
+def test_programs_find_the_markdown_of_each_page(site: Path) -> None:
+    listed = set(re.findall(r"\]\(([^)]+)\): \S", (site / "llms.txt").read_text(encoding="utf-8")))
+    pages = {file.relative_to(site).with_suffix(".md").as_posix() for file in site.rglob("index.html")}
+    assert listed == pages
+    gone = [
+        f"{page}: {link}"
+        for page in sorted(pages)
+        for link in re.findall(r"\]\(([^)#\s:]+\.md)", (site / page).read_text(encoding="utf-8"))
+        if not (site / page).parent.joinpath(link).resolve().is_file()
+    ]
+    assert gone == []
+    assert "### App.task\n" in (site / "reference/app/index.md").read_text(encoding="utf-8"), "names are written out"
+
+
+def test_the_search_ranks_guides_above_what_has_every_word(site: Path) -> None:
+    index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
+    boost = {one["location"]: one.get("boost", 1) for one in index}
+    assert boost["tasks/"] == 1
+    assert boost["reference/errors/"] < 1
+    assert boost["project/measurements/"] < 1
+
+
 def test_the_states_of_a_job_are_drawn_as_they_are(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = text_at(site, "lifecycle")
     assert [state for state in State if f">{state}</text>" not in page] == []

@@ -1,5 +1,6 @@
 """The checks, by name, in the order of a stranger's day."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -55,10 +56,18 @@ def sdist() -> str:
 
 
 def docs() -> str:
-    """Builds the site; a link to nothing is an error."""
-    run("make", "docs")
-    pages = list((ROOT / "build/site").rglob("*.html"))
-    return f"{len(pages)} pages in build/site"
+    """Builds the site of what is committed as the version `dev`, in a clone; a link to nothing is an error."""
+    with tempfile.TemporaryDirectory(prefix="tarry-release-") as directory:
+        run("git", "clone", "--quiet", "--no-tags", str(ROOT), directory)
+        os.symlink(ROOT / ".venv", Path(directory, ".venv"))
+        me = {f"GIT_{who}_{what}": "tarry" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        run("make", "--old-file", ".venv/.current", "docs-version", "REMOTE=", cwd=Path(directory), env=me)
+        files = run("git", "ls-tree", "-r", "--name-only", "gh-pages", cwd=Path(directory)).split()
+        if '"provider": "mike"' not in run("git", "show", "gh-pages:dev/index.html", cwd=Path(directory)):
+            raise CheckFailed("a page does not show which versions there are")
+    if missing := {"index.html", "versions.json", "dev/index.html", "dev/llms.txt"} - set(files):
+        raise CheckFailed(f"the branch gh-pages is without {', '.join(sorted(missing))}")
+    return f"{sum(file.endswith('.html') for file in files)} pages on the branch gh-pages"
 
 
 def upgrade() -> str:
