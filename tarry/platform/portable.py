@@ -4,6 +4,7 @@ known, as on Linux without /proc.
 
 import contextlib
 import functools
+import importlib
 import os
 import shutil
 import socket
@@ -158,9 +159,8 @@ def _boot_session() -> str:
 
 
 def _psutil() -> ModuleType:
-    import psutil  # noqa: PLC0415 -- on Linux nobody needs it, and it may not be installed
-
-    return psutil
+    # On Linux nobody needs it, and it may not be installed.
+    return importlib.import_module("psutil")
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ def exact_types(hint: Any) -> frozenset[type]:
 
 
 def encode(value: Any) -> bytes:
-    """The value as JSON; TypeError or ValueError if it cannot be JSON, as for nan and infinity, and what is nested too deep."""
+    """The value as JSON; TypeError or ValueError if it cannot be JSON, as nan, infinity and what is nested too deep."""
     # msgspec writes null for them, which would come back as None.
     body = _encode(value)
     # A look for "null" is cheap, and only such a body can have nan or infinity.
