@@ -208,8 +208,17 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
     def open_store(self, durable: bool = True, patient: bool = False) -> Store:
         """Opens a new connection to the app's store. patient: a store that is unreachable now is opened later."""
         # First: without its keys no store is made.
-        seal = self._store_sealer()
-        return seal(self._open_store or open_store(self.store_url, durable, patient))
+        seal, keep_apart = self._store_sealer(), self._payload_keeper()
+        return seal(keep_apart(self._open_store or open_store(self.store_url, durable, patient)))
+
+    def _payload_keeper(self) -> Callable[[Store], Store]:
+        """Makes of a store one that keeps large arguments and results elsewhere, if there is a place for them."""
+        payloads = self.config.payloads
+        if not payloads.to or not mixin.backend.writes_files:
+            return lambda store: store
+        from tarry.store.payloads.payload_store import payload_keeper  # noqa: PLC0415 - most apps keep all in the store
+
+        return payload_keeper(payloads.to, payloads.over, payloads.most)
 
     def _store_sealer(self) -> Callable[[Store], Store]:
         """Makes of a store what this app uses."""

@@ -47,6 +47,10 @@ class ValueSealed(TarryError):
     """A result, or another value of a job, is sealed with a key that this process does not have, or was altered."""
 
 
+class PayloadLost(TarryError):
+    """Arguments or a result that were kept outside of the store are gone, or are not what was written."""
+
+
 class IdempotencyError(TarryError):
     """The name of a request was used before, with other arguments."""
 
@@ -241,6 +245,13 @@ class PartlyUnavailable(StoreUnavailable):
         super().__init__(message)
         self.answer = answer
         self.missing: Mapping[int, StoreError] = missing or {}
+
+
+class PayloadUnavailable(StoreUnavailable):
+    """The place of large arguments and results, `[payloads] to`, cannot be reached now, or refuses the call. After an
+    enqueue: the job is not stored."""
+
+    stored = False
 
 
 class StoreBusy(StoreUnavailable):

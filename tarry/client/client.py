@@ -23,6 +23,7 @@ from tarry.errors import ResultTimeout, StoreError, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.bound import Bound
 from tarry.model.change import Change
+from tarry.model.checks.unreadable import is_apart
 from tarry.model.duration import Duration
 from tarry.model.job import Job, State, order_label
 from tarry.model.lifecycle import NotPossible, Rules
@@ -308,6 +309,14 @@ class Client:
         """The jobs by id, also those in the outbox; None for an unknown one. StoreUnavailable."""
         with shielded:
             return self.store.get(ids) if self.forwarder is None else self.forwarder.fetch(ids)
+
+    def load_result(self, job: Job) -> Job:
+        """A job that is done with its result, also one that is kept outside of the store. PayloadUnavailable,
+        PayloadLost."""
+        if not is_apart(job.note):
+            return job
+        with shielded:
+            return self.store.load_result(job)
 
     def wait(self, id: bytes, timeout: float | None) -> Job | None:
         """Waits for the end of a job, also while the store is away; None if there is no such job. ResultTimeout.

@@ -5,7 +5,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from tarry.client.follow import Event, Follow
 from tarry.errors import JobCancelled, JobFailed, JobNotFound
-from tarry.model.checks.unreadable import read_note
+from tarry.model.checks.unreadable import is_apart, read_note
 from tarry.model.flow.node_ids import flow_of, node_id
 from tarry.model.flow.wiring import added_nodes
 from tarry.model.job import Job, State
@@ -29,6 +29,9 @@ class JobAccess(Protocol):
 
     def fetch(self, ids: Sequence[bytes]) -> list[Job | None]:
         """The jobs as they are now; None for an unknown one."""
+
+    def load_result(self, job: Job) -> Job:
+        """A job that is done with its result, wherever that is kept."""
 
     def wait(self, id: bytes, timeout: float | None) -> Job | None:
         """Waits for the end of the job; None if there is none."""
@@ -98,13 +101,17 @@ class Handle(Generic[R]):
     def result(self, timeout: float | None = None) -> R:
         """Waits up to `timeout` seconds (None: without end), and returns what the task returned.
 
-        ResultTimeout; JobFailed if the job is dead; JobCancelled; JobNotFound once it is deleted.
+        ResultTimeout; JobFailed if the job is dead; JobCancelled; JobNotFound once it is deleted;
+        PayloadUnavailable and PayloadLost for a large result that cannot be read.
         """
         return self._value(self._client.wait(self._id, timeout))
 
     async def aresult(self, timeout: float | None = None) -> R:
         """The same, awaited."""
-        return self._value(await self._client.await_finished(self._id, timeout))
+        job = await self._client.await_finished(self._id, timeout)
+        # A large one is not in the store, and reading it must not block the event loop.
+        is_large = job is not None and is_apart(job.note)
+        return await asyncio.to_thread(self._value, job) if is_large else self._value(job)
 
     def follow(self, timeout: float | None = None) -> Follow:
         """Iterates over the changes of the job: `for event in job.follow()`, or `async for`.
@@ -172,6 +179,7 @@ class Handle(Generic[R]):
             indices = range(added.first, added.first + added.count)
             nodes = self._client.fetch([node_id(flow_of(job.id), index) for index in indices])
             return [self._decode(node) if node and node.state is State.DONE else None for node in nodes]
+        job = self._client.load_result(job)
         # A process that does not have the task cannot know the type of its result.
         task = self._client.tasks.get(job.task)
         return task.codec.decode_result(job.note) if task else plain_result(job)

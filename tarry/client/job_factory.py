@@ -48,8 +48,8 @@ class _UnlistedTask(Struct, frozen=True):
 class JobFactory:
     """Makes the jobs of one client.
 
-    max_body: bytes that the arguments of a job may take. has_outbox: jobs can be kept while the store is away. limits:
-    those of queues, by name, which no job must cost more than.
+    max_body: bytes that the arguments of a job may take in the store. has_outbox: jobs can be kept while the store is
+    away. limits: those of queues, by name, which no job must cost more than.
     """
 
     def __init__(
@@ -64,6 +64,9 @@ class JobFactory:
     ) -> None:
         self._store, self.tasks, self._clock = store, tasks, clock
         self.max_body = max_body
+        """Bytes of the arguments of a job that come from other programs."""
+        self.largest = store.most_apart or max_body
+        """Bytes of the arguments of a job."""
         self._has_outbox, self._limits = has_outbox, limits
 
     def make(
@@ -140,7 +143,7 @@ class JobFactory:
         options: Options,
         headers: bytes,
     ) -> Job:
-        if len(body) > self.max_body:
+        if len(body) > self.largest:
             raise self._body_too_large(task.name, body)
         now = self._now()
         due = max(options.due(now, self._clock.unsure), 0)
@@ -185,7 +188,7 @@ class JobFactory:
 
     def _make_alike(self, task: TaskDefinition[Any, Any], job: Job, body: bytes, lane: str | None) -> Job:
         """Another job of the same call of `enqueue_many`."""
-        if len(body) > self.max_body:
+        if len(body) > self.largest:
             raise self._body_too_large(job.task, body)
         headers = job.headers
         if task.keeps_order and lane is not None:
@@ -202,7 +205,7 @@ class JobFactory:
             return time.time_ns() // 1000
 
     def _body_too_large(self, task: str, body: bytes) -> BodyTooLarge:
-        return BodyTooLarge(over_max_body(f"{task}: the arguments take", len(body), self.max_body))
+        return BodyTooLarge(over_max_body(f"{task}: the arguments take", len(body), self.largest))
 
 
 def unique_for(job: Job) -> Duration:

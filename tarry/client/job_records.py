@@ -120,8 +120,8 @@ class JobAttempt(Struct, frozen=True):
     outcome: str
     """`running`, `done`, `failed`, `retry` (the task asked for another), `timeout`, `lost` (its worker died while it
     was on), `lease_lost` (its worker died or was away, while others were on), `interrupted` (its worker stopped),
-    `snoozed`, `cancelled`, `expired`, `unknown_task`, `no_key` (its worker could not open it), `quarantined`,
-    `given_back` or `buried`."""
+    `snoozed`, `cancelled`, `expired`, `unknown_task`, `no_key` (its worker could not open it), `payload_away`
+    (its worker could not read its arguments at the place of `[payloads]`), `quarantined`, `given_back` or `buried`."""
     worker: str | None
     host: str | None
     error: str

@@ -41,6 +41,8 @@ from tarry.config.kinds import (
     LEVEL,
     LOG,
     OUTPUT,
+    PAYLOAD_PLACE,
+    PAYLOAD_SIZE,
     PLACES,
     QUEUES,
     RATE,
@@ -317,6 +319,17 @@ class EncryptionConfig(Struct, frozen=True):
     """Where the keys are, each 32 bytes in base64. The first seals, all open. Empty: nothing is sealed."""
 
 
+class PayloadsConfig(Struct, frozen=True):
+    """[payloads]: where large arguments and results are kept, outside of the store."""
+
+    to: Annotated[str | None, PAYLOAD_PLACE] = None
+    """A directory that all hosts share, or a bucket; None: all is kept in the store."""
+    over: Annotated[int, SOME_SIZE] = 256_000
+    """Arguments and results of more bytes are kept there."""
+    most: Annotated[int, PAYLOAD_SIZE] = 64_000_000
+    """Bytes that they may take."""
+
+
 class Keep(Struct, frozen=True):
     """How long finished jobs of a queue are kept, in microseconds, and at most how many bytes of them."""
 
@@ -406,6 +419,7 @@ class Config(Struct, frozen=True):
     """HTTP tasks by name, as written: `tarry.push.endpoint.endpoint_settings` reads them."""
     push: Push = Push()
     encryption: EncryptionConfig = EncryptionConfig()
+    payloads: PayloadsConfig = PayloadsConfig()
     alerts: Alerts = Alerts()
     server: ServerConfig = ServerConfig()
     metrics: MetricsConfig = MetricsConfig()
@@ -469,6 +483,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, dire
     check_server(config.server, source)
     check_metrics(config.metrics, config.server, source)
     check_calendars(config.calendars, source)
+    _check_payloads(config, source)
     return _resolve_paths(_check_pools(config, source), home, file)
 
 
@@ -516,6 +531,15 @@ def _read_named_file(file: Path, shown: str) -> tuple[Path, SettingsSource]:
     if source.within and not source.table():
         raise ConfigError(f"{shown} has no [tool.tarry]: add it, or name another file")
     return file, source
+
+
+def _check_payloads(config: Config, source: SettingsSource) -> None:
+    """ConfigError if there are sizes that neither the store nor the place would take."""
+    over, most = config.payloads.over, config.payloads.most
+    if config.payloads.to and over > config.max_body:
+        raise source.wrong(("payloads", "over"), f"at most max_body, which is {config.max_body}", over)
+    if config.payloads.to and most < over:
+        raise source.wrong(("payloads", "most"), f"over, which is {over}, or more", most)
 
 
 def _check_pools(config: Config, source: SettingsSource) -> Config:

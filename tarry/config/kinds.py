@@ -15,7 +15,7 @@ from tarry.errors import ConfigError
 from tarry.model.bound import WhenFull
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.limit import parse_limit
-from tarry.model.quantity import octets
+from tarry.model.quantity import LARGEST_PAYLOAD, octets
 from tarry.model.values.log_target import NAMES, log_target
 
 DEFAULT_STORE = "sqlite:///tarry.db"
@@ -114,6 +114,19 @@ def _some_octets(written: int | str) -> int:
     return size
 
 
+def _payload_octets(written: int | str) -> int:
+    size = _some_octets(written)
+    if size > LARGEST_PAYLOAD:
+        raise ValueError("more than a worker should have in memory")
+    return size
+
+
+def _payload_place(written: str) -> str | None:
+    if written and not re.fullmatch(r"file:///[^\0\n]*|s3://[^/\s?#@]+(/[^\0\n?#]*)?", written):
+        raise ValueError("no place")
+    return written or None
+
+
 def _output(written: int | str) -> int:
     size = octets(written)
     if size > 1_000_000:
@@ -167,6 +180,8 @@ LEASE = Kind('a duration of 2 seconds or more, such as "15s"', _WrittenDuration,
 SECONDS = Kind(DURATION.expected, _WrittenDuration, lambda written: microseconds(written) / SECOND, number)
 SIZE = Kind('a size such as 65536 (bytes), "64KB" or "1MiB"', int | str, octets, number)
 SOME_SIZE = Kind('a size of 1 byte or more, such as 65536, "64KB" or "1MiB"', int | str, _some_octets, number)
+PAYLOAD_SIZE = Kind('a size of at most 1GiB such as "64MB"', int | str, _payload_octets, number)
+PAYLOAD_PLACE = Kind('"file:///srv/tarry", "s3://bucket/prefix", or "" for none', str, _payload_place)
 OUTPUT = Kind('a size of at most 1MB such as "8KB", or 0 for none', int | str, _output, number)
 RATE = Kind('a rate such as "100/s", "10/m" or "5/2h"', str, _rate)
 FROM_1 = Kind("a whole number of 1 or more", _From1, parse_variable=number)

@@ -16,7 +16,7 @@ from tarry.keeper.waiting_reasons import (
 from tarry.model.checks.unreadable import read_note
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State, order_label
-from tarry.model.lifecycle import NO_KEY, UNKNOWN_TASK
+from tarry.model.lifecycle import NO_KEY, UNKNOWN_TASK, UNREAD
 from tarry.model.limit import EACH, QUEUE, TASK, KeyLimit, Level, Limit, waiting_lane
 from tarry.store.queries.hosts import list_hosts
 from tarry.store.rules import ids, kept_places
@@ -72,6 +72,7 @@ def read_facts(store: Store, job: Job, now: int, is_listed: bool, endpoint: Endp
         [kept_places.attempt_of(name) for name in kept_places.places_followed(store, job, now)],
         _job_ahead(store, job, now),
         reader.away,
+        str(read_note(job.note).get("message", "")) if _type_of_note(job) == UNREAD else "",
     )
 
 

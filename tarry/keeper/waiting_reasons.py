@@ -30,6 +30,7 @@ SENTENCES: Mapping[str, str] = {
     "circuit": "The endpoint of %(task)s gets no requests now: %(trouble)s.",
     "unknown": "The worker that took it last does not know task %(task)s.",
     "no_key": "The worker that took it last does not have the key with which it is sealed.",
+    "payload_away": "The worker that took it last could not read its arguments: %(trouble)s",
     "unlisted": "The app of this process has no task %(task)s.",
     "key_paused": "%(limit)s is paused: no job of this key starts.",
     "stopped": "Limit %(limit)s is 0: no job starts.",
@@ -131,6 +132,8 @@ class WaitingFacts(Struct, frozen=True):
     """The job of its key that comes first, if its task is ordered."""
     away: str = ""
     """Why some of several stores could not be asked; empty: all were."""
+    unread: str = ""
+    """Why the worker that took it last could not read its arguments; empty: it could."""
 
 
 def waiting_reasons(facts: WaitingFacts) -> list[WaitingReason]:
@@ -181,6 +184,8 @@ def _lasting_reasons(facts: WaitingFacts) -> Iterator[WaitingReason]:
         yield _reason("unknown", task=job.task)
     elif facts.was_sealed:
         yield _reason("no_key")
+    elif facts.unread:
+        yield _reason("payload_away", trouble=facts.unread)
     elif not facts.is_listed and not facts.is_external:
         yield _reason("unlisted", task=job.task)
     # While an endpoint gets no requests, its task has the limit 0: that says the same.

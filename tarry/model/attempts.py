@@ -41,6 +41,7 @@ _NAMES: dict[type, str] = {
     ways.Cancelled: "cancelled",
     ways.Expired: "expired",
     ways.Unknown: "unknown_task",
+    ways.Unread: "payload_away",
     ways.Quarantined: "quarantined",
 }
 LOST, LEASE_LOST, RETRY, CANCELLED, GIVEN_BACK, BURIED, NO_KEY, RUNNING, DONE = (
@@ -49,7 +50,7 @@ LOST, LEASE_LOST, RETRY, CANCELLED, GIVEN_BACK, BURIED, NO_KEY, RUNNING, DONE = 
 OUTCOMES = (*_NAMES.values(), LOST, LEASE_LOST, RETRY, GIVEN_BACK, BURIED, NO_KEY, RUNNING)
 """How an attempt may have ended; `running`: it has not."""
 # The task was not even called, and the same comes again and again: it must not drive out what was.
-_REPEATED = ("unknown_task", "quarantined", NO_KEY)
+_REPEATED = ("unknown_task", "payload_away", "quarantined", NO_KEY)
 
 
 # They say nothing of the job, or that it is to be called once more.
@@ -150,7 +151,7 @@ def error_of(outcome: ways.Outcome, note: bytes) -> bytes:
     """The note of an outcome that is an error; empty: it is none. note: that of the change that it leads to."""
     if isinstance(outcome, ways.Raised | ways.TimedOut):
         return outcome.note
-    is_noted = isinstance(outcome, ways.Cancelled | ways.Expired | ways.Unknown)
+    is_noted = isinstance(outcome, ways.Cancelled | ways.Expired | ways.Unknown | ways.Unread)
     # Otherwise the note of the change is of an earlier attempt.
     return note if is_noted or (isinstance(outcome, ways.Lost) and outcome.on) else b""
 

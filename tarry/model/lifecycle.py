@@ -48,6 +48,7 @@ from tarry.model.outcome import (
     Suspended,
     TimedOut,
     Unknown,
+    Unread,
     Unsuccessful,
     has_started,
     outcome_note,
@@ -65,6 +66,8 @@ OUT_OF_TURN = "OutOfTurn"
 """The type in the note of a job that was held back, since one of the same key comes first."""
 UNKNOWN_TASK = "UnknownTask"
 """The type in the note of a job whose task the worker that claimed it does not know."""
+UNREAD = "PayloadUnavailable"
+"""The type in the note of a job whose arguments could not be read at the place of `[payloads]`."""
 NO_KEY = "NoKey"
 """The type in the note of a job that the worker that claimed it cannot open."""
 
@@ -186,8 +189,8 @@ def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: i
         case Expired():
             text = outcome_note("Expired", "it could not start in time")
             return replace(_finish(job, State.CANCELLED, rules, now, text), counts=counted_as.EXPIRED)
-        case Unknown(key):
-            return _unknown(job, now, key)
+        case Unknown() | Unread():
+            return _not_here(job, now, outcome)
         case Quarantined():
             return _again(job, now, now + _QUARANTINE, job.note)
 
@@ -499,11 +502,16 @@ def _lost(job: Job, rules: Rules, now: int, why: str) -> Change:
     return _failure(job, now, due, text, failures=failures, crashes=crashes)
 
 
-def _unknown(job: Job, now: int, key: str) -> Change:
-    """For a task that this worker does not know, or a job that it cannot open: waits briefly at first, then longer, up
-    to a minute. A rolling deployment is normal: another worker, or the next release, knows it."""
+def _not_here(job: Job, now: int, outcome: Unknown | Unread) -> Change:
+    """For a task that this worker does not know, or a job that it cannot open or read: waits briefly at first, then
+    longer, up to a minute. A rolling deployment is normal: another worker, or the next release, knows it."""
     delay = min(_UNKNOWN_DELAY << min(max(job.epoch - 1, 0), 20), _UNKNOWN_DELAY_MAX)
-    text = outcome_note(UNKNOWN_TASK, f"no worker that claimed it knows the task {job.task}")
-    if key:
-        text = outcome_note(NO_KEY, f"no worker that claimed it has the key {key}, with which it is sealed")
-    return _change(job, State.SCHEDULED, now, due=now + delay, note=text)
+    return _change(job, State.SCHEDULED, now, due=now + delay, note=_why_not_here(job, outcome))
+
+
+def _why_not_here(job: Job, outcome: Unknown | Unread) -> bytes:
+    if isinstance(outcome, Unread):
+        return outcome_note(UNREAD, outcome.why)
+    if outcome.key:
+        return outcome_note(NO_KEY, f"no worker that claimed it has the key {outcome.key}, with which it is sealed")
+    return outcome_note(UNKNOWN_TASK, f"no worker that claimed it knows the task {job.task}")

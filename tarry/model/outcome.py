@@ -87,6 +87,12 @@ class Unknown(Struct, frozen=True, gc=False):
     """The id of the key that is missing; empty: it is the task that is not known."""
 
 
+class Unread(Struct, frozen=True, gc=False):
+    """Its arguments are kept outside of the store, and cannot be read there now. why: with the name of the place."""
+
+    why: str
+
+
 class Quarantined(Struct, frozen=True, gc=False):
     """Claimed by a worker that runs another job whose next crash marks it as poison."""
 
@@ -103,7 +109,7 @@ class HeldBack(Struct, frozen=True, gc=False):
     """The id of the job of its key that comes first; empty: there is none."""
 
 
-Unsuccessful = Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expired | Unknown | Quarantined
+Unsuccessful = Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expired | Unknown | Unread | Quarantined
 Outcome = Returned | Suspended | HeldBack | Unsuccessful
 
 
@@ -119,7 +125,7 @@ def record_error(error: BaseException) -> Raised:
 def has_started(outcome: Unsuccessful) -> bool:
     """Whether the job had started when its attempt ended so. Of one that was lost with its worker nobody knows: it
     counts as started, since a worker took it in time."""
-    return not isinstance(outcome, Unknown | Quarantined) and outcome != Released()
+    return not isinstance(outcome, Unknown | Unread | Quarantined) and outcome != Released()
 
 
 def record_note(error: BaseException) -> bytes:

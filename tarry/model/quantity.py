@@ -28,6 +28,16 @@ def jobs_wait(count: int) -> str:
     return f"{quantity(count)} wait{'s' if count == 1 else ''}"
 
 
+def format_size(count: float) -> str:
+    """`512 B`, `1.2 MB`."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
 def shorten(value: object, most: int = MAX_SHORT) -> str:
     """How an error shows a text that came from outside: its `repr`, cut to about `most` characters."""
     # The text itself is cut first: `repr` of a long text takes its length in memory again.
@@ -36,8 +46,20 @@ def shorten(value: object, most: int = MAX_SHORT) -> str:
     return shown if is_whole else f"{shown[:most]}..."
 
 
+LARGEST_PAYLOAD = 2**30
+"""Bytes of arguments or a result that anybody can allow."""
+
+
+class MostApart(int):
+    """Bytes that `[payloads] most` allows; where another number bounds the data of a job, it is `max_body`."""
+
+
 def over_max_body(what: str, size: int, most: int) -> str:
     """The error for data of a job that is too large: `mail: the arguments take 101 bytes; max_body is 100: ...`."""
+    if isinstance(most, MostApart):
+        return (
+            f"{what} {size} bytes; [payloads] most is {most}: store the data elsewhere and pass its id, or raise most"
+        )
     return f"{what} {size} bytes; max_body is {most}: store the data elsewhere and pass its id, or raise max_body"
 
 

@@ -12,7 +12,6 @@ from tarry.errors import ArgumentError
 from tarry.model.checks.unreadable import UNREADABLE
 from tarry.model.duration import SECOND
 from tarry.model.flow import wiring
-from tarry.model.flow.wiring import MARK
 from tarry.model.job import Job
 from tarry.model.killing import TIMEOUT
 from tarry.model.limit import checked_spending
@@ -33,11 +32,15 @@ if TYPE_CHECKING:
     from tarry.tasks.definition import TaskDefinition
 
 
+PLAIN = b"[{"
+"""What arguments begin with that are in the job itself, and as most write them."""
+
+
 class Inputs(Protocol):
-    """What a node of a flow needs of its worker."""
+    """What a job needs of its worker whose arguments are not in the job itself."""
 
     def arguments(self, job: Job) -> bytes:
-        """The arguments of a node as JSON, with the results that it takes; ArgumentError. May block."""
+        """The arguments as JSON, with the results that a node takes; ArgumentError. May block."""
 
     def pages(self, job: Job) -> Iterator[list[Any]]:
         """The results of the nodes that a node comes after, in order, many at a time. Each page may block; StoreError,
@@ -105,16 +108,16 @@ class Running:
         self.status = 0
         """The HTTP status that answered it; 0: none."""
         self.inputs: Inputs | None = None
-        """Finds the arguments of a node of a flow; None: it is none, or nobody looks."""
+        """Finds arguments that are not in the job itself; None: they are, or nobody looks."""
         self._arguments: bytes | ArgumentError | None = None
         self.step_log: StepLog | None = None
         """Its durable steps; None: it has come to none."""
 
     @property
     def arguments(self) -> bytes:
-        """The arguments as JSON. ArgumentError if those of a node of a flow cannot be had."""
-        # A plain job has no envelope around them.
-        if self.job.body[:1] != MARK:
+        """The arguments as JSON. ArgumentError if they are not in the job itself, and cannot be had."""
+        # A plain job has no envelope around them, and most have them in the store.
+        if self.job.body[:1] in PLAIN:
             return self.job.body
         self.fetch_arguments()
         if isinstance(self._arguments, ArgumentError):
@@ -123,7 +126,7 @@ class Running:
         return self._arguments
 
     def fetch_arguments(self) -> None:
-        """Reads the arguments of a node of a flow, once. May block."""
+        """Reads arguments that are not in the job itself, once: of a node of a flow, and large ones. May block."""
         if self._arguments is not None:
             return
         try:

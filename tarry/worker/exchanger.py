@@ -21,7 +21,6 @@ from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change, with_correction
 from tarry.model.flow.node_ids import flow_of, is_node
-from tarry.model.flow.wiring import MARK
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Outcome, Released, Returned
@@ -34,7 +33,7 @@ from tarry.store.shared.backoff import Backoff
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.log_facts import about
 from tarry.tasks.progress import ProgressBuffer, make_rows
-from tarry.tasks.running import Running, jobs_of
+from tarry.tasks.running import PLAIN, Running, jobs_of
 from tarry.worker.capacity import GATHER
 from tarry.worker.claim_plan import ClaimPlan
 from tarry.worker.early_claim import EarlyClaim
@@ -138,7 +137,7 @@ class Exchanger:
     def hold(self, job: Job, task: TaskDefinition[Any, Any]) -> Running:
         """Holds a job that was claimed, as an attempt that starts."""
         running = Running(job, task, self._marks)
-        if job.body[:1] == MARK:
+        if job.body[:1] not in PLAIN:
             running.inputs = self._inputs
         self.held[job.id] = running
         return running

@@ -179,7 +179,7 @@ class Worker:
             keep_output=settings.keep_output,
         )
         self.pump.find_task, self.pump.max_jobs = find_task, settings.max_jobs or self.pump.max_jobs
-        self._attach_runners(settings, main_thread)
+        self._attach_runners(store, settings, main_thread)
         self._deadline_thread = DeadlineThread(self.pump.deadlines, self.pump.interrupt_overdue)
         # Its own queues left out: one worker of each kind is woken, and with them each would be of a kind of its own.
         topic = WORK + ",".join(sorted(queue for queue, weight in settings.queues.items() if weight))
@@ -187,15 +187,16 @@ class Worker:
         self._crash: BaseException | None = None
         self._init_shutdown(settings.end_within)
 
-    def _attach_runners(self, settings: WorkerSettings, main_thread: bool) -> None:
+    def _attach_runners(self, store: Store, settings: WorkerSettings, main_thread: bool) -> None:
         context_at = partial(
             AttemptContext,
-            settings.max_body,
+            store.most_apart or settings.max_body,
             self.pump.is_final,
             self._reporter,
             kill_after=settings.kill_after,
             is_open=self._control.is_open,
             exit_process=self._exit_cut_off,
+            store=store,
         )
         outcomes = self.pump.outcomes
         self._threads = ThreadRunner(settings.threads, outcomes, context_at, main_thread)

@@ -24,6 +24,7 @@ from tarry.model.outcome import (
     Suspended,
     TimedOut,
     Unknown,
+    Unread,
 )
 from tarry.model.retry import Retry
 from tests.exhaustive.store_state import LATER, NOW
@@ -42,6 +43,7 @@ OUTCOMES: dict[str, Outcome] = {
     "snoozed": Snoozed(SECOND),
     "suspended": Suspended(LATER),
     "unknown": Unknown(),
+    "unread": Unread("away"),
     "quarantined": Quarantined(),
     "held back": HeldBack(),
     "released": Released(),

@@ -37,6 +37,7 @@ uncounted = st.one_of(
     st.builds(outcome.Cancelled, st.text(max_size=5)),
     st.just(outcome.Expired()),
     st.just(outcome.Unknown()),
+    st.just(outcome.Unread("away")),
     st.just(outcome.Quarantined()),
 )
 raised = st.builds(outcome.Raised, notes, kinds, st.booleans(), st.none() | delays)

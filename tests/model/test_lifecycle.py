@@ -211,6 +211,7 @@ INTERRUPTIONS = [
     outcome.Lost(on=False),
     outcome.Snoozed(MINUTE),
     outcome.Unknown(),
+    outcome.Unread("file:///srv/tarry cannot be read"),
     outcome.Quarantined(),
     outcome.Expired(),
 ]
@@ -253,7 +254,7 @@ def test_a_job_that_has_started_does_not_expire(kind: outcome.Outcome) -> None:
     assert lifecycle.give_back(job, NOW).expires == 0
 
 
-@pytest.mark.parametrize("kind", [outcome.Released(), outcome.Unknown(), outcome.Quarantined()])
+@pytest.mark.parametrize("kind", [outcome.Released(), outcome.Unknown(), outcome.Unread("away"), outcome.Quarantined()])
 def test_a_job_that_was_taken_and_not_started_expires(kind: outcome.Outcome) -> None:
     assert ended(job_in(State.RUNNING, expires=NOW + 1), kind, Rules()).expires is None
 

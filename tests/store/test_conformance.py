@@ -23,6 +23,7 @@ from tarry.store.conformance.waking import Waking
 from tarry.store.memory.store import MemoryStore
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
+from tarry.store.payloads.payload_store import PayloadStore
 from tarry.store.postgres import scan_start
 from tarry.store.postgres.constants import in_schema
 from tarry.store.postgres.link.url import parse_url
@@ -38,6 +39,7 @@ from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sql import lane_claim
 from tarry.store.sqlite.store import SqliteStore
 from tests.away.proxy import lossy
+from tests.payloads.memory_place import MemoryPlace
 from tests.servers.redis import RedisCluster, RedisServer, Watched
 from tests.store.one_shard import LanesTogether, with_lanes_together
 
@@ -107,6 +109,26 @@ def sealed(store: Store) -> Store:
     return cast("Store", SealedStore(store, FieldSealer(KeyRing([b"k" * 32])), lambda task: True))
 
 
+class Loader(FieldSealer):
+    """Opens what a `PayloadStore` keeps apart, and seals nothing."""
+
+    def __init__(self, store: PayloadStore) -> None:
+        super().__init__(KeyRing([b"k" * 32]))
+        self._store = store
+
+        for verb in ("change", "progress", "flow_change", "signal", "result"):
+            setattr(self, f"seal_{verb}", lambda *args: args[-1])
+
+    def open_job(self, job: Job) -> Job:
+        return self._store.load_result(self._store.load_arguments(job))
+
+
+def apart(store: Store) -> Store:
+    """The store, with a place for all arguments and results; whoever reads its jobs gets them whole."""
+    kept = PayloadStore(store, MemoryPlace(), over=1, most=2**30)
+    return cast("Store", SealedStore(cast("Store", kept), Loader(kept), lambda task: False))
+
+
 class Ours(Conformance):
     is_variant = False
     """The same engine has all tests in another class: `make test` runs each of them with one of its parameters."""
@@ -148,9 +170,12 @@ class TestSqlite(Ours):
         return SqliteStore(store.path)
 
 
-_BY_SIZE_OR_MESSAGE = (
+_BY_SIZE = (
     "test_prune_by_bytes", "test_prune_by_time_counts_for_the_bytes", "test_prune_by_the_bytes_of_each_queue",
     "test_counts", "test_it_comes_with_the_job", "test_of_two_edits_the_second_is_refused",
+)  # fmt: skip
+_BY_SIZE_OR_MESSAGE = (
+    *_BY_SIZE,
     "test_a_node_that_fails_counts_once_and_its_flow_not",
     *(name for name in vars(ErrorGrouping) if name.startswith("test_")),
 )  # fmt: skip
@@ -168,6 +193,27 @@ class TestMemorySealed(Sealed):
     @pytest.fixture
     def store(self) -> Store:
         return sealed(MemoryStore())
+
+
+class Apart(Ours):
+    """Arguments and results are kept outside of the store: all is as without, but that they take fewer bytes there."""
+
+    is_variant = True
+    locals().update(dict.fromkeys(_BY_SIZE))
+
+
+class TestMemoryApart(Apart):
+    @pytest.fixture
+    def store(self) -> Store:
+        return apart(MemoryStore())
+
+
+class TestSqliteApart(Apart):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[Store]:
+        store = SqliteStore(tmp_path / "jobs.db", durable=False)
+        yield apart(store)
+        store.close()
 
 
 class TestSqliteSealed(Sealed):

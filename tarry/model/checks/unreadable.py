@@ -1,4 +1,4 @@
-"""What is stored and cannot be read here: because it is not what it should be, or because it is sealed.
+"""What is stored and cannot be read here: because it is not what it should be, is sealed, or is kept elsewhere.
 
 A sealed value is JSON, so that all that passes values on goes on to work. It begins with what no encoder writes, so
 that no code takes it for something else. `store/sealing` seals and opens.
@@ -19,6 +19,9 @@ SEALED_TEXT = "tarry-sealed:"
 """What a sealed text within a record begins with; the token follows."""
 SEALED_PROGRESS = b'[null,"' + SEALED_TEXT.encode()
 """What a sealed progress begins with. Without a fraction a progress has no message."""
+APART = b' {"tarry-payload":'
+"""What stands in place of arguments or a result that are kept outside of the store begins with this; where they are
+follows (`store/rules/payload_reference`)."""
 ALTERED = "!"
 """Ends the id of the key in a token that this process could not open, though it has the key."""
 
@@ -47,6 +50,11 @@ def stored_number(cell: bytes | None) -> int:
 def is_sealed(value: bytes) -> bool:
     """Whether a body, result, note or value of a signal is sealed."""
     return value.startswith(SEALED)
+
+
+def is_apart(value: bytes) -> bool:
+    """Whether this stands for arguments or a result that are kept outside of the store."""
+    return value.startswith(APART)
 
 
 def token_of(value: bytes) -> str:

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from tarry.client.job_records import JobRecord
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import State
+from tarry.model.quantity import format_size
 from tarry.server.console.assets import asset_path
 from tarry.server.console.charts.drawing import spark
 from tarry.server.console.charts.scale import Label, short_number, time_labels
@@ -144,14 +145,7 @@ def url_part(name: object) -> str:
 
 def size(octets: float | None) -> str:
     """`512 B`, `1.2 MB`; a dash for None."""
-    if octets is None:
-        return "–"
-    value = float(octets)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
+    return "–" if octets is None else format_size(octets)
 
 
 def percent(part: float) -> str:

@@ -11,7 +11,18 @@ from tarry.model.change import Change
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import DEFAULT
-from tarry.model.outcome import Cancelled, Expired, Lost, Outcome, Released, Returned, Snoozed, TimedOut, Unknown
+from tarry.model.outcome import (
+    Cancelled,
+    Expired,
+    Lost,
+    Outcome,
+    Released,
+    Returned,
+    Snoozed,
+    TimedOut,
+    Unknown,
+    Unread,
+)
 from tarry.store.conformance.cases.jobs import FAILED, NOW, RETRY, Promises, made, put, running, seen, settle, taken
 from tarry.store.rules.base import Store
 
@@ -26,6 +37,7 @@ OUTCOMES: list[tuple[Outcome, str]] = [
     (Expired(), "expired"),
     (Unknown(), "unknown_task"),
     (Unknown("3f2a91c0"), "no_key"),
+    (Unread("file:///srv/tarry cannot be read"), "payload_away"),
 ]
 ACTS: list[tuple[Callable[[Job], Change], str]] = [
     (lambda job: lifecycle.cancel(job, DEFAULT, NOW), "cancelled"),

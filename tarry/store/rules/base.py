@@ -18,6 +18,7 @@ The promises hold for every store and are proved by `conformance`:
    of a task gets its turn.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
@@ -26,14 +27,16 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from tarry.errors import OtherDatabase, QueueFull, StoreError
+from tarry.errors import OtherDatabase, PayloadUnavailable, QueueFull, StoreError
 from tarry.model.bound import Bound, KeyBounds
 from tarry.model.change import Change
+from tarry.model.checks.unreadable import is_apart
+from tarry.model.flow.wiring import split
 from tarry.model.job import Job, JobLabel, State, has_labels
 from tarry.model.limit import UNLIMITED, KeyLimit, Level, Limit
 from tarry.store.rules.flows import NoFlows, StoreFlows
 from tarry.store.rules.history.history import StoreHistory
-from tarry.store.rules.ids import uuid7
+from tarry.store.rules.ids import text, uuid7
 from tarry.store.rules.name_pattern import fits
 from tarry.store.rules.sleeper import Wakeup
 from tarry.store.rules.waiting import WaitingCounts
@@ -214,6 +217,10 @@ class Store(ABC):
     """How many jobs wait, up to a bound: by the time at which they come due, by band, and before a job."""
     flows: StoreFlows = NoFlows()
     """Flows and signals. `apply` and `exchange` also do what a change does to its flow (`Change.node`, `awaits`)."""
+    keeps_apart_over: float = math.inf
+    """Arguments and results of more bytes are kept outside of the store."""
+    most_apart: int = 0
+    """Bytes of the largest that are kept there; 0: none are."""
     opened_by: str | Sequence[str] = ""
     """The URLs that `open_store` got, with passwords: never show them. Empty if it was opened otherwise."""
 
@@ -502,6 +509,22 @@ class Store(ABC):
         """What `seal_value` was given; sealed, if it cannot be opened here."""
         return value
 
+    def keep_result(self, job: Job, result: bytes) -> bytes:
+        """What is to stand in the record of a job for its result, to be called before the change that says so: a large
+        one is kept outside of the store (`[payloads]`). May take long; PayloadUnavailable."""
+        return result
+
+    def load_arguments(self, job: Job) -> Job:
+        """The job with its arguments, also if they are kept outside of the store. May take long; PayloadUnavailable,
+        PayloadLost."""
+        refuse_apart(job, "arguments", split(job.id, job.body)[1])
+        return job
+
+    def load_result(self, job: Job) -> Job:
+        """The same for the result of a job that is done."""
+        refuse_apart(job, "result", job.note)
+        return job
+
     @abstractmethod
     def wakeup(self) -> Wakeup:
         """A sleeper, which the store wakes when something happens. A hint: nothing may depend on it."""
@@ -544,6 +567,15 @@ class Store(ABC):
     def belongs(self, job: Job) -> bool:
         """Whether the job's id fits its key and lane: `new_id` made it for the present shards."""
         return True
+
+
+def refuse_apart(job: Job, what: str, value: bytes) -> None:
+    """PayloadUnavailable if the value stands for one that is kept outside of the store."""
+    if is_apart(value):
+        from tarry.store.rules.payload_reference import describe_apart  # noqa: PLC0415 - most processes meet none
+
+        where = f"the {what} of {job.task} {text(job.id)} is kept outside of the store, {describe_apart(value)}"
+        raise PayloadUnavailable(f"{where}: this process has no [payloads] to, so give it that of the others")
 
 
 def band(priority: int) -> int:

@@ -15,6 +15,7 @@ from tarry.model.checks.unreadable import (
     SEALED_PROGRESS,
     SEALED_TEXT,
     explain,
+    is_apart,
     is_sealed,
     read_note,
     token_of,
@@ -26,7 +27,7 @@ from tarry.model.flow.wiring import added_nodes, split, unwrap, wrap
 from tarry.model.flow_row import FlowChange, FlowRow
 from tarry.model.history.error_kind import LEFT_OUT, error_kind
 from tarry.model.job import Job, State
-from tarry.model.lifecycle import NO_KEY, OUT_OF_TURN, UNKNOWN_TASK
+from tarry.model.lifecycle import NO_KEY, OUT_OF_TURN, UNKNOWN_TASK, UNREAD
 from tarry.model.moving import is_parking_note
 from tarry.model.slept import Slept, kept_slept
 
@@ -38,7 +39,7 @@ VALUE = b"value"
 """The fields, as the authentication of each value has them."""
 _CLEAR = ("type", "due", "node", "outcome", "status", "attempt", "at", "sent", "beanstalk")
 """What stays clear of the note of a job that did not end well: rules read it, also where there is no key."""
-_OWN = (OUT_OF_TURN, UNKNOWN_TASK, NO_KEY)
+_OWN = (OUT_OF_TURN, UNKNOWN_TASK, NO_KEY, UNREAD)
 """The types of notes of jobs that wait, and that rules read."""
 # Nothing is in them, and most jobs return None.
 _EMPTY = (b"", b"null")
@@ -81,9 +82,13 @@ class FieldSealer:
         if is_root(id):
             return body
         envelope, arguments = split(id, body)
-        if arguments and not is_sealed(arguments):
+        if arguments and not _is_closed(arguments):
             arguments = self._seal(id, BODY, arguments)
         return _with_undo(envelope, arguments, lambda undo: undo if is_sealed(undo) else self._seal(id, UNDO, undo))
+
+    def seal_result(self, id: bytes, result: bytes) -> bytes:
+        """The result of a job that is done."""
+        return self._seal_any_note(id, result, State.DONE, "")
 
     def seal_progress(self, id: bytes, progress: bytes) -> bytes:
         """Progress, output and steps; how long the job has slept stays clear."""
@@ -153,7 +158,7 @@ class FieldSealer:
 
     def _seal_any_note(self, id: bytes, note: bytes, state: State | None, task: str) -> bytes:
         """state: in which the job has the note."""
-        if note in _EMPTY or is_sealed(note):
+        if note in _EMPTY or _is_closed(note):
             return note
         if state is State.DONE:
             # Which nodes were added is no result: the flow goes by it.
@@ -206,6 +211,11 @@ class FieldSealer:
         if not progress.startswith(SEALED_PROGRESS):
             return progress
         return self._open_token(id, PROGRESS, progress)
+
+
+def _is_closed(value: bytes) -> bool:
+    """Whether a value is sealed already, here or where it is kept."""
+    return is_sealed(value) or is_apart(value)
 
 
 def _with_undo(envelope: bytes, arguments: bytes, change: Callable[[bytes], bytes]) -> bytes:

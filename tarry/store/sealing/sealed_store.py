@@ -13,8 +13,9 @@ from tarry.model.job import Job
 from tarry.store.rules.base import Exchange, Store
 from tarry.store.rules.entry import Entry
 from tarry.store.sealing.fields import FieldSealer
-from tarry.store.sealing.proxy import Proxy, open_answer
 from tarry.store.sealing.sealed_flows import SealedFlows
+from tarry.store.shared.proxy import Proxy, open_answer
+from tarry.store.shared.rewriting import RewritingStore
 
 if TYPE_CHECKING:
     from tarry.store.outbox import Outbox
@@ -60,42 +61,27 @@ def _reading_verb(name: str) -> Callable[..., list[Job]]:
     return read
 
 
-class SealedStore(Proxy):
+class SealedStore(RewritingStore):
     """The verbs that take or give jobs; all others are those of the store within."""
 
     def __init__(self, store: Store, sealer: FieldSealer, seals: Callable[[str], bool]) -> None:
         super().__init__(store)
-        self._store, self._sealer, self._seals, self._open = store, sealer, seals, sealer.open_job
+        self._sealer, self._seals, self._open = sealer, seals, sealer.open_job
         self._lock = threading.Lock()
         self._clear: dict[bytes, None] = {}
         """The ids of jobs that were claimed here and are not to be sealed."""
-        self.flows = SealedFlows(store.flows, sealer, self._seal_jobs)
+        self.flows = SealedFlows(store.flows, sealer, self._rewrite_jobs)
 
     @property
     def stores(self) -> list["SealedStore"]:
         """Of several stores used as one: each."""
         return [SealedStore(each, self._sealer, self._seals) for each in self._inner.stores]
 
-    def insert(self, jobs: Sequence[Job]) -> Any:
-        return self._store.insert(self._seal_jobs(jobs))
-
-    def insert_bounded(self, jobs: Sequence[Job], *args: Any, **options: Any) -> Any:
-        return self._store.insert_bounded(self._seal_jobs(jobs), *args, **options)
-
-    def insert_within(self, connection: Any, jobs: Sequence[Job], *args: Any, **options: Any) -> Any:
-        return self._store.insert_within(connection, self._seal_jobs(jobs), *args, **options)
-
-    def supersede(self, change: Change, job: Job, now: int) -> bool:
-        return self._store.supersede(self._seal_changes([change])[0], self._seal_jobs([job])[0], now)
-
     def claim(self, *args: Any, **options: Any) -> list[Job]:
         return self._open_claimed(self._store.claim(*args, **options))
 
-    def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
-        return self._store.apply(self._seal_changes(changes), now)
-
     def exchange(self, changes: Sequence[Change], *args: Any, **options: Any) -> Exchange:
-        return self._open_exchange(self._store.exchange(self._seal_changes(changes), *args, **options))
+        return self._open_exchange(super().exchange(changes, *args, **options))
 
     def sleep_and_claim(self, *args: Any, **options: Any) -> Exchange | None:
         answer = self._store.sleep_and_claim(*args, **options)
@@ -112,19 +98,34 @@ class SealedStore(Proxy):
     find, oldest_waiting = _reading_verb("find"), _reading_verb("oldest_waiting")
     reclaim, expiring = _reading_verb("reclaim"), _reading_verb("expiring")
 
+    @property
+    def keeps_apart_over(self) -> float:
+        """Of what is not sealed yet, which makes it larger by a third."""
+        return cast("float", self._inner.keeps_apart_over) * 0.7
+
+    def keep_result(self, job: Job, result: bytes) -> bytes:
+        sealed = self._sealer.seal_result(job.id, result) if self._seals(job.task) else result
+        return self._store.keep_result(job, sealed)
+
+    def load_arguments(self, job: Job) -> Job:
+        return self._open(self._store.load_arguments(job))
+
+    def load_result(self, job: Job) -> Job:
+        return self._open(self._store.load_result(job))
+
     def seal_value(self, name: str, value: bytes, task: str) -> bytes:
         return self._sealer.seal_value(name, value) if self._seals(task) else value
 
     def open_value(self, name: str, value: bytes) -> bytes:
         return self._sealer.open_value(name, value)
 
-    def _seal_jobs(self, jobs: Iterable[Job]) -> list[Job]:
+    def _rewrite_jobs(self, jobs: Iterable[Job]) -> list[Job]:
         return [self._sealer.seal_job(job) if self._seals(job.task) else job for job in jobs]
 
     def _open_jobs(self, jobs: Iterable[Job]) -> list[Job]:
         return [self._open(job) for job in jobs]
 
-    def _seal_changes(self, changes: Iterable[Change]) -> list[Change]:
+    def _rewrite_changes(self, changes: Iterable[Change]) -> list[Change]:
         return [change if self._is_clear(change) else self._sealer.seal_change(change) for change in changes]
 
     def _is_clear(self, change: Change) -> bool:

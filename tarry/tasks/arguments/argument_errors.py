@@ -32,6 +32,10 @@ class ArgumentsLater(ArgumentError):
         self.delay = delay
 
 
+class ArgumentsAway(ArgumentError):
+    """The arguments of a job cannot be read where they are kept: it comes back later, and no attempt is counted."""
+
+
 def call_error(
     signature: TaskSignature, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> ArgumentError:

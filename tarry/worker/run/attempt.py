@@ -14,7 +14,6 @@ from typing import Any
 from tarry.client.flows.node import FanOut
 from tarry.client.tasks.fan_out import add_nodes
 from tarry.errors import ArgumentError
-from tarry.model.flow.wiring import MARK
 from tarry.model.killing import HOOKS
 from tarry.model.outcome import Outcome
 from tarry.tasks import django_connections
@@ -127,6 +126,7 @@ def _drive_sync(running: Running, steps: Steps, context: AttemptContext, disarm:
             outcome = steps.outcome(running, value, context.max_result)
         else:
             outcome = outcome_of_error(running, error)
+    outcome = context.keep_large(running, outcome)
     around = running.task.run_wrapper
     if around is not None and around.has_end_hooks:
         for hooks, job, payload in steps.hook_calls(running, around, End(call, value, error, outcome), context):
@@ -143,7 +143,7 @@ async def _drive_async(running: Running, steps: Steps, context: AttemptContext, 
     error: BaseException | None = None
     outcome: Outcome | None = None
     try:
-        if running.job.body[:1] == MARK:
+        if steps is BATCH or running.inputs is not None:
             await inputs.fetch(running)
         call = _prepare(steps, running)
     except ArgumentError as misfit:
@@ -166,6 +166,7 @@ async def _drive_async(running: Running, steps: Steps, context: AttemptContext, 
         else:
             outcome = outcome_of_error(running, error)
         outcome = with_status(outcome, running)
+    outcome = await context.keep_large_awaited(running, outcome)
     around = running.task.run_wrapper
     if around is not None and around.has_end_hooks:
         for hooks, job, payload in steps.hook_calls(running, around, End(call, value, error, outcome), context):

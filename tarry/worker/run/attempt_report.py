@@ -16,13 +16,13 @@ from tarry.model.checks.unreadable import SEALED, SEALED_PROGRESS, explain, is_a
 from tarry.model.flow.wiring import MARK, split
 from tarry.model.job import Job
 from tarry.model.killing import ENDED
-from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut, Unknown
+from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut, Unknown, Unread
 from tarry.model.quantity import over_max_body
 from tarry.model.retry import qualified_name
 from tarry.model.slept import kept_slept
 from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
 from tarry.store.rules import ids
-from tarry.tasks.arguments.argument_errors import ArgumentsLater
+from tarry.tasks.arguments.argument_errors import ArgumentsAway, ArgumentsLater
 from tarry.tasks.interrupts import Interrupted, TimeLimit
 from tarry.tasks.running import Running
 from tarry.tasks.step_log import StepLog, find_suspension
@@ -119,6 +119,8 @@ def outcome_of_argument_error(error: ArgumentError) -> Outcome:
     flow may also not be there just now."""
     if isinstance(error, ArgumentsLater):
         return Snoozed(error.delay)
+    if isinstance(error, ArgumentsAway):
+        return Unread(str(error))
     return Raised(outcome.outcome_note("ArgumentError", text_of(error)), ("ArgumentError",), final=True)
 
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from tarry.model.job import Job
-from tarry.model.killing import TIMEOUT
+from tarry.model.killing import HOOKS, TIMEOUT
 from tarry.model.outcome import Outcome
+from tarry.store.rules.base import Store
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import Running
 from tarry.worker.run.status_reporter import NullReporter, StatusReporter
 
@@ -36,7 +38,7 @@ class AttemptContext:
 
     max_result: bytes of JSON. is_final: whether an outcome is the job's last. reporter, cell: where the job that runs
     is shown. kill_after: seconds. is_open: False once a job has closed the process's descriptors; then exit_process
-    ends it.
+    ends it. store: keeps large results outside of itself; None: none does.
     """
 
     __slots__ = (
@@ -50,6 +52,7 @@ class AttemptContext:
         "last",
         "max_result",
         "reporter",
+        "store",
     )
 
     def __init__(
@@ -61,8 +64,11 @@ class AttemptContext:
         kill_after: float = KILL_AFTER,
         is_open: Callable[[], bool] = lambda: True,
         exit_process: Callable[[], object] = lambda: None,
+        store: Store | None = None,
     ) -> None:
         self.max_result = max_result
+        # Only one that keeps large results elsewhere is asked at each end.
+        self.store = store if store is not None and store.most_apart else None
         self.is_final = is_final
         self.reporter = reporter or NullReporter()
         self.cell = cell
@@ -74,6 +80,28 @@ class AttemptContext:
         """The attempt whose step the loop ran last; None: it has been found not to have closed descriptors."""
         self.cleared: Running | None = None
         """The one of which that was found last."""
+
+    def keep_large(self, running: Running, outcome: Outcome) -> Outcome:
+        """The outcome with a reference in place of each large result of this attempt; may block."""
+        if (store := self.store) is None:
+            return outcome
+        from tarry.worker.run import large_results  # noqa: PLC0415 - most stores keep all results themselves
+
+        if not large_results.has_large(running, outcome, store):
+            return outcome
+        # The task's own limit is over: without a new one, a slow place would be blamed on its timeout.
+        self.show(running, time.monotonic() + large_results.WITHIN, HOOKS)
+        return large_results.keep(running, outcome, store)
+
+    async def keep_large_awaited(self, running: Running, outcome: Outcome) -> Outcome:
+        """The same, awaited."""
+        if (store := self.store) is None:
+            return outcome
+        from tarry.worker.run import large_results  # noqa: PLC0415 - as above
+
+        if not large_results.has_large(running, outcome, store):
+            return outcome
+        return await asyncio.to_thread(large_results.keep, running, outcome, store)
 
     def show(self, running: Running, kill_at: float, reason: int = TIMEOUT) -> None:
         """Shows that the calling thread runs this job."""

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 
 from tarry.client.flows import map_part
-from tarry.errors import ArgumentError, StoreError
+from tarry.errors import ArgumentError, PayloadLost, PayloadUnavailable, StoreError
 from tarry.model.checks.decoders import decode_json
-from tarry.model.checks.unreadable import UNREADABLE, explain, is_sealed, token_of
+from tarry.model.checks.unreadable import UNREADABLE, explain, is_apart, is_sealed, token_of
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import AFTER, Ref, Take, added_nodes, unwrap
 from tarry.model.job import Job, State
 from tarry.store.rules.base import Store
-from tarry.tasks.arguments.argument_errors import ArgumentsLater
+from tarry.tasks.arguments.argument_errors import ArgumentsAway, ArgumentsLater
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import Running, jobs_of
@@ -47,17 +47,17 @@ class NodeInputs:
 
     def keep(self, id: bytes, result: bytes) -> None:
         """Keeps the result of a node that is done. One thread at a time."""
-        if len(result) <= KEPT // 16:
+        if len(result) <= KEPT // 16 and not is_apart(result):
             self._size += len(result) - len(self._kept.pop(id, b""))
             self._kept[id] = result
         while self._size > KEPT:
             self._size -= len(self._kept.popitem(last=False)[1])
 
     def arguments(self, job: Job) -> bytes:
-        """The arguments of a node, with the results that it takes; ArgumentError if one is gone, or all are too large;
-        ArgumentsLater if one is not there just now."""
+        """The arguments of a job, with the results that a node takes; ArgumentError if one is gone, or all are too
+        large; ArgumentsLater if one is not there just now; ArgumentsAway."""
         try:
-            wiring, arguments = unwrap(job.body)
+            wiring, arguments = unwrap(self._with_own(job).body)
         except UNREADABLE as error:
             raise ArgumentError(f"{job.task}: {error}") from None
         takes = () if wiring is None else [take for take in wiring.takes if take.place != AFTER]
@@ -68,6 +68,16 @@ class NodeInputs:
                 return _splice(arguments, self._values(job, takes))
         except StoreError as error:
             raise ArgumentsLater(f"{job.task}: its arguments cannot be read: {error}", SECOND) from None
+
+    def _with_own(self, job: Job) -> Job:
+        """The job with the arguments of its own that may be kept outside of the store."""
+        try:
+            with shielded:
+                return self.store.load_arguments(job)
+        except PayloadUnavailable as error:
+            raise ArgumentsAway(str(error)) from None
+        except PayloadLost as error:
+            raise ArgumentError(str(error)) from None
 
     def pages(self, job: Job) -> Iterator[list[Any]]:
         """See `Inputs.pages`."""
@@ -109,8 +119,20 @@ class NodeInputs:
             results = [result for index in indices if (result := kept.get(node_id(flow, index))) is not None]
             if len(results) < len(indices):
                 jobs = self._jobs(flow, indices)
-                results = [budget.result(jobs.get(index), index, ref.count < 0) for index in indices]
+                results = [self._result(budget, jobs.get(index), index, ref.count < 0) for index in indices]
             yield indices, results
+
+    def _result(self, budget: "_Budget", job: Job | None, index: int, is_part: bool) -> bytes:
+        result = budget.result(job, index, is_part)
+        if job is None or not is_apart(result):
+            return result
+        from tarry.store.rules.payload_reference import size_apart  # noqa: PLC0415 - most results are small
+
+        budget.require(size_apart(result), index)
+        try:
+            return self.store.load_result(job).note
+        except PayloadLost as error:
+            raise ArgumentError(f"{budget.task}: {error}") from None
 
     def _jobs(self, flow: bytes, indices: range) -> dict[int, Job]:
         if len(indices) == 1:
@@ -129,13 +151,19 @@ class _Budget:
     def spend(self, results: Sequence[bytes], indices: range) -> None:
         left, self._left = self._left, self._left - sum(map(len, results))
         if self._left < 0:
-            index = next(
-                index for index, size in zip(indices, accumulate(map(len, results)), strict=True) if size > left
-            )
-            raise ArgumentError(
-                f"{self.task}: the results that it takes are more than {MAX_COLLECTED >> 20} MB, up to node {index};"
-                " name it in after= instead, and read current_job().results(), or return where the data are"
-            )
+            sizes = zip(indices, accumulate(map(len, results)), strict=True)
+            raise self._too_large(next(index for index, size in sizes if size > left))
+
+    def require(self, size: int, index: int) -> None:
+        """ArgumentError if a result of this size, which is not read yet, would be too much."""
+        if size > self._left:
+            raise self._too_large(index)
+
+    def _too_large(self, index: int) -> ArgumentError:
+        return ArgumentError(
+            f"{self.task}: the results that it takes are more than {MAX_COLLECTED >> 20} MB, up to node {index};"
+            " name it in after= instead, and read current_job().results(), or return where the data are"
+        )
 
     def elements(self, result: bytes, index: int) -> Sequence[bytes]:
         """The elements of a result that is a list, of a part of a map."""

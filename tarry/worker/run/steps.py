@@ -9,11 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.errors import ArgumentError
-from tarry.model.flow.wiring import MARK
 from tarry.model.outcome import Outcome, Raised, Released, Returned, outcome_note
 from tarry.model.verdict import Verdict
 from tarry.tasks.hooks import Hook
-from tarry.tasks.running import Batch, CurrentJob, Running, current
+from tarry.tasks.running import PLAIN, Batch, CurrentJob, Running, current
 from tarry.tasks.task_hooks import RunWrapper
 from tarry.worker.run import attempt_report
 from tarry.worker.run.context import AttemptContext
@@ -46,8 +45,8 @@ class Steps(Struct, frozen=True):
 
 def _prepare_one(running: Running) -> StepCall:
     task, body = running.task, running.job.body
-    # Looked at here, too, since a call takes longer: nearly all jobs are in no flow.
-    args, kwargs = task.codec.decode(body if body[:1] != MARK else running.arguments)
+    # Looked at here, too, since a call takes longer: nearly all jobs are in no flow, and small.
+    args, kwargs = task.codec.decode(body if body[:1] in PLAIN else running.arguments)
     return task.fn, args, kwargs
 
 

@@ -72,6 +72,8 @@ class WaitedResults:
     def _elements(self, job: Job, is_part: bool) -> list[Any]:
         if job.state is not State.DONE:
             return [None] * (map_part.count_items(job.body) if is_part else 1)
+        with shielded:
+            job = self._store.load_result(job)
         task = self._tasks.get(job.task) or map_part.find(job.task, self._tasks)
         result = plain_result(job) if task is None else task.codec.decode_result(job.note or b"null")
         return [*result] if is_part else [result]

@@ -19,7 +19,19 @@ _SCHEDULED_AFTER = 1.0
 """Seconds between its put and its time from which a job counts as one that was put for later."""
 GOOD = ("done", "delivered")
 """Outcomes of attempts that did what they were to do."""
-BAD = ("failed", "timeout", "lost", "lease_lost", "again", "final", "disabled", "buried", "unknown_task", "no_key")
+BAD = (
+    "failed",
+    "timeout",
+    "lost",
+    "lease_lost",
+    "again",
+    "final",
+    "disabled",
+    "buried",
+    "unknown_task",
+    "no_key",
+    "payload_away",
+)
 """Outcomes that somebody may have to look at."""
 
 
@@ -30,6 +42,7 @@ OUTCOME_WORDS = {
     "retry": "asked for another try",
     "unknown_task": "task not known",
     "no_key": "key not there",
+    "payload_away": "payload not readable",
     "quarantined": "put aside",
     "given_back": "given back",
 }

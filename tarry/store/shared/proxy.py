@@ -1,7 +1,7 @@
 """What stands in for another object, and passes on all that it does not do itself."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tarry.errors import PartlyUnavailable
 
@@ -16,7 +16,8 @@ class Proxy:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return type(self._inner)
+        # The inner one may be a proxy, too.
+        return cast("type", self._inner.__class__)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -1,0 +1,77 @@
+"""Payloads as files in a directory that all hosts of the app share."""
+
+import contextlib
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from tarry import files
+from tarry.errors import ConfigError
+from tarry.store.payloads.place import FILE, HOW, PayloadPlace
+
+_FOLDER = 0o700
+
+
+class FilePlace(PayloadPlace):
+    """url: `file:///srv/tarry`, the path of a directory that is there."""
+
+    def __init__(self, url: str) -> None:
+        path = Path(url.removeprefix(FILE.removesuffix("/")))
+        # A path with `..` could lead elsewhere from one host to the next.
+        if path == Path("/") or ".." in path.parts or "\0" in url or not url.startswith(FILE):
+            raise ConfigError(f"[payloads] to: {url[:100]!r} is not the path of a directory: {HOW}")
+        self.url, self._root = url, path
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self._root / name
+        try:
+            self._check_root()
+            made = _absent_folders(path.parent)
+            files.make_directory(path.parent, _FOLDER)
+            files.replace(path, data)
+            # Names are in the directories: without this, a power cut could take the name away.
+            for folder in (path.parent, *(one.parent for one in made)):
+                _sync_folder(folder)
+        except OSError as error:
+            raise self.unavailable("cannot be written", _cause(error)) from None
+
+    def read(self, name: str, most: int) -> bytes | None:
+        try:
+            with open(files.open_private(self._root / name, os.O_RDONLY), "rb") as file:
+                return file.read(most)
+        except FileNotFoundError as error:
+            # Not there for good only if what was written beside it is there: a disk may not be mounted.
+            if (self._root / name).parents[1].is_dir():
+                return None
+            raise self.unavailable("cannot be read", f"{_cause(error)}; is it mounted here?") from None
+        except OSError as error:
+            raise self.unavailable("cannot be read", _cause(error)) from None
+
+    def delete(self, names: Collection[str]) -> None:
+        try:
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    (self._root / name).unlink()
+        except OSError as error:
+            raise self.unavailable("cannot be changed", _cause(error)) from None
+
+    def _check_root(self) -> None:
+        if not self._root.is_dir():
+            # Not made here: where a disk is not mounted, that would write below its mount point.
+            raise FileNotFoundError(2, f"{self._root} is no directory: make it on every host, with mode 0700")
+
+
+def _absent_folders(path: Path) -> list[Path]:
+    return [one for one in (path, path.parent) if not one.exists()]
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cause(error: OSError) -> str:
+    return error.strerror or type(error).__name__

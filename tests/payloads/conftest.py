@@ -1,0 +1,31 @@
+"""Apps on each kind of store whose large arguments and results are in a directory."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tarry import App
+from tarry.config.config import Config, EncryptionConfig, PayloadsConfig
+from tests.every_store.conftest import app
+
+__all__ = ["app"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "payloads"
+    made.mkdir(mode=0o700)
+    return made
+
+
+@pytest.fixture
+def keep_apart(folder: Path) -> Callable[..., App]:
+    """Gives an app a place for all of more than a few bytes."""
+
+    def give(app: App, over: int = 100, most: int = 2_000_000, to: str | None = None, keys: Sequence[str] = ()) -> App:
+        payloads = PayloadsConfig(to=to or f"file://{folder}", over=over, most=most)
+        app.configure(Config(payloads=payloads, encryption=EncryptionConfig(keys=[*keys])))
+        return app
+
+    return give
