@@ -68,8 +68,11 @@ def answer(url: str, method: str = "GET") -> Any:
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as told:
             return json.loads(told.read())
+    except urllib.error.HTTPError as error:
+        error.close()
     except (urllib.error.URLError, ConnectionError):
-        return None
+        pass
+    return None
 
 
 def test_the_web_application_answers_at_once_and_works_later(web: str) -> None:

@@ -116,8 +116,9 @@ class Forwarder:
 
     def forward(self) -> None:
         """`step`, if the outbox has jobs: a chore for the keeper."""
-        if self.outbox.content().jobs:
-            self.step()
+        with shielded:
+            if self.outbox.content().jobs:
+                self.step()
 
     def step(self) -> bool:
         """Forwards what the store takes now; False if another process does it. StoreUnavailable if jobs are left."""

@@ -102,7 +102,8 @@ class _Shielded:
     """`with shielded:`."""
 
     # CPython lets no exception in between the change of `depth` and the check of `noted`, nor between the end of
-    # `__enter__` and the start of the block. So no interrupt can slip past both.
+    # `__enter__` and the start of the block. So no interrupt can slip past both. Python 3.14 lets one in where an
+    # `__enter__` in C ends, as a lock's (CPython issue 148874): in a task's thread only what is shielded uses locks.
 
     def __enter__(self) -> None:
         shield = _local.shield

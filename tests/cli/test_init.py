@@ -41,8 +41,11 @@ def ask(url: str, method: str = "GET") -> Any:
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as answer:
             return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        error.close()
     except (urllib.error.URLError, ConnectionError):
-        return None
+        pass
+    return None
 
 
 def test_its_web_application_works_as_it_is(empty: Project) -> None:

@@ -8,7 +8,7 @@ from tarry import App
 from tarry.client.group_commit import CommitBounds, GroupCommit
 from tarry.errors import PartlyUnavailable, StoreError, StoreUnavailable
 from tarry.model.job import Job
-from tests.every_store.struck import StruckThread
+from tests.every_store.struck import StruckThread, needs_safe_with
 from tests.worker.bench import LIMIT, until, wait_for
 
 
@@ -361,6 +361,7 @@ def test_of_a_batch_some_may_fail() -> None:
         GroupCommit(half).do(3)
 
 
+@needs_safe_with
 def test_what_is_thrown_at_any_moment_leaves_the_lock_free() -> None:
     batcher = GroupCommit[int, int](lambda items: items)
     with StruckThread(lambda: batcher.do(1)) as thread:

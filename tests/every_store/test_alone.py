@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tarry import App
-from tests.every_store.struck import StruckThread
+from tests.every_store.struck import StruckThread, is_with_safe, needs_safe_with
 from tests.every_store.throwing import assert_nothing_is_held
 from tests.seeds import seeded_random
 
@@ -33,6 +33,12 @@ def _quiet_collections() -> Iterator[None]:
     gc.callbacks[:] = kept
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="there it is not")
+def test_a_lock_is_released_where_something_is_thrown() -> None:
+    assert is_with_safe()
+
+
+@needs_safe_with
 @pytest.mark.usefixtures("_quiet_collections")
 def test_what_is_thrown_at_any_moment_leaves_nothing_held(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is thrown may come amid a finalizer, and amid pytest's own hook for that, which fails then.

@@ -59,7 +59,8 @@ class Prometheus(Server):
             with urllib.request.urlopen(url, timeout=20) as answer:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{values}: {error.read().decode()}") from error
+            with error:
+                raise AssertionError(f"{values}: {error.read().decode()}") from None
         assert found["status"] == "success", found
         return found["data"]
 

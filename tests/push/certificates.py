@@ -12,6 +12,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 _DAY = timedelta(days=1)
+_SIGNS = x509.KeyUsage(
+    digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
+    key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+"""Python 3.13 and newer refuse an authority that does not say so, and a certificate that does not say whose it is."""
 
 
 class Authority:
@@ -24,6 +29,7 @@ class Authority:
         now = datetime.now(UTC)
         builder = _builder(self._name, self._name, self._key, now - _DAY, now + _DAY)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        builder = builder.add_extension(_SIGNS, critical=True)
         self.pem = builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def sign(self, names: Sequence[str], days: int = 1, own: bool = False) -> Path:
@@ -34,6 +40,8 @@ class Authority:
         until = datetime.now(UTC) + days * _DAY
         builder = _builder(subject, subject if own else self._name, key, until - 10 * _DAY, until)
         builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key((key if own else self._key).public_key())
+        builder = builder.add_extension(issuer, False)
         signed = builder.sign(key if own else self._key, hashes.SHA256())
         file = self._directory / f"{x509.random_serial_number()}.pem"
         secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -63,4 +71,5 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(since)
         .not_valid_after(until)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )

@@ -13,7 +13,7 @@ from tarry.model.wake import WakeReason
 from tarry.store.rules.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup, choose_sleepers
 from tarry.store.shared.wakeup.hub import HubWakeup, WakeupHub
 from tarry.store.shared.wakeup.listener import WakeupListener
-from tests.every_store.struck import StruckThread
+from tests.every_store.struck import StruckThread, needs_safe_with
 from tests.worker.bench import until
 
 LIMIT = 15.0
@@ -205,6 +205,7 @@ def test_a_forked_child_has_a_listener_of_its_own(server: Server, hub: WakeupHub
     assert sleeper.wait(LIMIT) == b"\0"
 
 
+@needs_safe_with
 def test_what_is_thrown_at_any_moment_leaves_the_hub_free() -> None:
     hub = WakeupHub()
     sleeper = hub.wakeup()
