@@ -89,7 +89,7 @@ ACTS: dict[str, tuple[Callable[[], Any], str]] = {
     "long message": (long_message, "ValueError"),
     "verdict of one's own": (raising(Odd("?")), "Fail"),
     "verdict of one's own, returned": (lambda: Odd("?"), "Fail"),
-    "a result too deep": (lambda: deep(100_000), "ResultError"),
+    "a result too deep": (lambda: deep(1_000_000), "ResultError"),
     "a result with half a character": (lambda: "\ud800", "ResultError"),
     "a result that cannot be read": (Unreadable, "ResultError"),
     "a class": (lambda: ValueError, "ResultError"),
