@@ -81,3 +81,18 @@ def test_on_postgres(
     postgres_server: PostgresServer, foreign: Callable[[Sequence[str]], "subprocess.Popen[str]"]
 ) -> None:
     story(postgres_server.url, foreign)
+
+
+def test_what_ci_runs_on_windows_itself(tmp_path: Path) -> None:
+    code = "import tests.platform.foreign; from tests.platform import enqueues; enqueues.main()"
+    environ = {**os.environ, "PYTHONPATH": os.getcwd(), "TMPDIR": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "4 jobs were stored and found\n", "")
