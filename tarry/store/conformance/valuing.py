@@ -1,5 +1,8 @@
 """Named values: pages of them, and many in one call."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 
 from tarry.store.conformance.cases.jobs import Promises
@@ -49,6 +52,27 @@ class Valuing(Promises):
             assert store.kv_list("") == {"a": b"2", "b": b""}
         assert store.kv_write([("b", b"", None), ("b2", b"", None)]) == [True, True]
         assert store.kv_write([]) == []
+
+    def test_two_who_write_the_same_values(self, store: Store) -> None:
+        """In whatever order each names them, neither waits for the other for ever; of two changes one is made."""
+        names = [f"a:{number}" for number in range(60)]
+        start = Barrier(2)
+
+        def write(mine: bytes, order: list[str]) -> int:
+            made = 0
+            for turn in range(10):
+                start.wait(60)
+                made += sum(store.kv_write([(name, mine + b"%d" % turn, None) for name in order]))
+                start.wait(60)
+                there = store.kv_read(order)
+                start.wait(60)
+                store.kv_write([(name, None, was) for name, was in zip(order, there, strict=True)])
+            return made
+
+        with ThreadPoolExecutor(2) as writers:
+            one, other = writers.submit(write, b"x", names), writers.submit(write, b"y", names[::-1])
+            assert one.result() + other.result() == 10 * len(names)
+        assert store.kv_count("a:") == 0
 
     @pytest.mark.parametrize("value", [b"\0\xff", b"", b"x" * 100_000])
     def test_any_bytes_are_written(self, store: Store, value: bytes) -> None:

@@ -53,6 +53,15 @@ STATEMENTS = SqlStatements(
     last_weighed=f"SELECT keep_until, uuid_send(id) {_FINISHED} ORDER BY keep_until, id LIMIT 1 OFFSET ?3",
 )
 ANY_FINISHED = "SELECT 1 FROM {s}.job WHERE state >= 3 ORDER BY keep_until LIMIT 1"
+# Locked in the order of names, so that two callers do not wait for each other.
+_LOCK = "JOIN {s}.cell c ON c.name = n.name AND c.value = n.was ORDER BY c.name FOR UPDATE OF c"
+INSERT_CELLS = """INSERT INTO {s}.cell (name, value) SELECT n.name, n.value FROM unnest($1, $2) AS n (name, value)
+    ORDER BY n.name ON CONFLICT DO NOTHING"""
+DELETE_CELLS = f"""WITH seen AS (SELECT c.name FROM unnest($1, $2) AS n (name, was) {_LOCK})
+    DELETE FROM {{s}}.cell c USING seen WHERE c.name = seen.name"""
+UPDATE_CELLS = f"""WITH seen AS (SELECT c.name, n.value FROM unnest($1, $2, $3) AS n (name, value, was) {_LOCK})
+    UPDATE {{s}}.cell c SET value = seen.value FROM seen WHERE c.name = seen.name"""
+"""Of many named values at once. names, values, and what they were."""
 FORGET_FINISHED = """DELETE FROM {s}.job j USING unnest($1, $2) AS f (id, keep_until)
     WHERE j.id = f.id AND j.keep_until = f.keep_until AND j.state >= 3"""
 ALL_BYTES = "SELECT pg_table_size('{s}.job')"

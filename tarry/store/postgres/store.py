@@ -502,6 +502,13 @@ class PostgresStore(SqlStore):
     def _rows_of_all(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._call_long(lambda connection: connection.rows(self._for_schema(statement), values))
 
+    def _each_cell(self) -> tuple[str, str, str]:
+        return sql.INSERT_CELLS, sql.DELETE_CELLS, sql.UPDATE_CELLS
+
+    def _change_cells(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
+        names, *values = zip(*rows, strict=True)
+        return self._change(statement, (pack.texts(names), *map(pack.blobs, values)))
+
     def _change_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
         text = self._for_schema(statement)
 

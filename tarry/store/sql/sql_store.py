@@ -242,22 +242,31 @@ class SqlStore(Store):
         return [found.get(name) for name in names]
 
     def kv_write(self, changes: Sequence[ValueChange]) -> list[bool]:
-        cell = f"{self._sql.tables}cell"
         new = [(name, value) for name, value, was in changes if was is None and value is not None]
         gone = [(name, was) for name, value, was in changes if value is None and was is not None]
         set_ = [(name, value, was) for name, value, was in changes if None not in (value, was)]
+        kinds: tuple[list[tuple[Any, ...]], ...] = ([*new], [*gone], [*set_])
         changed = 0
         # In one order, so that two callers do not wait for each other.
-        for statement, rows in (
-            (self._sql.insert_new.format(f"{cell} VALUES (?1, ?2)"), new),
-            (f"DELETE FROM {cell} WHERE name = ?1 AND value = ?2", gone),
-            (f"UPDATE {cell} SET value = ?2 WHERE name = ?1 AND value = ?3", set_),
-        ):
-            changed += self._change_each(statement, sorted(rows)) if rows else 0
+        for statement, rows in zip(self._each_cell(), kinds, strict=True):
+            changed += self._change_cells(statement, sorted(rows)) if rows else 0
         if changed == len(changes):
             return [True] * len(changes)
         now_there = self.kv_read([name for name, *_ in changes])
         return [there == value for there, (_, value, _) in zip(now_there, changes, strict=True)]
+
+    def _each_cell(self) -> tuple[str, str, str]:
+        """Statements that make, remove and change a named value."""
+        cell = f"{self._sql.tables}cell"
+        return (
+            self._sql.insert_new.format(f"{cell} VALUES (?1, ?2)"),
+            f"DELETE FROM {cell} WHERE name = ?1 AND value = ?2",
+            f"UPDATE {cell} SET value = ?2 WHERE name = ?1 AND value = ?3",
+        )
+
+    def _change_cells(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
+        """Runs one of them for each row; returns how many named values it changed."""
+        return self._change_each(statement, rows)
 
 
 class ScanningSqlStore(SqlStore):
