@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
 from tarry.client.operations import operation_cells
 from tarry.client.operations.operation import BulkAct, JobFilter, MoveTarget, Operation, OperationRecord
@@ -103,17 +102,10 @@ def _merged_filter(filter: JobFilter, line: str, now: int) -> JobFilter:
     """The filter with what the line says; RequestError."""
     if not line.strip():
         return filter
-    from tarry.client.operations.search_line import merge_line  # noqa: PLC0415 - many operations have no line
+    from tarry.client.operations.search_line import narrow  # noqa: PLC0415 - many operations have no line
 
     with checking("q"):
-        terms = merge_line(filter.terms(), line)
-        for name in ("id", "parent"):
-            if getattr(terms, name):
-                raise ValueError(f"{name}: finds single jobs, and is not for changes of all that match")
-        found = JobFilter.of(terms, now)
-        # A name may have a `*`, too.
-        has_task = filter.task is not None or filter.task_pattern is not None
-        return replace(found, task=filter.task, task_pattern=filter.task_pattern) if has_task else found
+        return narrow(filter, line, now)
 
 
 def describe_filter(filter: JobFilter) -> str:

@@ -150,3 +150,39 @@ def test_a_pattern_of_many_stars_costs_no_more_than_others(app: App) -> None:
 
 
 def _nothing(number: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ("state:dead", 3),
+        ("task:shop.*", 3),
+        ("task:shop.mail customer:7", 1),
+        ("error:refused", 1),
+        ('timeout error:"for bob"', 1),
+        ("arg:ann", 1),
+        ("customer:9", 0),
+        ("label.state:new since:1d", 1),
+        ("", 4),
+    ],
+)
+def test_the_same_line_in_python(shop: App, line: str, numbers: int) -> None:
+    assert len([*shop.jobs(q=line)]) == shop.jobs(q=line).count() == numbers
+    assert len(found(shop, line)) == numbers
+
+
+def test_a_line_beside_other_filters_in_python(shop: App) -> None:
+    assert shop.jobs(q="customer:7", queue="pay").count() == 1
+    assert shop.jobs(q="customer:7", task="shop.*").count() == 0, "a name beside the line is a name"
+    assert shop.jobs(q="customer:7 state:dead").delete().changed == 2
+    assert shop.jobs(q="state:dead").count() == 1
+    for line, beside, message in (
+        ("queue:pay", {"queue": "mail"}, "the line says queue, which is also given beside it: say it once"),
+        ("sate:dead", {}, "sate:dead: .*did you mean state"),
+        ("flow:xyz", {}, "xyz"),
+        ("id:01a20121", {}, "id: finds single jobs, and is not for all that match"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            shop.jobs(q=line, **beside)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Narrow with q, state"):
+        shop.jobs(q=" ").delete()

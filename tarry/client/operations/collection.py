@@ -159,7 +159,7 @@ class JobCollection:
     def _change(self, act: BulkAct, reason: str = "") -> JobsChange:
         if self._filter.matches_all:
             raise ValueError(
-                f"app.jobs().{act}(): of which jobs? Narrow with state, queue, task, key, labels, since or older"
+                f"app.jobs().{act}(): of which jobs? Narrow with q, state, queue, task, key, labels, since or older"
             )
         client = self._finder.client
         operation = Operation("", act, self._filter, reason=cut(reason, MOST_MESSAGE), caller=current_actor().name)
@@ -192,6 +192,7 @@ class JobFinder(ABC):
     def jobs(
         self,
         *,
+        q: str = "",
         state: str | Iterable[str] = (),
         queue: str | None = None,
         task: TaskDefinition[Any, Any] | str | None = None,
@@ -203,27 +204,26 @@ class JobFinder(ABC):
         """The jobs that match all of these: `for job in app.jobs(state="dead", queue="mail")`, or `async for`;
         `.count()`, `.first()`, `.cancel()`, `.retry()`, `.delete()`, each with an a-twin.
 
-        state: one, or several. since: only those in their state since that time or later: how long ago ("2d", seconds),
-        or a time such as 2026-11-24T16:00Z. older: only those in their state for longer than this. labels: only those
-        that have all of them. ValueError.
+        q: one line that says which, as in commands and the console, with all of its words but `id:` and `parent:`:
+        `app.jobs(q="state:dead task:shop.* customer:7")`. state: one, or several. since: only those in their state
+        since that time or later: how long ago ("2d", seconds), or a time such as 2026-11-24T16:00Z. older: only those
+        in their state for longer than this. labels: only those that have all of them. ValueError.
 
         A change of up to 1,000 jobs is made at once. Of more it is an operation, which a thread of this process carries
         out: `.wait()` waits for its end. If the process ends first, a server process of the same store goes on with it;
         without one it stays as it is until the next process that starts an operation.
         """
         now = self.client.clock.now()
-        return JobCollection(
-            self,
-            JobFilter(
-                queue=queue,
-                task=task.name if isinstance(task, TaskDefinition) else task,
-                key=key,
-                states=_states(state),
-                older=None if older is None else microseconds(older, "older") / SECOND,
-                since=None if since is None else _moment(since, now) / SECOND,
-                labels=tuple(f"{name}={value}" for name, value in check_labels(labels or {}).items()),
-            ),
+        filter = JobFilter(
+            queue=queue,
+            task=task.name if isinstance(task, TaskDefinition) else task,
+            key=key,
+            states=_states(state),
+            older=None if older is None else microseconds(older, "older") / SECOND,
+            since=None if since is None else _moment(since, now) / SECOND,
+            labels=tuple(f"{name}={value}" for name, value in check_labels(labels or {}).items()),
         )
+        return JobCollection(self, _by_line(filter, q, now))
 
     def sync_tasks(self) -> None:
         """Makes the table of tasks what the settings and the store have now; StoreError."""
@@ -260,6 +260,17 @@ def _states(state: str | Iterable[str]) -> tuple[State, ...]:
         return tuple(State(one) for one in ((state,) if isinstance(state, str) else state))
     except ValueError as error:
         raise ValueError(f"state: {error}: one of {', '.join(State)}") from None
+
+
+def _by_line(filter: JobFilter, line: str, now: int) -> JobFilter:
+    if not line.strip():
+        return filter
+    from tarry.client.operations.search_line import narrow  # noqa: PLC0415 - most calls have no line
+
+    found = narrow(filter, line, now)
+    # Only for its errors: they should name the call that has the line.
+    found.search(now)
+    return found
 
 
 def _moment(since: Duration, now: int) -> int:

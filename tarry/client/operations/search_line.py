@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tarry.client.job_records import JobTerms
 from tarry.client.operations.line_values import read_value
 from tarry.client.operations.line_words import FIELDS, INSTEAD, LABEL, is_free, is_group
+from tarry.client.operations.operation import JobFilter
 from tarry.model.checks.decoders import convert_to
 from tarry.model.job import parse_label
 from tarry.model.nearest import did_you_mean
@@ -62,6 +63,18 @@ def merge_line(terms: JobTerms, line: str) -> JobTerms:
         if getattr(terms, name) != getattr(_NOTHING, name):
             raise LineError(f"the line says {name}, which is also given beside it: say it once")
     return replace(terms, **{name: getattr(found, name) for name in given})
+
+
+def narrow(filter: JobFilter, line: str, now: int) -> JobFilter:
+    """The filter with what the line says, too; LineError, ValueError. now: microseconds."""
+    terms = merge_line(filter.terms(), line)
+    for name in ("id", "parent"):
+        if getattr(terms, name):
+            raise LineError(f"{name}: finds single jobs, and is not for all that match")
+    found = JobFilter.of(terms, now)
+    # A name may have a `*`, too.
+    has_task = filter.task is not None or filter.task_pattern is not None
+    return replace(found, task=filter.task, task_pattern=filter.task_pattern) if has_task else found
 
 
 def is_part_of_id(text: str) -> bool:
