@@ -148,9 +148,11 @@ PYTHONS ?= 3.11 3.12 3.13 3.14
 test-pythons:
 	$(PYTHON) tests/pythons.py $(PYTHONS)
 
-# The public surface of the package, which tests/test_surface.py compares.
+# The public surface of the package, which tests/test_surface.py compares, and the formats that versions read of each
+# other.
 surface: setup
 	$(BIN)/python -m tests.surface
+	$(BIN)/python -m tests.formats
 
 # docs/lifecycle.md from the code, and then the site in build/site: files for any web server. Links and anchors are
 # checked, and a warning is an error (not with --quiet, which hides warnings from that check, too).
