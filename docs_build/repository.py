@@ -5,13 +5,18 @@ import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-_PAGES = {
+EXAMPLES = ("progress", "django_shop", "tenants", "webhooks", "assistant", "shop")
+
+PAGES = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
     "bench/RESULTS.md": "project/measurements.md",
     "deploy/README.md": "project/deploy.md",
+    "examples/README.md": "examples/index.md",
+    **{f"examples/{name}/README.md": f"examples/{name}.md" for name in EXAMPLES},
 }
+"""Files that are pages of the site: where each is."""
 _DOCS, _FILES = "docs/", "files/"
 _LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 
@@ -25,7 +30,7 @@ class Repository:
     @property
     def pages(self) -> dict[str, str]:
         """Files that are pages of the site: their text by the page's path."""
-        return {page: (self._root / file).read_text(encoding="utf-8") for file, page in _PAGES.items()}
+        return {page: (self._root / file).read_text(encoding="utf-8") for file, page in PAGES.items()}
 
     def linked(self, texts: Mapping[str, str]) -> dict[str, Path]:
         """What these pages link to besides pages: files by their path on the site."""
@@ -48,8 +53,8 @@ class Repository:
 
     def _target(self, page: str, link: str) -> str:
         """The path on the site of what a link on a page leads to."""
-        home = next((file for file, one in _PAGES.items() if one == page), _DOCS + page)
+        home = next((file for file, one in PAGES.items() if one == page), _DOCS + page)
         path = os.path.normpath(PurePosixPath(home).parent / link)
         if path.startswith(_DOCS):
             return path.removeprefix(_DOCS)
-        return _PAGES.get(path, _FILES + path)
+        return PAGES.get(path, _FILES + path)

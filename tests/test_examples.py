@@ -1,20 +1,12 @@
 """The examples, as a newcomer runs them."""
 
-import json
 import os
-import signal
-import socket
+import re
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from tests.worker.bench import until
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -46,39 +38,18 @@ def test_the_script_needs_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "examples.web"], cwd=tmp_path, env=environ(PORT=port), stderr=subprocess.DEVNULL
-    )
-    try:
-        until(lambda: answer(f"http://127.0.0.1:{port}/openapi.json"), 30)
-        yield f"http://127.0.0.1:{port}"
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
-    finally:
-        process.kill()
-        process.wait()
+FOLDERS = sorted(file.parent for file in (ROOT / "examples").glob("*/__main__.py"))
 
 
-def answer(url: str, method: str = "GET") -> Any:
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as told:
-            return json.loads(told.read())
-    except urllib.error.HTTPError as error:
-        error.close()
-    except (urllib.error.URLError, ConnectionError):
-        pass
-    return None
-
-
-def test_the_web_application_answers_at_once_and_works_later(web: str) -> None:
-    ordered = answer(f"{web}/reports?customer=ann", "POST")
-    assert answer(f"{web}/reports?customer=ann", "POST") == ordered, "the same while it is not done"
-    until(lambda: answer(f"{web}/reports/{ordered['id']}")["state"] == "done")
-    told = answer(f"{web}/reports/{ordered['id']}")
-    assert told["result"] == {"pages": 1500}
-    assert told["progress"] == {"fraction": 0.8, "message": "page 5"}
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_each_example_has_a_test_and_a_page_of_a_screen(folder: Path) -> None:
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 45
+    assert f"python -m examples.{folder.name}" in text
+    named = set(re.findall(r"`(\w+\.(?:py|toml|html))`", text))
+    assert named
+    assert [name for name in named if not (folder / name).exists() and not (ROOT / "tests" / name).exists()] == []
+    assert any(name.startswith("test_") for name in named)
+    links = re.findall(r"\]\(([^)#]+)", text)
+    assert [link for link in links if not (folder / link).exists()] == []
+    assert f"`{folder.name}`" in (ROOT / "examples/README.md").read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ import tarry
 from docs_build import life_diagram
 from docs_build.nav import expand
 from docs_build.python_pages import PAGES, without_page
+from docs_build.repository import PAGES as FILES
 from docs_build.repository import Repository
 from tarry.cli.main import COMMAND_MODULES
 from tarry.config.config import Config
@@ -194,9 +195,8 @@ def test_the_navigation_has_what_is_there() -> None:
 
 
 def test_links_out_of_docs_lead_to_the_same_file(tmp_path: Path) -> None:
-    pages = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/RESULTS.md", "deploy/README.md")
-    for name in (*pages, "deploy/tarry.service"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in (*FILES, "deploy/tarry.service"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("[tasks](../docs/tasks.md#a) [unit](tarry.service)\n")
     repository = Repository(tmp_path)
     page = "[log](../CHANGELOG.md) [unit](../deploy/tarry.service) [own](flows.md#b) [far](https://example.org/)"

@@ -1,22 +1,18 @@
-"""A web application that answers at once and does the work later: `python -m examples.web`, then
+"""The whole application: a task that tells how far it is, three handlers, a page.
 
-    curl -X POST 'localhost:8000/reports?customer=ann'         # answers with the job's id
-    curl localhost:8000/reports/ID                             # how far it is, and what came of it
-
-The worker is in the same process, for as long as the application lives. To give it processes of its own, leave out the
-`lifespan` and run `tarry -a examples.web:jobs start` beside it.
+The worker is in the same process, for as long as the application lives. To give it processes of its own, take
+`worker=True` away and run `tarry -a examples.progress.web:jobs start` beside it.
 """
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-import uvicorn
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, Header, HTTPException
+from fastapi.responses import FileResponse, StreamingResponse
 
 from tarry import App, JobNotFound, current_job
+from tarry.web import JobEvents, lifespan
 
 jobs = App()
 
@@ -25,21 +21,21 @@ jobs = App()
 async def report(customer: str) -> dict[str, int]:
     """Adds up a customer's pages, one report at a time for each customer."""
     pages = 0
-    for step in range(5):
-        current_job().progress(step / 5, f"page {step + 1}")
+    for page in range(5):
+        current_job().progress(page / 5, f"page {page + 1}")
         await asyncio.sleep(0.1)  # where a real one asks a database
         pages += len(customer) * 100
     return {"pages": pages}
 
 
-@asynccontextmanager
-async def lifespan(web: FastAPI) -> AsyncIterator[None]:
-    """Jobs run while the application does; at its end, what runs is finished first."""
-    async with jobs.running():
-        yield
+web = FastAPI(lifespan=lifespan(jobs, worker=True))
+events = JobEvents(jobs)
 
 
-web = FastAPI(lifespan=lifespan)
+@web.get("/")
+async def page() -> FileResponse:
+    """A page with a progress bar."""
+    return FileResponse(Path(__file__).with_name("page.html"))
 
 
 @web.post("/reports", status_code=202)
@@ -63,5 +59,8 @@ async def look(id: str) -> dict[str, Any]:
     return {"id": id, "state": record.state, "progress": progress, "result": result}
 
 
-if __name__ == "__main__":
-    uvicorn.run(web, port=int(os.environ.get("PORT", "8000")))
+@web.get("/reports/{id}/events")
+async def follow(id: str, last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
+    """How far it is, as it happens: server-sent events, which a browser takes up again by itself."""
+    stream = await events.aopen(id, last_event_id)
+    return StreamingResponse(stream, stream.status, stream.headers)

@@ -1,0 +1,1 @@
+"""Webhooks for your customers: signed, sent again until they are taken; no customer waits for another."""
