@@ -169,9 +169,10 @@ docs-version: setup
 	NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mike deploy $(REMOTE) $(if $(TAG),--update-aliases $(basename $(TAG:v%=%)) latest,dev)
 	$(BIN)/mike set-default $(REMOTE) $(if $(TAG),latest,$(shell $(BIN)/mike list latest > /dev/null 2>&1 && echo latest || echo dev))
 
-# The pictures of docs/images, by Chromium, of a real master.
+# The pictures of docs/images, of a real master, by Chromium; `tarry top` by a terminal.
 screenshots: servers
 	$(BIN)/python -m tests.server.console.browser.screenshots
+	$(BIN)/python -m tests.cli.top_picture
 
 # Writes the locked set again from pyproject.toml, with the hashes of all its files, in an environment of its own. What
 # is in it stays as it is where it may: remove a line, or the file, to have newer versions.
