@@ -384,6 +384,10 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             lease=max((pool.lease for pool in config.pools.values()), default=Pool().lease),
         )
         keeper.stored_ticker = StoredTicker(client, self.find)
+        if store.most_apart:
+            from tarry.store.payloads.sweep import register  # noqa: PLC0415 - most apps keep all in the store
+
+            register(keeper.register_chore, store, clock.now)
         return keeper
 
     def on_keeper(self, action: Callable[[], T]) -> Callable[[], T]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from tarry.store.payloads.place import PayloadPlace
+from tarry.store.payloads.place import PayloadPlace, StoredObject
 
 
 class MemoryPlace(PayloadPlace):
@@ -21,3 +21,10 @@ class MemoryPlace(PayloadPlace):
     def delete(self, names: Collection[str]) -> None:
         for name in names:
             self.objects.pop(name, None)
+
+    def page(self, namespace: str, after: str, limit: int) -> list[StoredObject]:
+        names = sorted(name for name in self.objects if name.startswith(f"{namespace}/") and name > after)
+        return [StoredObject(name, 0.0) for name in names[:limit]]
+
+    def time_of(self, name: str) -> float:
+        return 0.0

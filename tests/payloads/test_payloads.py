@@ -30,7 +30,7 @@ Give = Callable[..., App]
 
 
 def objects(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "store")
 
 
 def run(app: App, job: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tarry import files
 from tarry.errors import ConfigError
-from tarry.store.payloads.place import FILE, HOW, PayloadPlace
+from tarry.store.payloads.place import FILE, HOW, PayloadPlace, StoredObject
 
 _FOLDER = 0o700
 
@@ -54,6 +54,34 @@ class FilePlace(PayloadPlace):
                     (self._root / name).unlink()
         except OSError as error:
             raise self.unavailable("cannot be changed", _cause(error)) from None
+
+    def page(self, namespace: str, after: str, limit: int) -> list[StoredObject]:
+        found: list[StoredObject] = []
+        try:
+            folders = sorted(
+                one.name for one in os.scandir(self._root / namespace) if one.is_dir(follow_symlinks=False)
+            )
+            for folder in folders:
+                # The folder of `after`, and those behind it.
+                if f"{namespace}/{folder}/\x7f" > after and len(found) < limit:
+                    found += [one for one in self._objects(f"{namespace}/{folder}") if one.name > after]
+        except OSError as error:
+            raise self.unavailable("cannot be read", _cause(error)) from None
+        return found
+
+    def time_of(self, name: str) -> float:
+        try:
+            return (self._root / name).stat().st_mtime
+        except OSError as error:
+            raise self.unavailable("cannot be read", _cause(error)) from None
+
+    def _objects(self, folder: str) -> list[StoredObject]:
+        found: list[StoredObject] = []
+        for one in sorted(os.scandir(self._root / folder), key=lambda entry: entry.name):
+            # Deleted just now, perhaps.
+            with contextlib.suppress(FileNotFoundError):
+                found.append(StoredObject(f"{folder}/{one.name}", one.stat(follow_symlinks=False).st_mtime))
+        return found
 
     def _check_root(self) -> None:
         if not self._root.is_dir():

@@ -66,6 +66,11 @@ class PayloadStore(RewritingStore):
         self.flows = PayloadFlows(store.flows, self._rewrite_jobs, self._discard)
 
     @property
+    def payloads(self) -> "PayloadStore":
+        """Itself, also for who has one that stands before it."""
+        return self
+
+    @property
     def stores(self) -> list["PayloadStore"]:
         """Of several stores used as one: each."""
         each = cast("Sequence[Store]", self._inner.stores)
@@ -215,6 +220,12 @@ class Namespace:
 
     def __init__(self, store: Store) -> None:
         self._store, self._name = store, ""
+
+    def find(self) -> str:
+        """The name; empty if the store has none yet. StoreError."""
+        if not self._name and (found := self._store.kv_get(NAMESPACE)) is not None:
+            self._name = _read(found)
+        return self._name
 
     def name(self) -> str:
         """The name, 32 hexadecimal digits; StoreError."""

@@ -38,6 +38,14 @@ class PayloadPlace(ABC):
     def delete(self, names: Collection[str]) -> None:
         """Deletes objects; those that are not there are no error."""
 
+    @abstractmethod
+    def page(self, namespace: str, after: str, limit: int) -> list[StoredObject]:
+        """The first so many objects of a namespace behind that name, in the order of names, or some more."""
+
+    @abstractmethod
+    def time_of(self, name: str) -> float:
+        """When an object that is there was written, as in `StoredObject`."""
+
     def unavailable(self, doing: str, cause: object) -> PayloadUnavailable:
         """The error that says that the place does not do that. doing: `cannot be written`."""
         return PayloadUnavailable(f"[payloads] {self.url} {doing}: {cause}")

@@ -1,0 +1,155 @@
+"""What no job refers to is deleted once it is a day old, and nothing else."""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry import App
+from tarry.client.operations.job_editing import edit_job, encode_arguments
+from tarry.errors import StoreAway, StoreError
+from tarry.store.payloads.sweep import OLD, PayloadSweep
+from tarry.store.rules.base import Want
+from tests.cli.project import until
+
+LARGE = "x" * 50_000
+Give = Callable[..., App]
+
+
+def objects(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file() and path.name != "store"}
+
+
+def make_old(folder: Path) -> None:
+    for path in objects(folder):
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - OLD - 1))
+
+
+def sweep(app: App, owner: str = "ann") -> int:
+    """A whole round; how many turns it took."""
+    sweep = PayloadSweep(app.client.store.payloads, owner, app.client.store.time)  # type: ignore[attr-defined]
+    turns = 0
+    while sweep.step():
+        turns += 1
+    return turns
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drain has a keeper, too, after whose round the next one would come in an hour."""
+    monkeypatch.setattr("tarry.store.payloads.sweep.EVERY", 0)
+    monkeypatch.setattr("tarry.store.payloads.sweep._HOLD_FOR", 0)
+
+
+@pytest.fixture
+def echo(app: App, keep_apart: Give) -> Any:
+    @keep_apart(app).task(name="echo")
+    def echo(text: str) -> str:
+        return text
+
+    return echo
+
+
+def run(app: App, job: Any) -> Any:
+    until(lambda: app.drain() >= 0 and job.state.finished)
+    return job
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_of_a_job_that_is_gone(app: App, echo: Any, folder: Path) -> None:
+    kept, gone = run(app, echo.enqueue(LARGE)), run(app, echo.enqueue(LARGE))
+    app.client.forget(gone.raw_id)
+    make_old(folder)
+    sweep(app)
+    assert len(objects(folder)) == 2
+    assert kept.result() == LARGE
+
+
+def test_none_younger_than_a_day(app: App, echo: Any, folder: Path) -> None:
+    job = echo.enqueue(LARGE)
+    app.client.forget(job.raw_id)
+    sweep(app)
+    assert len(objects(folder)) == 1
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_arguments_that_were_edited(app: App, echo: Any, folder: Path) -> None:
+    job = echo.using(delay="1h").enqueue(LARGE)
+    record = job.record()
+    assert edit_job(app.client, record, encode_arguments(app.client, record, [LARGE + "y"]), run=False) is not None
+    assert len(objects(folder)) == 2
+    make_old(folder)
+    sweep(app)
+    assert len(objects(folder)) == 1
+    job.retry()
+    assert run(app, job).result() == LARGE + "y"
+
+
+def test_what_a_killed_writer_left(app: App, echo: Any, folder: Path) -> None:
+    echo.enqueue(LARGE)
+    (one,) = objects(folder)
+    one.with_name(f".{one.name}.0011223344556677").write_bytes(b"half")
+    make_old(folder)
+    sweep(app)
+    assert objects(folder) == {one}
+
+
+def test_results_of_a_job_that_runs_stay(app: App, echo: Any, folder: Path) -> None:
+    job, store = echo.enqueue(LARGE), app.client.store
+    now = store.time()
+    (running,) = store.claim([Want("default", 0, 1)], 1, "ann", 60_000_000, now)
+    assert store.keep_result(running, LARGE.encode()) != LARGE.encode()
+    make_old(folder)
+    sweep(app)
+    assert len(objects(folder)) == 2
+    assert job.record().id == running.id
+
+
+def test_a_store_that_is_away_deletes_nothing(
+    app: App, echo: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.client.forget(echo.enqueue(LARGE).raw_id)
+    make_old(folder)
+
+    def away(*_: object) -> None:
+        raise StoreAway("away")
+
+    monkeypatch.setattr(app.client.store, "get", away)
+    with pytest.raises(StoreError):
+        sweep(app)
+    assert len(objects(folder)) == 1
+
+
+def test_one_host_at_a_time_and_a_pause_after_a_round(app: App, echo: Any, folder: Path) -> None:
+    app.client.forget(echo.enqueue(LARGE).raw_id)
+    assert sweep(app, "ann") == 1
+    make_old(folder)
+    assert sweep(app, "bob") == 0
+    assert len(objects(folder)) == 1
+
+
+def test_a_copy_of_the_store_deletes_nothing(
+    app: App, echo: Any, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    echo.enqueue(LARGE)
+    sweep(app)
+    (mark,) = folder.glob("*/store")
+    mark.write_text("postgresql://db.production/tarry")
+    make_old(folder)
+    app.client.forget(next(iter(app.jobs(task="echo"))).raw_id)
+    app.client.store.hold("payloads:sweep", "ann", 0, app.client.store.time())
+    with caplog.at_level(logging.WARNING):
+        assert sweep(app) == 0
+    assert "belongs to the store postgresql://db.production/tarry" in caplog.text
+    assert len(objects(folder)) == 1
+
+
+def test_a_keeper_does_it(app: App, echo: Any, folder: Path) -> None:
+    app.client.forget(echo.enqueue(LARGE).raw_id)
+    make_old(folder)
+    keeper = app.keeper(app.client.store)
+    until(lambda: keeper.tick() >= 0 and not objects(folder), limit=10)
+    keeper.close()
