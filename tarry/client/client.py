@@ -310,6 +310,11 @@ class Client:
         with shielded:
             return self.store.get(ids) if self.forwarder is None else self.forwarder.fetch(ids)
 
+    def load_arguments(self, job: Job) -> Job:
+        """A job with its arguments, also if they are kept outside of the store. PayloadUnavailable, PayloadLost."""
+        with shielded:
+            return self.store.load_arguments(job)
+
     def load_result(self, job: Job) -> Job:
         """A job that is done with its result, also one that is kept outside of the store. PayloadUnavailable,
         PayloadLost."""

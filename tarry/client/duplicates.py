@@ -139,6 +139,7 @@ class DuplicateResolver:
 
     def _check_same_request(self, job: Job, holder: bytes, name: str) -> None:
         first = self._store.get([holder])[0]
+        first = first and self._store.load_arguments(first)
         # One that was deleted, or got other arguments by hand, cannot be compared with.
         if first is not None and first.body != job.body and not has_act(first, EDITED):
             raise IdempotencyError(

@@ -57,6 +57,8 @@ class Inserter:
         self._insert_again = insert_again
         self._forwarder = forwarder
         self._timeout = timeout
+        # The call of many is not to wait until the arguments of one are written elsewhere.
+        self._alone_over = store.keeps_apart_over
         self.batcher: GroupCommit[Job, bytes] = GroupCommit(insert, limit=timeout)
         self._outbox_batcher: GroupCommit[Entry, bool] | None = None
         if forwarder is not None:
@@ -64,6 +66,8 @@ class Inserter:
 
     def insert(self, job: Job, options: Options) -> Handle[Any]:
         """Inserts a job, into the store or the outbox; StoreError."""
+        if len(job.body) > self._alone_over:
+            return self.insert_one(job, options)
         # One limit for all shards together, else each would get the whole timeout.
         end = None if self._timeout is None else time.monotonic() + self._timeout
         for _ in range(_TRIES):
@@ -83,6 +87,8 @@ class Inserter:
 
     async def ainsert(self, job: Job, options: Options) -> Handle[Any]:
         """The same, awaited."""
+        if len(job.body) > self._alone_over:
+            return await asyncio.to_thread(self.insert_one, job, options)
         for _ in range(_TRIES):
             try:
                 id = await self.batcher.ado(job)

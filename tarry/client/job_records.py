@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tarry.model.attempts import EDITED, Attempt, JobAct, acts_of, attempts_of
-from tarry.model.checks.unreadable import UNREADABLE, explain, is_sealed, sealed_note, token_of
+from tarry.model.checks.unreadable import UNREADABLE, explain, is_apart, is_sealed, sealed_note, token_of
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, is_node
 from tarry.model.flow.wiring import split
@@ -244,11 +244,15 @@ def job_fields(job: Job, attempts: int | None) -> dict[str, Any]:
 
 def decode_json(text: bytes) -> Any:
     """The value; None for no text. As text: what is no JSON, or nested so deeply that not everybody can read it; and
-    that a value is sealed."""
+    that a value is sealed, or where it is kept."""
     if not text:
         return None
     if is_sealed(text):
         return sealed_note(text) or explain(token_of(text))
+    if is_apart(text):
+        from tarry.store.rules.payload_reference import describe_apart  # noqa: PLC0415 - few jobs have any
+
+        return describe_apart(text)
     try:
         if not is_too_deep(text):
             return msgspec.json.decode(text)

@@ -73,7 +73,7 @@ class TarryBackend(compat.BaseTaskBackend):
             job = app.get(result_id).record()
         except (ValueError, LookupError) as error:
             raise compat.TaskResultDoesNotExist(f"there is no result {result_id}") from error
-        return app.result_of(job)
+        return app.result_of(app.client.load_result(app.client.load_arguments(job)))
 
     async def aget_result(self, result_id: str) -> Any:
         """The same, awaited."""

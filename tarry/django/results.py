@@ -20,7 +20,7 @@ from tarry.django.moments import moment
 from tarry.errors import ArgumentError
 from tarry.model.attempts import Attempt, attempts_of
 from tarry.model.checks.decoders import decode_json
-from tarry.model.checks.unreadable import UNREADABLE
+from tarry.model.checks.unreadable import UNREADABLE, is_apart
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.store.rules import ids
@@ -95,6 +95,9 @@ def _set(result: Any, **values: Any) -> None:
 
 
 def _arguments(job: Job) -> Arguments:
+    if is_apart(job.body):
+        # Of whoever did not ask for them.
+        return [], {}
     try:
         return decode_arguments(job.body)
     except ArgumentError:

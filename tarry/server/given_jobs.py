@@ -1,13 +1,15 @@
 """What programs get of the jobs that were claimed for them: those that may start, with all of their arguments."""
 
+import math
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from tarry.errors import ArgumentError
+from tarry.model.checks.unreadable import is_apart
 from tarry.model.flow.wiring import MAP_TASK, UNDO_TASK, split
 from tarry.model.job import Job
-from tarry.model.outcome import Expired, HeldBack, Outcome, Unknown
+from tarry.model.outcome import Expired, HeldBack, Outcome, Released, Unknown
 from tarry.server.claim_requests import ChangeRequest, end_unstarted
 from tarry.store.queries.key_order import KeyTurns
 from tarry.store.rules.base import Store
@@ -23,13 +25,16 @@ class GivenJobs:
     def __init__(self, store: Store, rules: RulesFor) -> None:
         self._store, self._inputs, self._rules = store, NodeInputs(store), rules
         self._turns = KeyTurns(store)
+        self._most = store.most_apart or math.inf
 
     def choose(self, claimed: Sequence[Job], now: int) -> tuple[list[Job], list[ChangeRequest]]:
         """The jobs to give, and what becomes of the others. now: microseconds since the epoch."""
         given: list[Job] = []
         others: list[ChangeRequest] = []
         for job in claimed:
-            made = Expired() if 0 < job.expires <= now else self.complete(job, now)
+            # What is large waits for the next claim: one answer is not to have all of it.
+            is_full = sum(len(one.body) for one in given) > self._most
+            made = Expired() if 0 < job.expires <= now else Released() if is_full else self.complete(job, now)
             if isinstance(made, Job):
                 given.append(made)
             else:
@@ -45,8 +50,8 @@ class GivenJobs:
             return HeldBack()
         if held := self._turns.held_back((job,), now):
             return held[job.id]
-        envelope, _ = split(job.id, job.body)
-        if not envelope:
+        envelope, own = split(job.id, job.body)
+        if not envelope and not is_apart(own):
             return job
         if job.task == UNDO_TASK or job.task.startswith(MAP_TASK):
             # Only a worker of tarry knows what to do.

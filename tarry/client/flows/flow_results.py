@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tarry.client.flows import map_part
 from tarry.client.flows.root import name_of, read_root
 from tarry.errors import FlowFailed, JobCancelled, TarryError
-from tarry.model.checks.unreadable import read_note
+from tarry.model.checks.unreadable import is_apart, read_note
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import Ref, added_nodes
 from tarry.model.flow_row import FlowRow
@@ -34,14 +34,24 @@ def value(client: "Client", root: Job) -> Any:
     body = read_root(root)
     if not body.parts:
         return [] if body.is_list else None
-    taken, found = 0, list[Any]()
+    taken, found, most = 0, list[Any](), max(MAX_COLLECTED, client.store.most_apart)
     for ref in body.parts:
         for job in nodes_of(client, root.id, ref):
-            taken += 0 if job is None else len(job.note)
-            if taken > MAX_COLLECTED:
-                raise ValueError(f"the results of flow {name_of(root)} take more than 16 MiB: iterate over results()")
+            taken += 0 if job is None else _size(job.note)
+            if taken > most:
+                raise ValueError(
+                    f"the results of flow {name_of(root)} take more than {most >> 20} MiB: iterate over results()"
+                )
             found += _elements(client, ref, job)
     return body.shape(found)
+
+
+def _size(result: bytes) -> int:
+    if not is_apart(result):
+        return len(result)
+    from tarry.store.rules.payload_reference import full_size  # noqa: PLC0415 - most results are small
+
+    return full_size(result)
 
 
 def iterate(client: "Client", root: Job) -> Iterator[Any]:
@@ -70,7 +80,9 @@ def _elements(client: "Client", ref: Ref, job: Job | None) -> Sequence[Any]:
         return [decode(client, job)]
     if job is None:
         raise ValueError("a part of the result is gone: somebody deleted its job")
-    found: Sequence[Any] = decode(client, job) if job.state is State.DONE else [None] * map_part.count_items(job.body)
+    if job.state is not State.DONE:
+        return [None] * map_part.count_items(client.load_arguments(job).body)
+    found: Sequence[Any] = decode(client, job)
     return found
 
 
@@ -93,6 +105,7 @@ def decode(client: "Client", job: Job | None) -> Any:
     if added is not None:
         # Nodes that it has added while it ran stand for its result.
         return [decode(client, each) for each in nodes_of(client, flow_of(job.id), added)]
+    job = client.load_result(job)
     task = client.tasks.get(job.task) or map_part.find(job.task, client.tasks)
     return task.codec.decode_result(job.note) if task else plain_result(job)
 

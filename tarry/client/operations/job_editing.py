@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def encode_arguments(client: Client, job: Job, value: Any) -> bytes:
     """Arguments as the job keeps them; ArgumentError if they do not fit its task, BodyTooLarge. value: a list, or an
     object by name; of an HTTP task any JSON, which is sent."""
-    task, most = client.factory.tasks.get(job.task), client.factory.max_body
+    task, most = client.factory.tasks.get(job.task), client.factory.largest
     is_body = task is not None and task.runner is not None
     if not is_body and not isinstance(value, list | dict):
         raise ArgumentError(f"{job.task}: arguments are a list, or an object by name")

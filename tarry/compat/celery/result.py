@@ -207,7 +207,7 @@ class AsyncResult(ResultMixin):
         job = self._record()
         if job is None:
             return None, None
-        body, task = unwrap(job.body)[1], self.app.tasks.get(job.task)
+        body, task = unwrap(self.app.client.load_arguments(job).body)[1], self.app.tasks.get(job.task)
         if task is not None:
             args, kwargs = task.codec.decode(body)
         else:

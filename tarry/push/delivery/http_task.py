@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from tarry.client.tasks.task import AsyncTask
 from tarry.errors import ArgumentError, ConfigError
@@ -205,7 +206,8 @@ class Deliverer(TaskRunner):
         first = first_due(job, before, due)
         self._check_age(job, first, now)
         try:
-            request = self._requests.build(job, body, due or job.due, now)
+            whole = job if running.inputs is None else replace(job, body=running.arguments)
+            request = self._requests.build(whole, body, due or job.due, now)
         except (TemplateError, ValueError) as error:
             raise self._final_failure(job, first, str(error)) from None
         except (ConfigError, ImportError) as error:

@@ -63,6 +63,7 @@ REQUEST_STATUS = {
 KINDS: dict[type[Exception], ProblemKind] = {
     errors.NotAuthenticated: ProblemKind(401, "not-authenticated", "This server asks for a token"),
     errors.NotAllowed: REQUEST_STATUS[403],
+    errors.PayloadLost: ProblemKind(410, "payload-lost", "What was kept outside of the store is gone"),
     errors.JobNotFound: ProblemKind(404, "no-such-job", "There is no such job"),
     errors.UnknownTask: ProblemKind(404, "no-such-task", "There is no such task"),
     errors.OperationNotFound: ProblemKind(404, "no-such-operation", "There is no such operation"),

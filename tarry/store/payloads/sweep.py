@@ -63,7 +63,7 @@ class PayloadSweep:
         if not self._after and not self._begin(namespace):
             return False
         page = self._store.place.page(namespace, self._after, PAGE)
-        self._delete_unused([one for one in page if one.written < self._place_now - OLD])
+        self._delete_names_to_delete([one for one in page if one.written < self._place_now - OLD])
         self._after = page[-1].name if page else ""
         if not page:
             self._store.hold(_HOLD, self._owner, now + EVERY, now)
@@ -90,18 +90,18 @@ class PayloadSweep:
             text = "[payloads] %s belongs to the store %s, so nothing is deleted there; if that is this one, remove %s"
             log.warning(text, self._store.place.url, ", ".join(theirs)[:1000], mark)
 
-    def _delete_unused(self, old: Sequence[StoredObject]) -> None:
+    def _delete_names_to_delete(self, old: Sequence[StoredObject]) -> None:
         # What a writer has left that was killed begins with a dot.
         scraps = [one.name for one in old if one.name.rpartition("/")[2].startswith(".")]
-        unused = self._unused(one.name for one in old if parse_name(one.name)[0])
+        unused = self._names_to_delete(one.name for one in old if parse_name(one.name)[0])
         # Looked at twice: a job that moves between stores may be seen in neither for a moment.
-        unused = self._unused(unused) if unused else []
+        unused = self._names_to_delete(unused) if unused else []
         if scraps or unused:
             self._store.place.delete([*scraps, *unused])
             count = quantity(len(scraps) + len(unused), "object")
             log.info("[payloads] %s: deleted %s that no job refers to", self._store.place.url, count)
 
-    def _unused(self, names: Iterable[str]) -> list[str]:
+    def _names_to_delete(self, names: Iterable[str]) -> list[str]:
         parsed = {name: parse_name(name) for name in names}
         ids = list({id: None for _, id, _ in parsed.values()})
         jobs = dict(zip(ids, self._store.get(ids), strict=True)) if ids else {}

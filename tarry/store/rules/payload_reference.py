@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tarry.model.checks.decoders import json_decoder
-from tarry.model.checks.unreadable import APART, UNREADABLE
+from tarry.model.checks.unreadable import APART, UNREADABLE, is_apart
 from tarry.model.quantity import LARGEST_PAYLOAD, MAX_SHORT, format_size
 
 ARGUMENTS, RESULT = "arguments", "result"
@@ -57,10 +57,10 @@ def parse_name(name: str) -> tuple[str, bytes, str]:
     return (found[1], bytes.fromhex(found[3]), found[4]) if found else ("", b"", "")
 
 
-def size_apart(value: bytes) -> int:
-    """How many bytes such a value stands for."""
-    found = _decode(value)
-    return found.size if found else 0
+def full_size(value: bytes) -> int:
+    """How many bytes a value has, also where it stands for one that is kept elsewhere."""
+    found = _decode(value) if is_apart(value) else None
+    return found.size if found else len(value)
 
 
 def describe_apart(value: bytes) -> str:

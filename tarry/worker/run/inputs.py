@@ -85,7 +85,7 @@ class NodeInputs:
 
     def _values(self, job: Job, takes: Sequence[Take]) -> dict[int | str, bytes]:
         """The values as JSON, by the place of the argument."""
-        budget = _Budget(job.task)
+        budget = _Budget(job.task, max(MAX_COLLECTED, self.store.most_apart))
         flow = flow_of(job.id)
         values: dict[int | str, list[bytes]] = {}
         lists: set[int | str] = set()
@@ -123,12 +123,15 @@ class NodeInputs:
             yield indices, results
 
     def _result(self, budget: "_Budget", job: Job | None, index: int, is_part: bool) -> bytes:
+        if is_part and job is not None and job.state is not State.DONE:
+            # How many items it had is in its arguments.
+            job = self._with_own(job)
         result = budget.result(job, index, is_part)
         if job is None or not is_apart(result):
             return result
-        from tarry.store.rules.payload_reference import size_apart  # noqa: PLC0415 - most results are small
+        from tarry.store.rules.payload_reference import full_size  # noqa: PLC0415 - most results are small
 
-        budget.require(size_apart(result), index)
+        budget.require(full_size(result), index)
         try:
             return self.store.load_result(job).note
         except PayloadLost as error:
@@ -144,9 +147,9 @@ class NodeInputs:
 class _Budget:
     """What one node may take in all, and what becomes of a node whose result cannot be had."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, most: int) -> None:
         self.task = task
-        self._left = MAX_COLLECTED
+        self._most = self._left = most
 
     def spend(self, results: Sequence[bytes], indices: range) -> None:
         left, self._left = self._left, self._left - sum(map(len, results))
@@ -161,7 +164,7 @@ class _Budget:
 
     def _too_large(self, index: int) -> ArgumentError:
         return ArgumentError(
-            f"{self.task}: the results that it takes are more than {MAX_COLLECTED >> 20} MB, up to node {index};"
+            f"{self.task}: the results that it takes are more than {self._most >> 20} MB, up to node {index};"
             " name it in after= instead, and read current_job().results(), or return where the data are"
         )
 

@@ -71,6 +71,8 @@ class WaitedResults:
 
     def _elements(self, job: Job, is_part: bool) -> list[Any]:
         if job.state is not State.DONE:
+            with shielded:
+                job = self._store.load_arguments(job) if is_part else job
             return [None] * (map_part.count_items(job.body) if is_part else 1)
         with shielded:
             job = self._store.load_result(job)

@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from tarry import errors
 from tarry.client.job_records import decode_json
+from tarry.model.checks.unreadable import is_apart
 from tarry.model.job import Job, State
 from tarry.operate.access import Scope
 from tarry.operate.jobs import JobPath, fetch_job, job_not_found
@@ -36,7 +37,12 @@ class ResultAnswer(Struct, frozen=True):
     """Why it is dead or was cancelled: an object with `type` and `message`."""
 
 
-@api_method("GET /v1/jobs/{id}/result", Scope.READ, errors=(errors.JobNotFound,), also={202: "It has not ended yet."})
+@api_method(
+    "GET /v1/jobs/{id}/result",
+    Scope.READ,
+    errors=(errors.JobNotFound, errors.PayloadLost),
+    also={202: "It has not ended yet."},
+)
 async def wait_for_result(call: ApiCall, path: JobPath, query: ResultQuery) -> ResultAnswer:
     """Waits for the end of a job, and tells its result."""
     job = await call.run(fetch_job, call, path)
@@ -44,6 +50,8 @@ async def wait_for_result(call: ApiCall, path: JobPath, query: ResultQuery) -> R
         job = await _wait(call, job, query.wait)
     if not job.state.finished:
         call.status = 202
+    if is_apart(job.note):
+        job = await call.run(call.service.client.load_result, job)
     note = decode_json(job.note)
     is_done = job.state is State.DONE
     return ResultAnswer(
