@@ -63,7 +63,7 @@ class PayloadSweep:
         if not self._after and not self._begin(namespace):
             return False
         page = self._store.place.page(namespace, self._after, PAGE)
-        self._delete_names_to_delete([one for one in page if one.written < self._place_now - OLD])
+        self._delete_old([one for one in page if one.written < self._place_now - OLD])
         self._after = page[-1].name if page else ""
         if not page:
             self._store.hold(_HOLD, self._owner, now + EVERY, now)
@@ -90,7 +90,7 @@ class PayloadSweep:
             text = "[payloads] %s belongs to the store %s, so nothing is deleted there; if that is this one, remove %s"
             log.warning(text, self._store.place.url, ", ".join(theirs)[:1000], mark)
 
-    def _delete_names_to_delete(self, old: Sequence[StoredObject]) -> None:
+    def _delete_old(self, old: Sequence[StoredObject]) -> None:
         # What a writer has left that was killed begins with a dot.
         scraps = [one.name for one in old if one.name.rpartition("/")[2].startswith(".")]
         unused = self._names_to_delete(one.name for one in old if parse_name(one.name)[0])
