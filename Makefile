@@ -4,7 +4,7 @@ BIN    := .venv/bin
 # The moment of the last commit: what is built from it says the same whenever it is built.
 EPOCH   = $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 
-.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak storm chaos mutants console-soak test-django6 test-deep kill-points exhaustive simulate release-check docs-version
+.PHONY: demo shop test pytest bench lint setup servers lock docs dist surface test-pythons screenshots soak storm chaos mutants console-soak test-django6 test-deep kill-points exhaustive simulate release-check docs-version ratio
 .DEFAULT_GOAL := test
 # Tests start Python thousands of times: without its caches each start compiles all of tarry anew, and takes twice the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -71,6 +71,11 @@ test-django6: servers
 
 bench: setup
 	$(BIN)/python -m bench
+
+# Is this tree slower than another revision? Both in turn, in the same minutes.
+BASE ?= origin/main
+ratio: setup
+	@$(BIN)/python -m bench.ratio $(BASE)
 
 # A seed that fails is shrunk and printed: `make simulate SEEDS=1000 FIRST=1`.
 SEEDS ?= 1000
