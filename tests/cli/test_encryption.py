@@ -66,3 +66,32 @@ def test_commands_without_the_key_say_so(project: Project) -> None:
     until(lambda: project.job(job).epoch > 0 and project.job(job).state == "scheduled")
     assert "does not have the key" in project.said("jobs", "why", job)
     until(lambda: f"are sealed with key {facts['args'].split()[3].rstrip(',')} and wait" in project.log())
+
+
+WAITS = """
+import pathlib, time
+from tarry import App, current_job
+
+app = App()
+
+@app.task
+def wait(gate: str) -> None:
+    current_job().progress(0.5, "half")
+    while not pathlib.Path(gate).exists():
+        time.sleep(0.05)
+"""
+
+
+def test_top_has_the_keys_also_where_the_app_is_broken(project: Project) -> None:
+    project.write("app.py", WAITS)
+    use(project, key_file(project, "old_key_"))
+    project.serve()
+    job = project.enqueue("app.wait", '"gate"')
+    until(lambda: project.job(job).progress)
+    project.write("app.py", "raise RuntimeError('broken')\n")
+    facts = project.facts("top", "--once")
+    assert [(found["id"], found["progress"]) for found in facts["jobs"]] == [(job, 0.5)]
+    project.settings("")
+    (found,) = project.facts("top", "--once")["jobs"]
+    assert (found["id"], found["progress"]) == (job, None), "without the key"
+    project.write("gate", "")

@@ -14,14 +14,14 @@ from tarry.cli.top.rates import CounterRates, RateTracker, WaitTracker
 from tarry.client.clock import Clock
 from tarry.errors import AppError, ConfigError
 from tarry.model import lifecycle
+from tarry.model.checks.unreadable import SEALED_PROGRESS
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.retry import NEVER
-from tarry.process.loading import CommandContext
+from tarry.process.loading import CommandContext, open_app
 from tarry.push.health import endpoint_health
 from tarry.runtime import control
-from tarry.store.opening import open_store
 from tarry.store.queries.history_recent import recent_figures, recent_period
 from tarry.store.queries.hosts import Host, list_hosts
 from tarry.store.rules import ids
@@ -69,9 +69,9 @@ def store_access(setup: CommandContext) -> StoreAccess:
         return Rules(NEVER, keep.done, keep.dead)
 
     known = rules if config.queues else lambda task, queue: lifecycle.DEFAULT
-    if note:
-        return StoreAccess(lambda: open_store(config.stores), known, note)
-    return StoreAccess(lambda: open_store(config.stores), known, http=partial(_endpoints, setup.home))
+    # Without its code: with the keys of the settings all the same.
+    bare = open_app(None, config)
+    return StoreAccess(bare.open_store, known, note, http=partial(_endpoints, bare))
 
 
 def _endpoints(app: "App", store: Store) -> "Mapping[str, Endpoint]":
@@ -245,7 +245,9 @@ def _running_jobs(store: Store, now: int, troubles: list[str]) -> tuple[list[Job
 
 def _job(job: Job, now: int) -> RunningJob:
     host, pid = _host_and_pid(job.owner)
-    reported = progress.decode_progress(job.progress)
+    # Of one that is sealed here nobody knows how far it is; 0 would look as if it were known.
+    is_sealed = job.progress.startswith(SEALED_PROGRESS)
+    reported = None if is_sealed else progress.decode_progress(job.progress)
     return RunningJob(
         ids.text(job.id),
         job.task,
