@@ -1,7 +1,7 @@
 """Methods about errors in groups: what failed, since when, how often, and what becomes of the jobs; and about deploys,
 in which errors begin."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Annotated, Literal
 
@@ -22,7 +22,7 @@ from tarry.operate.problem import checking
 from tarry.store.queries.deploy_records import DeployRecord, deploy_record
 from tarry.store.queries.deploys import SINCE_DEPLOY, last_began, read_deploys
 from tarry.store.queries.error_changing import forget_group, mute_group, no_group
-from tarry.store.queries.error_reading import ErrorGroupRecord, read_groups
+from tarry.store.queries.error_reading import ErrorGroupRecord, read_groups, unsummed_places
 from tarry.store.queries.job_search import parse_moment
 from tarry.store.rules.history.sums import OTHERS
 from tarry.store.rules.partial_result import partial_result
@@ -180,13 +180,21 @@ def _operate(call: MethodCall, act: BulkAct, id: str, body: ErrorJobs) -> Operat
     call.check(body.queue or EVERY_QUEUE)
     group = _known(call, id)
     call.subject = f"{act} error {id} {group.type}"
-    # Of one task or queue the store looks at fewer jobs.
-    task, queue = body.task or _only(group.tasks), body.queue or _only(group.queues)
-    chosen = JobFilter(queue, task, states=(State.DEAD,), error=id)
+    task, queue = _narrowest(call, group)
+    chosen = JobFilter(body.queue or queue, body.task or task, states=(State.DEAD,), error=id)
     return OperationRecord.of(call.submit(Operation("", act, chosen, dry_run=body.dry_run, caller=call.caller.name)))
 
 
-def _only(names: Mapping[str, int]) -> str | None:
+def _narrowest(call: MethodCall, group: ErrorGroupRecord) -> tuple[str | None, str | None]:
+    """The task and the queue of all of them; None: they are of several, or it is not known."""
+    # Of one task or queue the store looks at fewer jobs. Those that died just now may be of others.
+    recent = unsummed_places(call.client.store.history, group.id)
+    if recent is None:
+        return None, None
+    return _only({*group.tasks, *(task for _, task in recent)}), _only({*group.queues, *(queue for queue, _ in recent)})
+
+
+def _only(names: Collection[str]) -> str | None:
     (name,) = names if len(names) == 1 else (None,)
     return name or None
 

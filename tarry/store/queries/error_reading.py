@@ -11,11 +11,13 @@ from tarry.store.queries.deploys import Deploy, deploy_of
 from tarry.store.rules import ids
 from tarry.store.rules.history.error_groups import ErrorGroup, decode_group, sum_queues
 from tarry.store.rules.history.history import StoreHistory
+from tarry.store.rules.history.journal import read_record
 from tarry.store.rules.history.sums import ERRORS, HOURS, LENGTH, OTHERS, Place
 from tarry.store.rules.owner import without_door
-from tarry.store.rules.partial_result import made_of
+from tarry.store.rules.partial_result import made_of, partial_result
 
 SHOWN_HOURS = 24
+_MOST_UNSUMMED = 1000
 
 
 class ErrorGroupRecord(Struct, frozen=True, kw_only=True):
@@ -67,6 +69,16 @@ def read_groups(
         return {record.id: record for record in sorted(records, key=lambda one: one.last, reverse=True)}
 
     return made_of(lambda: history.read(ERRORS, 0, 1), records_of)
+
+
+def unsummed_places(history: StoreHistory, id: str) -> set[tuple[str, str]] | None:
+    """In which queues and tasks such an error was seen, of those that are not summed up yet; None: they are too many to
+    look through, or some cannot be reached. StoreError."""
+    records, away = partial_result(lambda: history.unsummed(_MOST_UNSUMMED))
+    if away is not None or len(records) == _MOST_UNSUMMED:
+        return None
+    seen = (error for record in records for error, _ in read_record(record).errors)
+    return {(error.queue, error.task) for error in seen if error.fingerprint == id}
 
 
 def _record(id: str, queues: Mapping[str, ErrorGroup], now: int, deploys: Sequence[Deploy]) -> ErrorGroupRecord:
