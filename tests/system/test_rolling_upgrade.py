@@ -148,7 +148,7 @@ def test_both_versions_go_on_and_nothing_is_lost(host: Callable[[str], Host], tm
             for file, before in [(file, one.count(file)) for file in ("put", "ran")]:
                 until(lambda one=one, file=file, before=before: one.count(file) >= before + ENOUGH, 60)  # type: ignore[misc]
         enough.touch()
-        until(lambda: numbers(put) == numbers(ran) and enough.exists() and _have_ended(running, "produce.py"), 120)
+        until(lambda: numbers(put) == numbers(ran) and enough.exists() and have_ended(running, "produce.py"), 120)
         for process in running:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -159,7 +159,7 @@ def test_both_versions_go_on_and_nothing_is_lost(host: Callable[[str], Host], tm
     assert numbers(put) == numbers(ran)
 
 
-def _have_ended(running: Sequence[subprocess.Popen[bytes]], program: str) -> bool:
+def have_ended(running: Sequence[subprocess.Popen[bytes]], program: str) -> bool:
     return all(one.poll() is not None for one in running if program in one.args)  # type: ignore[operator]
 
 
