@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.pythons import find
-from tests.release import chart
+from tests.release import chart, upgrade
 from tests.release.check import ROOT, CannotRun, CheckFailed, run, tool
 
 RUNS_A_JOB = """
@@ -70,16 +70,6 @@ def docs() -> str:
     return f"{sum(file.endswith('.html') for file in files)} pages on the branch gh-pages"
 
 
-def upgrade() -> str:
-    """Upgrades from the wheel of the last release, under load."""
-    tags = run("git", "tag", "--list", "v*").split()
-    if not tags:
-        raise CannotRun(
-            "there is no release yet to upgrade from; a made-up step is: pytest tests/system/test_rolling_upgrade.py"
-        )
-    return run(sys.executable, "-m", "pytest", "-q", "tests/system/test_rolling_upgrade.py").strip().splitlines()[-1]
-
-
 def compose() -> str:
     """The image, and the workers beside a Redis, by deploy/compose.yaml."""
     if not shutil.which("docker"):
@@ -128,7 +118,7 @@ CHECKS: Mapping[str, Callable[[], str]] = {
     "pythons": pythons,
     "sdist": sdist,
     "docs": docs,
-    "upgrade": upgrade,
+    "upgrade": upgrade.check,
     "compose": compose,
     "chart": chart.check,
     "workflows": workflows,
