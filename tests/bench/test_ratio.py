@@ -1,5 +1,6 @@
 """`python -m bench.ratio`: what is said of pairs of runs, and of a revision that is checked out."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_the_table_names_what_is_slower() -> None:
 
 
 def test_a_tree_that_is_slower_is_the_exit_status(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     measured: list[bool] = []
 
@@ -37,6 +38,7 @@ def test_a_tree_that_is_slower_is_the_exit_status(
         return SLOW if tree == ratio.ROOT else FAST
 
     monkeypatch.setattr(ratio, "measure", measure)
+    monkeypatch.setattr(ratio, "checked_out", lambda revision: nullcontext(tmp_path))
     assert main(["HEAD", "--rounds", "2"]) == 1
     assert measured == [False, True, False, True], "in turn"
     assert "drain | 0.50" in capsys.readouterr().out
