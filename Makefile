@@ -73,9 +73,9 @@ bench: setup
 	$(BIN)/python -m bench
 
 # Is this tree slower than another revision? Both in turn, in the same minutes.
-BASE ?= origin/main
+AGAINST ?= origin/main
 ratio: setup
-	@$(BIN)/python -m bench.ratio $(BASE)
+	@$(BIN)/python -m bench.ratio $(AGAINST)
 
 # A seed that fails is shrunk and printed: `make simulate SEEDS=1000 FIRST=1`.
 SEEDS ?= 1000
