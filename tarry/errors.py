@@ -11,6 +11,13 @@ class TarryError(Exception):
     """The root: catch this to catch all of them."""
 
 
+class TarryDeprecated(DeprecationWarning):
+    """Something works as before, and goes in a later version: the message says in which, and what to take instead."""
+
+    def __init__(self, what: str, goes_in: str, instead: str) -> None:
+        super().__init__(f"{what} goes in tarry {goes_in}: {instead}")
+
+
 class UsageError(TarryError):
     """The arguments of a command are wrong: exit status 2.
 
