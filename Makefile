@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 setup: .venv/.current
 
 # What tarry itself needs, of the locked set: the demo is not to wait for Django and type checkers.
-BASE := apsw|cronsim|msgspec|tqdm|tzdata
+BASE := apsw|cronsim|msgspec|tqdm|tzdata$(if $(filter-out Linux,$(shell uname)),|psutil)
 
 # Made anew when the locked set changes; nothing to do otherwise.
 .venv/.base: requirements.lock pyproject.toml
