@@ -2,12 +2,13 @@
 those that a line such as `state:dead task:shop.*` says."""
 
 import re
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from tarry.client.operations.line_words import FIELDS
 from tarry.client.operations.search_line import is_part_of_id
 from tarry.errors import StoreError
 from tarry.model.flow.node_ids import is_root
+from tarry.model.values.console_paths import task_path
 from tarry.operate.tasks import TaskQuery, list_tasks
 from tarry.server.http.method import ApiCall
 from tarry.store.rules import ids
@@ -46,7 +47,7 @@ def _task_page(call: ApiCall, text: str) -> str:
         # The page of the jobs tells what is wrong.
         return ""
     if text in names:
-        return f"/tasks/{quote(text, safe='')}"
+        return task_path(text)
     if text in others:
         return _jobs(task=text)
     has_some = any(text.casefold() in name.casefold() for name in names)

@@ -15,6 +15,7 @@ from tarry.client.job_records import JobRecord
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import State
 from tarry.model.quantity import format_size
+from tarry.model.values.console_paths import path_part
 from tarry.server.console.assets import asset_path
 from tarry.server.console.charts.drawing import spark
 from tarry.server.console.charts.scale import Label, short_number, time_labels
@@ -45,7 +46,7 @@ def environment(language: Language) -> Environment:
     install(language.text, language.plural, newstyle=True)
     found.filters.update(number=number, span=span, size=size, pretty=pretty, percent=percent, short=short)
     found.filters.update(spark=spark, about=about, brief=short_number, trouble=trouble, word=partial(word, language))
-    found.filters.update(sentence=partial(sentence, language), urlencode=url_part)
+    found.filters.update(sentence=partial(sentence, language), urlencode=url_part, path_part=path_part)
     found.filters.update(_time_filters(language))
     return found
 
@@ -136,11 +137,8 @@ def about(seconds: float | None) -> str:
 
 
 def url_part(name: object) -> str:
-    """A name as it stands in the path or the query of an address."""
-    text = str(name)
-    # A browser goes up a level at "..", and a proxy makes one slash of two: another name would be meant then.
-    is_changed = any(part in ("", ".", "..") for part in text.split("/")[1:])
-    return quote(text, safe="" if is_changed else "/")
+    """A value as it stands in the query of an address."""
+    return quote(str(name), safe="/")
 
 
 def size(octets: float | None) -> str:

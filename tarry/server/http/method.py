@@ -19,6 +19,7 @@ from tarry.model.values.connection_records import (
     ConnectionList,
     ConnectionRecord,
 )
+from tarry.model.values.console_paths import name_of, path_part
 from tarry.operate.access import Caller, Scope
 from tarry.operate.call import MethodCall
 from tarry.operate.method import Method, MethodSettings, method
@@ -48,12 +49,25 @@ class NameConvertor(Convertor[str]):
         return value
 
 
+class PageNameConvertor(NameConvertor):
+    """The same in the path of a page."""
+
+    def convert(self, value: str) -> str:
+        """The name that `path_part` has written."""
+        return name_of(value)
+
+    def to_string(self, value: str) -> str:
+        """As it stands in the path."""
+        return path_part(value)
+
+
 register_url_convertor("name", NameConvertor())
+register_url_convertor("page_name", PageNameConvertor())
 
 
-def route_of(path: str) -> str:
+def route_of(path: str, convertor: str = "name") -> str:
     """The path of a method or page, as Starlette takes it."""
-    return _NAMED.sub(r"{\1:name}", path)
+    return _NAMED.sub(rf"{{\1:{convertor}}}", path)
 
 
 class ApiCall(MethodCall):

@@ -132,7 +132,9 @@ class Console:
         handlers += [("POST", act.route, self._doer(act)) for act in self._acts]
         # A name may hold slashes, so what follows a name comes before the name alone.
         handlers.sort(key=lambda each: -each[1].count("/"))
-        return found + [Route(route_of(path), self._caught(do), methods=[verb]) for verb, path, do in handlers]
+        return found + [
+            Route(route_of(path, "page_name"), self._caught(do), methods=[verb]) for verb, path, do in handlers
+        ]
 
     def _caught(self, handler: PageHandler, is_counted: bool = True) -> PageHandler:
         async def handle(request: Request) -> Response:

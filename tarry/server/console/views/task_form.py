@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from tarry.errors import UnknownTask
+from tarry.model.values.console_paths import task_path
 from tarry.operate.problem import RequestError
 from tarry.operate.tasks import TaskChange, TaskPath, add_task, edit_task, get_task
 from tarry.push.endpoint.edits import TaskChanged
@@ -131,7 +131,7 @@ ACTS = (
     ConsoleAct(
         add_task,
         _said_of_new,
-        lambda one: f"/tasks/{quote(one.task.task, safe='')}",
+        lambda one: task_path(one.task.task),
         FormPage(TEMPLATE, _show_new_again),
     ),
     ConsoleAct(edit_task, _said_of_edit, None, FormPage(TEMPLATE, _show_edit_again)),
