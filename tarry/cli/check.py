@@ -20,7 +20,7 @@ from tarry.errors import StoreError, TarryError
 from tarry.keeper.cron import schedules_of
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import State
-from tarry.model.quantity import jobs_wait, quantity
+from tarry.model.quantity import format_size, jobs_wait, quantity
 from tarry.model.slept import FREE_CALLS, idle_calls
 from tarry.model.values.listen_address import ListenAddress
 from tarry.process.loading import CommandContext
@@ -78,6 +78,7 @@ def check_facts(setup: CommandContext) -> list[Diagnostic]:
         "metrics": _metrics,
         "outbox": _outbox,
         "encryption": _encryption,
+        "payloads": _payloads,
         "alerts": _alerts,
     }
     for name, check in checks.items():
@@ -133,6 +134,16 @@ def _encryption(setup: CommandContext) -> list[Diagnostic]:
 
     first, *others = names_of_keys(places)
     return [Diagnostic("encryption", f"key {first} seals" + "".join(f", {key} opens" for key in others))]
+
+
+def _payloads(setup: CommandContext) -> list[Diagnostic]:
+    payloads = setup.config.payloads
+    if not payloads.to:
+        return []
+    from tarry.store.payloads.payload_store import try_place  # noqa: PLC0415 - few have a place
+
+    try_place(payloads.to)
+    return [Diagnostic("payloads", f"what is over {format_size(payloads.over)} is at {payloads.to}, which works")]
 
 
 def _schedules(setup: CommandContext) -> list[Diagnostic]:

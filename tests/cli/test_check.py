@@ -273,3 +273,15 @@ def test_check_tells_of_doors_that_ask_for_nothing(rights: dict[str, Path], monk
     assert {name for name, advice in found.items() if advice} == {"beanstalk", "metrics"} | (
         set() if rights else {"http"}
     )
+
+
+def test_check_tries_the_place_of_payloads(project: Project) -> None:
+    with project.store():
+        pass
+    folder = project.directory / "large"
+    project.settings(f'[payloads]\nto = "file://{folder}"\n')
+    assert f"file://{folder} cannot be written" in troubles(project)["payloads"]
+    folder.mkdir(mode=0o700)
+    facts = {fact["name"]: fact["value"] for fact in project.facts("check")["facts"]}
+    assert facts["payloads"] == f"what is over 256 kB is at file://{folder}, which works"
+    assert not [path for path in folder.rglob("*") if path.is_file()]

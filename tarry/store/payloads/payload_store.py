@@ -47,6 +47,16 @@ def open_place(url: str) -> PayloadPlace:
     raise ConfigError(f"[payloads] to: {url[:100]!r} is no place for payloads: {HOW}")
 
 
+def try_place(url: str) -> None:
+    """Writes, reads and deletes an object; ConfigError, PayloadUnavailable, PayloadLost."""
+    place, name, data = open_place(url), f"check/{uuid.uuid4().hex}", b"tarry check"
+    place.write(name, data)
+    found = place.read(name, 100)
+    place.delete([name])
+    if found != data:
+        raise PayloadLost(f"[payloads] {url} does not give back what was written to it")
+
+
 def payload_keeper(url: str, over: int, most: int) -> Callable[[Store], Store]:
     """Makes of a store a `PayloadStore` with the place at this URL; ConfigError."""
     place = open_place(url)
