@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
@@ -51,6 +52,9 @@ MIN_STOP_TIME = 1.0
 """Seconds that an ending worker waits for its store, at least. The keeper gets the rest of the grace time."""
 
 _IMPORTED = ("asyncio", "tarry.process.alerting", "tarry.push.catalog", "tarry.push.delivery.coordinator")
+_IMPORTED_BY_PAYLOADS = ("tarry.store.payloads.payload_store", "tarry.worker.run.large_results")
+# It takes a second.
+_IMPORTED_BY_S3 = ("tarry.store.payloads.s3_place",)
 _IMPORTED_BY_KEYS = "tarry.store.sealing.sealed_store", "tarry.store.sealing.key_ring"
 _IMPORTED_BY_SERVERS = (
     "tarry.server.serving.server", "tarry.server.serving.application", "tarry.server.http.protocol",
@@ -80,8 +84,15 @@ def import_early(config: Config) -> None:
     """Imports what these children need, before any is forked: else each does, and at a reload that delays jobs. Opens
     nothing."""
     import_stores(config.stores)
-    servers, sealing = config.server.is_on, bool(config.encryption.keys)
-    for module in [*_IMPORTED, *(_IMPORTED_BY_SERVERS if servers else ()), *(_IMPORTED_BY_KEYS if sealing else ())]:
+    place = config.payloads.to or ""
+    needed = {
+        _IMPORTED: True,
+        _IMPORTED_BY_SERVERS: config.server.is_on,
+        _IMPORTED_BY_KEYS: bool(config.encryption.keys),
+        _IMPORTED_BY_PAYLOADS: bool(place),
+        _IMPORTED_BY_S3: place.startswith("s3:"),
+    }
+    for module in chain.from_iterable(modules for modules, is_needed in needed.items() if is_needed):
         # `check_server` tells which extra is missing.
         with contextlib.suppress(ImportError):
             importlib.import_module(module)

@@ -19,7 +19,7 @@ from tarry.model.flow.node_ids import is_root
 from tarry.model.flow.wiring import added_nodes, split
 from tarry.model.job import Job, State
 from tarry.model.quantity import MostApart
-from tarry.store.payloads.place import FILE, HOW, PayloadPlace
+from tarry.store.payloads.place import FILE, HOW, S3, PayloadPlace
 from tarry.store.rules import ids
 from tarry.store.rules.base import Store
 from tarry.store.rules.flows import NewFlow
@@ -44,6 +44,12 @@ def open_place(url: str) -> PayloadPlace:
         from tarry.store.payloads.file_place import FilePlace  # noqa: PLC0415 - of several kinds each needs one
 
         return FilePlace(url)
+    if url.startswith(S3):
+        try:
+            from tarry.store.payloads.s3_place import S3Place  # noqa: PLC0415 - it needs an extra
+        except ImportError as error:
+            raise ConfigError(f"[payloads] to: {url} needs boto3: pip install 'tarry[s3]' ({error})") from None
+        return S3Place(url)
     raise ConfigError(f"[payloads] to: {url[:100]!r} is no place for payloads: {HOW}")
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tarry.errors import PayloadUnavailable
 
-FILE = "file:///"
+FILE, S3 = "file:///", "s3://"
 HOW = 'write "file:///srv/tarry" or "s3://bucket/prefix"'
 
 
