@@ -1,6 +1,7 @@
 import os
 import pwd
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -127,7 +128,7 @@ def test_check_names_jobs_that_come_no_further() -> None:
 
 
 def test_check_of_a_database_of_another_program(project: Project) -> None:
-    with sqlite3.connect(project.database) as other:
+    with closing(sqlite3.connect(project.database)) as other, other:
         other.execute("CREATE TABLE theirs (x)")
     other.close()
     before = project.database.read_bytes()
@@ -158,7 +159,7 @@ def test_check_of_a_damaged_database(project: Project) -> None:
 
 def test_check_of_a_newer_schema(project: Project) -> None:
     project.enqueue("app.add", "1")
-    with sqlite3.connect(project.database) as newer:
+    with closing(sqlite3.connect(project.database)) as newer, newer:
         newer.execute("UPDATE tarry_about SET value = 99")
     newer.close()
     (advice,) = troubles(project).values()

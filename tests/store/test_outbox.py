@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -120,7 +121,7 @@ def test_what_cannot_be_an_outbox_is_told(tmp_path: Path) -> None:
     (tmp_path / "dir").mkdir()
     with pytest.raises(StoreUnavailable, match="cannot be opened"):
         Outbox(tmp_path / "dir").keep(entries(1))
-    with sqlite3.connect(tmp_path / "their.db") as theirs:
+    with closing(sqlite3.connect(tmp_path / "their.db")) as theirs, theirs:
         theirs.execute("CREATE TABLE theirs (x)")
     theirs.close()
     with pytest.raises(StoreForeign, match="give the outbox a file of its own"):

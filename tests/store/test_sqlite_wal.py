@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def test_the_way_out_of_the_message_opens_it(crashed: Crashed) -> None:
         crashed.jobs()
     import sqlite3  # noqa: PLC0415 -- only here; a test of what people do
 
-    with sqlite3.connect(crashed.path) as connection:
+    with closing(sqlite3.connect(crashed.path)) as connection, connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     assert 0 < crashed.jobs() < TRANSACTIONS
