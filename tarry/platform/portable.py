@@ -11,14 +11,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 _SHORT = 50
 """Bytes of a folder's path with which each of its sockets has a path that every system takes: macOS takes 103."""
+_LOOKS = 3
 _HALTED = {"stopped": "T", "tracing-stop": "t"}
 _GONE = {"zombie", "dead"}
 
@@ -71,10 +73,19 @@ def has_open(pid: int, path: Path) -> bool:
     """As in `linux`."""
     if not path.exists():
         raise ProcessLookupError
-    there = os.path.realpath(path)
     with _unknown():
-        return any(os.path.realpath(file.path) == there for file in _psutil().Process(pid).open_files())
+        # A look at a process that opens and closes others may miss one.
+        return any(_opens(_psutil().Process(pid).open_files(), path) for _ in range(_LOOKS))
     return True
+
+
+def _opens(files: Iterable[Any], path: Path) -> bool:
+    found = path.stat()
+    for file in files:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(file.path), found):
+                return True
+    return False
 
 
 def send_signal(pid: int, number: int, is_meant: Callable[[], bool]) -> bool:

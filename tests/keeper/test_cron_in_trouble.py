@@ -182,7 +182,7 @@ def test_arguments_too_long_for_the_store_do_not_stop_other_schedules(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = TickingHost(MemoryStore(clock.now), clock, shop(cron=[Cron("* * * * *", args=("x" * 100,)), "* * * * *"]))
-    one.client.factory.max_body = 50
+    one.client.factory.largest = 50
     one.tick()
     clock.advance(30)
     assert one.tick() == 60.0

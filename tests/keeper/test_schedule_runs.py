@@ -180,7 +180,7 @@ def test_what_is_skipped_is_told_and_what_is_made_up_for_is_a_run(
 
 def test_a_call_that_cannot_be_enqueued_is_told(store: MemoryStore, clock: FakeClock) -> None:
     one = TickingHost(store, clock, shop(cron=Cron("* * * * *", args=("x" * 100,))))
-    one.client.factory.max_body = 50
+    one.client.factory.largest = 50
     one.tick()
     clock.advance(30)
     one.tick()

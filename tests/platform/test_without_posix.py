@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
 LIMIT = 120
@@ -74,13 +73,12 @@ def test_on_a_file(tmp_path: Path, foreign: Callable[[Sequence[str]], "subproces
 
 
 def test_on_redis(redis_server: RedisServer, foreign: Callable[[Sequence[str]], "subprocess.Popen[str]"]) -> None:
+    redis_server.empty()
     story(redis_server.url, foreign)
 
 
-def test_on_postgres(
-    postgres_server: PostgresServer, foreign: Callable[[Sequence[str]], "subprocess.Popen[str]"]
-) -> None:
-    story(postgres_server.url, foreign)
+def test_on_postgres(new_postgres_url: str, foreign: Callable[[Sequence[str]], "subprocess.Popen[str]"]) -> None:
+    story(new_postgres_url, foreign)
 
 
 def test_what_ci_runs_on_windows_itself(tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """A disk that takes no board, or not all of it: a worker starts all the same, and finds its jobs by itself."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tarry import App
+from tarry import App, platform
 from tarry.store.shared.wakeup.board import SLOTS, WakeupBoard, board_directory
 
 
@@ -37,10 +36,10 @@ def test_a_worker_runs_where_no_board_can_be_made(spoil: Callable[[Path], None],
 
 
 def test_a_sleeper_without_a_slot_hears_its_own_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def full(fd: int, start: int, size: int) -> None:
+    def full(fd: int, size: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(platform, "allocate", full)
     board = WakeupBoard(tmp_path / "board")
     sleeper = board.wakeup()
     sleeper.listen("mail")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tarry import platform
 from tarry.errors import StoreFull
 from tarry.model import lifecycle
 from tarry.model.job import Job
@@ -24,13 +25,13 @@ def test_the_disk_is_never_said_to_be_full_because_the_reserve_is_being_filled(
     if before == "spent":
         reserve.keep()
         assert reserve.spend()
-    fill = os.posix_fallocate
+    fill = platform.allocate
 
-    def watched(fd: int, start: int, length: int) -> None:
+    def watched(fd: int, size: int) -> None:
         said.append(Reserve(tmp_path / "q.db").spent)
-        fill(fd, start, length)
+        fill(fd, size)
 
-    monkeypatch.setattr(os, "posix_fallocate", watched)
+    monkeypatch.setattr(platform, "allocate", watched)
     reserve.keep()
     assert said == [before == "spent"], "as it was until the room is there"
     assert not reserve.spent
