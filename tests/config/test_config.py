@@ -18,6 +18,7 @@ from tarry.config.config import (
     Keep,
     MasterConfig,
     MetricsConfig,
+    PayloadsConfig,
     Pool,
     Queue,
     Workers,
@@ -725,3 +726,30 @@ def test_the_template_shows_every_setting(kind: type[Struct]) -> None:
 def test_where_a_setting_stands(keys: tuple[str, ...], line: int | None) -> None:
     text = "a = 1\n\n[ b ] # words\n  c = 2\nd.e = [\n]\n['x.y'] \n"
     assert line_of(text + "z = 1\n" if keys == ("z",) else text, keys) == line
+
+
+class TestPayloads:
+    def read(self, tmp_path: Path, text: str) -> Config:
+        file = tmp_path / "tarry.toml"
+        file.write_text(text)
+        return load(file, {})
+
+    def test_they_are_in_the_store_unless_a_place_is_named(self, tmp_path: Path) -> None:
+        assert self.read(tmp_path, '[payloads]\nto = ""\n').payloads == PayloadsConfig()
+        found = self.read(tmp_path, '[payloads]\nto = "s3://jobs/shop"\nover = "10KB"\nmost = "1GiB"\n').payloads
+        assert found == PayloadsConfig("s3://jobs/shop", 10_000, 2**30)
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ('to = "ftp://host"', r"tarry.toml:2: payloads.to"),
+            ('to = "file://host/srv"', r"tarry.toml:2: payloads.to"),
+            ('to = "s3://key@bucket"', r"tarry.toml:2: payloads.to"),
+            ('to = "file:///srv"\nover = "2MB"', "at most max_body, which is 1048576"),
+            ('to = "file:///srv"\nmost = "1KB"', "over, which is 256000, or more"),
+            ('most = "2GB"', "a size of at most 1GiB"),
+        ],
+    )
+    def test_what_fits_nowhere_is_refused(self, tmp_path: Path, text: str, why: str) -> None:
+        with pytest.raises(ConfigError, match=why):
+            self.read(tmp_path, f"[payloads]\n{text}\n")
