@@ -11,6 +11,7 @@ import pytest
 from tarry import App
 from tarry.client.operations.job_editing import edit_job, encode_arguments
 from tarry.errors import StoreAway, StoreError
+from tarry.model.moving import park, restore
 from tarry.store.payloads.sweep import OLD, PayloadSweep
 from tarry.store.rules.base import Want
 from tests.cli.project import until
@@ -106,6 +107,16 @@ def test_results_of_a_job_that_runs_stay(app: App, echo: Any, folder: Path) -> N
     sweep(app)
     assert len(objects(folder)) == 2
     assert job.record().id == running.id
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_the_result_of_a_job_that_moves_stays(app: App, echo: Any, folder: Path) -> None:
+    job, store = run(app, echo.enqueue(LARGE)), app.client.store
+    assert store.apply([park(job.record())], store.time()) == [True]
+    make_old(folder)
+    sweep(app)
+    assert store.apply([restore(job.record())], store.time()) == [True]
+    assert job.result() == LARGE
 
 
 def test_a_store_that_is_away_deletes_nothing(

@@ -13,6 +13,7 @@ from tarry.model.checks.unreadable import is_apart
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job, State
+from tarry.model.moving import is_parked
 from tarry.model.quantity import quantity
 from tarry.store.payloads.payload_store import PayloadStore
 from tarry.store.payloads.place import StoredObject
@@ -111,8 +112,9 @@ class PayloadSweep:
 def _is_in_use(name: str, job: Job | None) -> bool:
     if job is None:
         return False
-    # Its worker may have written the result, and be about to say so.
-    return job.state is State.RUNNING or name in _names(job)
+    # Its worker may have written the result, and be about to say so. While it moves to another store, it does not say
+    # where its result is.
+    return job.state is State.RUNNING or is_parked(job) or name in _names(job)
 
 
 def _names(job: Job) -> list[str]:
