@@ -38,6 +38,11 @@ def sweep(app: App, owner: str = "ann") -> int:
     return turns
 
 
+def end_pause(app: App) -> None:
+    """After a round."""
+    app.client.store.hold("payloads:sweep", "ann", 0, app.client.store.time())
+
+
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """A drain has a keeper, too, after whose round the next one would come in an hour."""
@@ -148,10 +153,10 @@ def test_a_copy_of_the_store_deletes_nothing(
     echo.enqueue(LARGE)
     sweep(app)
     (mark,) = folder.glob("*/store")
-    mark.write_text("postgresql://db.production/tarry")
+    mark.write_text(mark.read_text().split("\n")[0] + "\npostgresql://db.production/tarry")
     make_old(folder)
     app.client.forget(next(iter(app.jobs(task="echo"))).raw_id)
-    app.client.store.hold("payloads:sweep", "ann", 0, app.client.store.time())
+    end_pause(app)
     with caplog.at_level(logging.WARNING):
         assert sweep(app) == 0
     assert "belongs to the store postgresql://db.production/tarry" in caplog.text

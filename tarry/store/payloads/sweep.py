@@ -6,6 +6,7 @@ the clocks of hosts say. Where anything cannot be asked, nothing is deleted.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from secrets import token_hex
 from typing import Any
 
 from tarry.errors import PayloadUnavailable
@@ -29,6 +30,8 @@ EVERY = HOUR
 """Between the end of a round and the begin of the next, whichever host does it."""
 _EVERY, _SELDOM = 1.0, 300.0
 _HOLD, _HOLD_FOR = "payloads:sweep", 5 * MINUTE
+_ROUND = "payloads:round"
+"""The named value that has the names of the last two rounds; the mark at the place has the last one's."""
 _MOST_MARK = 100_000
 
 
@@ -45,6 +48,7 @@ class PayloadSweep:
     def __init__(self, store: PayloadStore, owner: str, now: Callable[[], int]) -> None:
         self._store, self._owner, self._now = store, owner, now
         self._after, self._place_now = "", 0.0
+        self._ours: set[str] = set()
         self._is_warned = False
 
     def step(self) -> bool:
@@ -73,22 +77,33 @@ class PayloadSweep:
     def _begin(self, namespace: str) -> bool:
         """Takes the place's time; False if the objects there are those of another store."""
         mark, place = f"{namespace}/store", self._store.place
-        ours = {one.url for one in getattr(self._store, "shards", ())} or {self._store.url}
-        found = place.read(mark, _MOST_MARK)
-        theirs = [] if found is None else found.decode("utf-8", "replace").split("\n")
-        # Of several stores that are used as one, some may have come or gone.
-        if found is not None and ours.isdisjoint(theirs):
+        found, cell = place.read(mark, _MOST_MARK), self._store.kv_get(_ROUND)
+        last, *theirs = [""] if found is None else found.decode("utf-8", "replace").split("\n")
+        # A copy of the store, and a backup of it, know of no later round. Stores may be added, but one that is not used
+        # here may have jobs that refer to what is there.
+        self._ours, known = self._urls(), (cell or b"").decode("utf-8", "replace").split()
+        if found is not None and not (last in known and self._ours.issuperset(theirs)):
             self._warn(mark, theirs)
             return False
-        place.write(mark, "\n".join(sorted(ours)).encode())
+        next_ = token_hex(8)
+        # The last, too: the place may not get the next.
+        if not self._store.kv_cas(_ROUND, f"{last} {next_}".encode(), cell):
+            return False
+        place.write(mark, "\n".join([next_, *sorted(self._ours)]).encode())
         self._place_now = place.time_of(mark)
         return True
+
+    def _urls(self) -> set[str]:
+        """Of the stores that are asked for jobs."""
+        return {one.url for one in getattr(self._store, "shards", ()) if not one.is_removed} or {self._store.url}
 
     def _warn(self, mark: str, theirs: Sequence[str]) -> None:
         if not self._is_warned:
             self._is_warned = True
-            # A copy of a store must not delete what the original refers to.
-            text = "[payloads] %s belongs to the store %s, so nothing is deleted there; if that is this one, remove %s"
+            text = (
+                "[payloads] %s belongs to the store %s, which is not this one, or as it was before, or more than this"
+                " process uses; so nothing is deleted there. If what is there belongs to this store, remove %s"
+            )
             log.warning(text, self._store.place.url, ", ".join(theirs)[:1000], mark)
 
     def _delete_old(self, old: Sequence[StoredObject]) -> None:
@@ -97,6 +112,9 @@ class PayloadSweep:
         unused = self._names_to_delete(one.name for one in old if parse_name(one.name)[0])
         # Looked at twice: a job that moves between stores may be seen in neither for a moment.
         unused = self._names_to_delete(unused) if unused else []
+        if self._ours - self._urls():
+            # Taken out meanwhile, and not asked any more.
+            return
         if scraps or unused:
             self._store.place.delete([*scraps, *unused])
             count = quantity(len(scraps) + len(unused), "object")
