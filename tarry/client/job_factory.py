@@ -204,6 +204,12 @@ class JobFactory:
             # The store was never asked for its time in this process. For jobs in the outbox this host's time will do.
             return time.time_ns() // 1000
 
+    def require_in_store(self, what: str, body: bytes) -> None:
+        """BodyTooLarge for arguments that are part of another job's record, and larger than that may be. what:
+        `mail: the arguments take`."""
+        if len(body) > self.max_body:
+            raise BodyTooLarge(over_max_body(what, len(body), self.max_body))
+
     def _body_too_large(self, task: str, body: bytes) -> BodyTooLarge:
         return BodyTooLarge(over_max_body(f"{task}: the arguments take", len(body), self.largest))
 

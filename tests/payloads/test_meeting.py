@@ -11,7 +11,7 @@ from tarry import App
 from tarry.client.job_records import job_detail
 from tarry.client.operations.job_cloning import clone_job
 from tarry.client.operations.job_editing import edit_job, encode_arguments
-from tarry.errors import IdempotencyError
+from tarry.errors import BodyTooLarge, IdempotencyError
 from tarry.store.queries.job_search import has_text
 from tests.cli.project import until
 from tests.server.http.calling import api
@@ -170,3 +170,14 @@ def test_programs_that_take_jobs(app: App, keep_apart: Give) -> None:
             assert len(app.get(first[0]["id"]).record().note) < 300
 
     run_story(story)
+
+
+def test_the_arguments_of_undo_stay_in_the_store_and_are_bounded(app: App, echo: Any) -> None:
+    with pytest.raises(BodyTooLarge, match="echo: the arguments of undo= take 1048580 bytes; max_body is 1048576"):
+        add_undo(app, echo, "x" * 2**20)
+    add_undo(app, echo, LARGE)
+
+
+def add_undo(app: App, echo: Any, text: str) -> None:
+    with app.flow("undone") as flow:
+        flow.add(echo.call(LARGE), undo=echo.call(text))

@@ -131,7 +131,8 @@ class FlowBuilder:
         return Ref(len(self.planned))
 
     def _undo(self, call: Any, own: Ref) -> tuple[str, str, bytes]:
-        """How a node is undone. own: its own result, which is the first argument if the call lacks that."""
+        """How a node is undone; BodyTooLarge. own: its own result, which is the first argument if the call lacks
+        that."""
         if type(call) is not Call:
             raise TypeError(f"undo={call!r} is no call of a task: write task.call(...)")
         task = call.task
@@ -140,6 +141,7 @@ class FlowBuilder:
         lacks_first = not task.codec.fits(call.args, call.kwargs)
         args = (NodeResult(self, (own,)), *call.args) if lacks_first else call.args
         body, takes = _encode(task, args, call.kwargs)
+        self._factory.require_in_store(f"{task.name}: the arguments of undo= take", body)
         return task.name, call.options.queue or task.queue, wrap(NodeLinks(takes=takes), body) if takes else body
 
     def make(
