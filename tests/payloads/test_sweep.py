@@ -139,6 +139,27 @@ def test_a_store_that_is_away_deletes_nothing(
     assert len(objects(folder)) == 1
 
 
+def test_a_turn_is_bounded(app: App, echo: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = echo.enqueue(LARGE)
+    (path,) = objects(folder)
+    for number in range(1100):
+        # In one folder.
+        path.with_name(f"{number:030x}{path.parent.name}-result-{number:032x}").touch()
+    asked: list[int] = []
+    get = app.client.store.get
+    make_old(folder)
+
+    def note(ids: list[bytes]) -> Any:
+        asked.append(len(ids))
+        return get(ids)
+
+    monkeypatch.setattr(app.client.store.payloads, "get", note, raising=False)  # type: ignore[attr-defined]
+    assert sweep(app) == 3
+    assert max(asked) <= 50
+    assert objects(folder) == {path}
+    assert first.record() is not None
+
+
 def test_one_host_at_a_time_and_a_pause_after_a_round(app: App, echo: Any, folder: Path) -> None:
     app.client.forget(echo.enqueue(LARGE).raw_id)
     assert sweep(app, "ann") == 1

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+from bisect import bisect_right
 from collections.abc import Collection
+from itertools import islice
 from pathlib import Path
 
 from tarry import files
@@ -64,7 +66,7 @@ class FilePlace(PayloadPlace):
             for folder in folders:
                 # The folder of `after`, and those behind it.
                 if f"{namespace}/{folder}/\x7f" > after and len(found) < limit:
-                    found += [one for one in self._objects(f"{namespace}/{folder}") if one.name > after]
+                    found += self._objects(f"{namespace}/{folder}", after, limit - len(found))
         except OSError as error:
             raise self.unavailable("cannot be read", _cause(error)) from None
         return found
@@ -75,12 +77,15 @@ class FilePlace(PayloadPlace):
         except OSError as error:
             raise self.unavailable("cannot be read", _cause(error)) from None
 
-    def _objects(self, folder: str) -> list[StoredObject]:
+    def _objects(self, folder: str, after: str, limit: int) -> list[StoredObject]:
+        names = sorted(f"{folder}/{name}" for name in os.listdir(self._root / folder))
         found: list[StoredObject] = []
-        for one in sorted(os.scandir(self._root / folder), key=lambda entry: entry.name):
+        for name in islice(names, bisect_right(names, after), None):
             # Deleted just now, perhaps.
             with contextlib.suppress(FileNotFoundError):
-                found.append(StoredObject(f"{folder}/{one.name}", one.stat(follow_symlinks=False).st_mtime))
+                found.append(StoredObject(name, (self._root / name).lstat().st_mtime))
+            if len(found) == limit:
+                break
         return found
 
     def _check_root(self) -> None:

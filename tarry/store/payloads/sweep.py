@@ -5,7 +5,7 @@ the clocks of hosts say. Where anything cannot be asked, nothing is deleted.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from secrets import token_hex
 from typing import Any
 
@@ -26,6 +26,7 @@ log = logging.getLogger("tarry.keeper")
 OLD = 24 * 3600.0
 """Seconds that every object lives."""
 PAGE = 500
+_ASKED = 50
 EVERY = HOUR
 """Between the end of a round and the begin of the next, whichever host does it."""
 _EVERY, _SELDOM = 1.0, 300.0
@@ -109,9 +110,9 @@ class PayloadSweep:
     def _delete_old(self, old: Sequence[StoredObject]) -> None:
         # What a writer has left that was killed begins with a dot.
         scraps = [one.name for one in old if one.name.rpartition("/")[2].startswith(".")]
-        unused = self._names_to_delete(one.name for one in old if parse_name(one.name)[0])
+        unused = self._names_to_delete([one.name for one in old if parse_name(one.name)[0]])
         # Looked at twice: a job that moves between stores may be seen in neither for a moment.
-        unused = self._names_to_delete(unused) if unused else []
+        unused = self._names_to_delete(unused)
         if self._ours - self._urls():
             # Taken out meanwhile, and not asked any more.
             return
@@ -120,10 +121,15 @@ class PayloadSweep:
             count = quantity(len(scraps) + len(unused), "object")
             log.info("[payloads] %s: deleted %s that no job refers to", self._store.place.url, count)
 
-    def _names_to_delete(self, names: Iterable[str]) -> list[str]:
+    def _names_to_delete(self, names: Sequence[str]) -> list[str]:
+        # What these jobs have in the store may be large all the same.
+        parts = (names[start : start + _ASKED] for start in range(0, len(names), _ASKED))
+        return [name for part in parts for name in self._find_unused(part)]
+
+    def _find_unused(self, names: Sequence[str]) -> list[str]:
         parsed = {name: parse_name(name) for name in names}
         ids = list({id: None for _, id, _ in parsed.values()})
-        jobs = dict(zip(ids, self._store.get(ids), strict=True)) if ids else {}
+        jobs = dict(zip(ids, self._store.get(ids), strict=True))
         return [name for name, (_, id, _) in parsed.items() if not _is_in_use(name, jobs[id])]
 
 
