@@ -29,9 +29,10 @@ def clone_job(client: Client, job: Job, arguments: bytes | None, *, with_key: bo
     StoreError. with_key: it has its key, too; if another job holds that, the handle is that job's."""
     if job.task.startswith(INTERNAL):
         raise NotPossible(f"{job.task} is tarry's own")
-    lifecycle.refuse_without_arguments(job)
     # Of large ones the clone has a copy, since either job may be deleted first.
-    body = split(job.id, client.load_arguments(job).body)[1] if arguments is None else arguments
+    job = client.load_arguments(job) if arguments is None else job
+    lifecycle.refuse_without_arguments(job)
+    body = split(job.id, job.body)[1] if arguments is None else arguments
     if job.task not in client.factory.tasks and job.lane is not None:
         raise NotPossible(f"task {job.task} is not known here, and only it says in which line the clone waits")
     options = _options(job, is_same=arguments is None, with_key=with_key)

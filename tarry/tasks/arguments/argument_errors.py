@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from tarry.errors import ArgumentError
+from tarry.model.job import Job
 from tarry.model.nearest import MAX_NAME, nearest
 from tarry.tasks.arguments import json_values
 from tarry.tasks.arguments.options import CALL_OPTIONS
@@ -34,6 +35,14 @@ class ArgumentsLater(ArgumentError):
 
 class ArgumentsAway(ArgumentError):
     """The arguments of a job cannot be read where they are kept: it comes back later, and no attempt is counted."""
+
+
+class ArgumentsSealed(ArgumentError):
+    """The arguments of a job were read where they are kept, and this process cannot open them. job: with those."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(f"{job.task}: the arguments are sealed")
+        self.job = job
 
 
 def call_error(

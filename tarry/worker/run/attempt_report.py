@@ -22,7 +22,7 @@ from tarry.model.retry import qualified_name
 from tarry.model.slept import kept_slept
 from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
 from tarry.store.rules import ids
-from tarry.tasks.arguments.argument_errors import ArgumentsAway, ArgumentsLater
+from tarry.tasks.arguments.argument_errors import ArgumentsAway, ArgumentsLater, ArgumentsSealed
 from tarry.tasks.interrupts import Interrupted, TimeLimit
 from tarry.tasks.running import Running
 from tarry.tasks.step_log import StepLog, find_suspension
@@ -121,6 +121,8 @@ def outcome_of_argument_error(error: ArgumentError) -> Outcome:
         return Snoozed(error.delay)
     if isinstance(error, ArgumentsAway):
         return Unread(str(error))
+    if isinstance(error, ArgumentsSealed) and (sealed := outcome_of_sealed(error.job)):
+        return sealed
     return Raised(outcome.outcome_note("ArgumentError", text_of(error)), ("ArgumentError",), final=True)
 
 

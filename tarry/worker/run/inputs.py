@@ -17,10 +17,10 @@ from tarry.model.checks.decoders import decode_json
 from tarry.model.checks.unreadable import UNREADABLE, explain, is_apart, is_sealed, token_of
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
-from tarry.model.flow.wiring import AFTER, Ref, Take, added_nodes, unwrap
+from tarry.model.flow.wiring import AFTER, Ref, Take, added_nodes, split, unwrap
 from tarry.model.job import Job, State
 from tarry.store.rules.base import Store
-from tarry.tasks.arguments.argument_errors import ArgumentsAway, ArgumentsLater
+from tarry.tasks.arguments.argument_errors import ArgumentsAway, ArgumentsLater, ArgumentsSealed
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import Running, jobs_of
@@ -73,11 +73,14 @@ class NodeInputs:
         """The job with the arguments of its own that may be kept outside of the store."""
         try:
             with shielded:
-                return self.store.load_arguments(job)
+                loaded = self.store.load_arguments(job)
         except PayloadUnavailable as error:
             raise ArgumentsAway(str(error)) from None
         except PayloadLost as error:
             raise ArgumentError(str(error)) from None
+        if loaded is not job and is_sealed(split(job.id, loaded.body)[1]):
+            raise ArgumentsSealed(loaded)
+        return loaded
 
     def pages(self, job: Job) -> Iterator[list[Any]]:
         """See `Inputs.pages`."""
@@ -133,9 +136,11 @@ class NodeInputs:
 
         budget.require(full_size(result), index)
         try:
-            return self.store.load_result(job).note
+            loaded = self.store.load_result(job).note
         except PayloadLost as error:
             raise ArgumentError(f"{budget.task}: {error}") from None
+        _require_open(loaded, index, budget.task)
+        return loaded
 
     def _jobs(self, flow: bytes, indices: range) -> dict[int, Job]:
         if len(indices) == 1:
@@ -182,13 +187,17 @@ class _Budget:
         if job.state in _UNFINISHED:
             # A person runs it again just now.
             raise ArgumentsLater(f"{self.task}: node {index} runs again", SECOND)
-        if is_sealed(job.note):
-            why = f"the result of node {index} is {explain(token_of(job.note))}"
-            raise ArgumentsLater(f"{self.task}: {why}", 10 * SECOND)
+        _require_open(job.note, index, self.task)
         if job.state is State.DONE:
             return job.note or b"null"
         # It has not ended well, and its flow went on.
         return _as_list([b"null"] * map_part.count_items(job.body)) if is_part else b"null"
+
+
+def _require_open(result: bytes, index: int, task: str) -> None:
+    if is_sealed(result):
+        why = f"the result of node {index} is {explain(token_of(result))}"
+        raise ArgumentsLater(f"{task}: {why}", 10 * SECOND)
 
 
 async def fetch(running: Running) -> None:
