@@ -23,17 +23,21 @@ class FilePlace(PayloadPlace):
         if path == Path("/") or ".." in path.parts or "\0" in url or not url.startswith(FILE):
             raise ConfigError(f"[payloads] to: {url[:100]!r} is not the path of a directory: {HOW}")
         self.url, self._root = url, path
+        self._synced: set[Path] = set()
+        """Folders whose own names are on the disk, as this process knows."""
 
     def write(self, name: str, data: bytes) -> None:
         path = self._root / name
         try:
             self._check_root()
-            made = _absent_folders(path.parent)
+            folders = path.parents[: len(Path(name).parts) - 1]
             files.make_directory(path.parent, _FOLDER)
             files.replace(path, data)
-            # Names are in the directories: without this, a power cut could take the name away.
-            for folder in (path.parent, *(one.parent for one in made)):
+            # Names are in the directories: without this, a power cut could take the name away. Another process that
+            # made a folder may not have come to that yet.
+            for folder in (path.parent, *(one.parent for one in folders if one not in self._synced)):
                 _sync_folder(folder)
+            self._synced.update(folders)
         except OSError as error:
             raise self.unavailable("cannot be written", _cause(error)) from None
 
@@ -92,10 +96,6 @@ class FilePlace(PayloadPlace):
         if not self._root.is_dir():
             # Not made here: where a disk is not mounted, that would write below its mount point.
             raise FileNotFoundError(2, f"{self._root} is no directory: make it on every host, with mode 0700")
-
-
-def _absent_folders(path: Path) -> list[Path]:
-    return [one for one in (path, path.parent) if not one.exists()]
 
 
 def _sync_folder(path: Path) -> None:
