@@ -5,6 +5,7 @@ from bench.measures import (  # noqa: F401, I001
     raw,
     costing,
     sealing,
+    payloads,
     enqueueing,
     draining,
     limits,

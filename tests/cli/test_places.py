@@ -70,7 +70,7 @@ def test_settings_above_of_another_user_are_not_used(
     below(project, "status")
     directory = project.directory / "src" / "shop"
     assert config.load(directory=directory).app == "app:app"
-    monkeypatch.setattr("os.getuid", lambda: 4711)
+    monkeypatch.setattr("os.geteuid", lambda: 4711)
     monkeypatch.setattr(parser, "ROOT_UID", 4712)
     assert config.load(directory=directory).app is None
     assert "belongs to another user" in caplog.text

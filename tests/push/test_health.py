@@ -442,7 +442,7 @@ def test_each_condition_has_a_page_of_the_console(store: Store) -> None:
     store.kv_cas("host:web-2", msgspec.json.encode(Host("web-2|00000000.1:7:99:0", "web-2", 7, seen=NOW)), None)
     pages = {one.key.partition(" ")[0]: one.where for one in seen(store, NOW + MINUTE, FIVE, order=URL)}
     assert pages == {
-        "queue": "/queues/a%2Fb%20%C3%BC",
+        "queue": "/queues/a/b%20%C3%BC",
         "dead": "/jobs?task=order.timeout&state=dead",
         "endpoint": "/endpoints/order",
         "host": "/hosts",

@@ -106,7 +106,7 @@ def test_the_worst_comes_first_and_of_a_kind_the_most() -> None:
 def test_the_way_out_is_a_page_of_that_queue() -> None:
     (dead, paused) = concerns(queue("a b&c/d", dead=1, paused=True))
     assert dead.where == "/jobs?queue=a+b%26c%2Fd&state=dead"
-    assert paused.where == "/queues/a%20b%26c%2Fd"
+    assert paused.where == "/queues/a%20b%26c/d"
 
 
 def test_no_store_is_slow_where_the_settings_say_that_none_is() -> None:

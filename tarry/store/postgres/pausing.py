@@ -5,9 +5,12 @@ queue open could take a job that was put after the pause. So who pauses waits fo
 before, as CREATE INDEX CONCURRENTLY does. Claims pay nothing for it.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
+
+from tarry.errors import StoreError
 
 WITHIN = 1.0
 """Seconds: no longer, since who reads the table for a backup has the same lock as a claim."""
@@ -20,10 +23,12 @@ UNDER_WAY = """SELECT virtualtransaction FROM pg_locks
 
 def await_claims(rows: Callable[[str], list[tuple[Any, ...]]]) -> bool:
     """Waits until the claims that are under way have ended; whether they have within WITHIN seconds. rows: runs a
-    statement."""
+    statement. False also if the server is away by now: the queue is paused, so that is no error of the pause."""
     end = time.monotonic() + WITHIN
-    begun = set(rows(UNDER_WAY))
-    while begun and time.monotonic() < end:
-        time.sleep(_EVERY)
-        begun &= set(rows(UNDER_WAY))
-    return not begun
+    with contextlib.suppress(StoreError):
+        begun = set(rows(UNDER_WAY))
+        while begun and time.monotonic() < end:
+            time.sleep(_EVERY)
+            begun &= set(rows(UNDER_WAY))
+        return not begun
+    return False

@@ -517,12 +517,12 @@ class Store(ABC):
     def load_arguments(self, job: Job) -> Job:
         """The job with its arguments, also if they are kept outside of the store. May take long; PayloadUnavailable,
         PayloadLost."""
-        refuse_apart(job, "arguments", split(job.id, job.body)[1])
+        _refuse_apart(job, "arguments", split(job.id, job.body)[1])
         return job
 
     def load_result(self, job: Job) -> Job:
         """The same for the result of a job that is done."""
-        refuse_apart(job, "result", job.note)
+        _refuse_apart(job, "result", job.note)
         return job
 
     @abstractmethod
@@ -569,7 +569,7 @@ class Store(ABC):
         return True
 
 
-def refuse_apart(job: Job, what: str, value: bytes) -> None:
+def _refuse_apart(job: Job, what: str, value: bytes) -> None:
     """PayloadUnavailable if the value stands for one that is kept outside of the store."""
     if is_apart(value):
         from tarry.store.rules.payload_reference import describe_apart  # noqa: PLC0415 - most processes meet none
