@@ -11,8 +11,8 @@ from tarry.store.memory.store import MemoryStore
 STORES = ["memory", "sqlite", "sqlite-shared", "sqlite-shards", "redis", "postgres", "mariadb"]
 
 
-@pytest.fixture(params=STORES)
-def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+def app_on(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+    """An app on the kind of store that is the parameter."""
     kind = request.param
     if kind == "memory":
         app = App(MemoryStore(), closures=True)
@@ -28,3 +28,6 @@ def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
         app = App(request.getfixturevalue(f"{kind}_url"), closures=True)
     yield app
     app.close()
+
+
+app = pytest.fixture(params=STORES)(app_on)

@@ -7,9 +7,13 @@ import pytest
 
 from tarry import App
 from tarry.config.config import Config, EncryptionConfig, PayloadsConfig
-from tests.every_store.conftest import app
+from tests.every_store.conftest import STORES, app_on
 
-__all__ = ["app"]
+_FEW = ("memory", "sqlite", "sqlite-shards", "redis")
+# It all stands before the store, and asks it as others do.
+app = pytest.fixture(params=[one if one in _FEW else pytest.param(one, marks=pytest.mark.deep) for one in STORES])(
+    app_on
+)
 
 
 @pytest.fixture
