@@ -114,13 +114,20 @@ class PayloadStore(RewritingStore):
     def keep_result(self, job: Job, result: bytes) -> bytes:
         return self._move(job.id, RESULT, result)
 
-    def _insert_and_tidy(self, jobs: Sequence[Job], insert: Callable[[list[Job]], Any]) -> Any:
+    def _insert_and_tidy(self, jobs: Sequence[Job], insert: Callable[[Sequence[Job]], Any]) -> Any:
+        if not self._has_large(jobs):
+            return insert(jobs)
         moved = self._rewrite_jobs(jobs)
         with self._discard_if_refused(moved):
             found = insert(moved)
         # The key of such a job is held by another, or its queue is full.
         self._discard([job for job, id in zip(moved, found, strict=True) if id != job.id])
         return found
+
+    def _has_large(self, jobs: Sequence[Job]) -> bool:
+        # Most are small, and must not pay for the others.
+        over = self.keeps_apart_over
+        return any([len(job.body) > over or len(job.note) > over for job in jobs])
 
     def _rewrite_jobs(self, jobs: Iterable[Job]) -> list[Job]:
         moved: list[Job] = []
@@ -137,7 +144,10 @@ class PayloadStore(RewritingStore):
         return job if body is job.body and note is job.note else replace(job, body=body, note=note)
 
     def _rewrite_changes(self, changes: Iterable[Change]) -> list[Change]:
-        return list(map(self._move_change, changes))
+        over, given = self.keeps_apart_over, list(changes)
+        if any([len(one.note) > over or (one.body is not None and len(one.body) > over) for one in given]):
+            return list(map(self._move_change, given))
+        return given
 
     def _move_change(self, change: Change) -> Change:
         body = change.body and self._move_body(change.id, change.body)
