@@ -112,7 +112,8 @@ def test_a_worker_without_a_master_ends_within_its_grace(far: Far, outage: str, 
 def test_a_master_with_nothing_to_do_ends_soon(far: Far, outage: str) -> None:
     master = far.serve()
     OUTAGES[outage](far.proxy)
-    until(lambda: "trying again" in far.log())
+    # The master waits less for a keeper of which it knows that it cannot reach the store.
+    until(lambda: "trying again" in far.log() and far.board().notice.away)
     took = far.seconds(lambda: master.send_signal(signal.SIGTERM), lambda: master.poll() is not None)
     assert took < GRACE + SLACK, far.log()
 

@@ -186,6 +186,13 @@ def test_an_old_master_that_dies_meanwhile_leaves_its_place_to_the_new_one(proje
     project.said("stop")
 
 
+def whereabouts(pid: int) -> dict[str, str]:
+    """What the kernel tells of a process that may be stuck."""
+    names = ("cmdline", "status", "wchan", "syscall", "stack")
+    told = {name: Path(f"/proc/{pid}/{name}") for name in names}
+    return {name: path.read_text(errors="replace")[:2000] for name, path in told.items() if os.access(path, os.R_OK)}
+
+
 @pytest.mark.parametrize("numbers", [[signal.SIGQUIT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
 def test_a_master_that_is_stopped_meanwhile_takes_the_new_one_along(project: Project, numbers: list[int]) -> None:
     master, _ = begin(project)
@@ -195,7 +202,11 @@ def test_a_master_that_is_stopped_meanwhile_takes_the_new_one_along(project: Pro
     # It waits for the new one: nobody holds the addresses any more once a stop says that it is done.
     assert master.wait(30) == 0
     # A keeper of the new one that was asked to end may be at it still.
-    until(lambda: project.processes() == [])
+    try:
+        until(lambda: project.processes() == [])
+    except AssertionError:
+        # Seen three times in some hundred runs, and not understood: who is left, and where it waits.
+        raise AssertionError([whereabouts(pid) for pid in project.processes()]) from None
     # What the host remembers of its stores outlasts the master.
     assert {path.name for path in project.pid_file.parent.iterdir()} <= {f"{project.pid_file.name}.stores"}
 

@@ -47,7 +47,7 @@ def postponing(due: int, expires: int = 0) -> DecideRace:
 def decide(store: Store, first: Job, decision: DecideRace) -> Job:
     """Makes a change as a client does: from what it saw, and if that is not so any more, from a new look."""
     job = first
-    for _ in range(9):
+    for _ in range(50):
         if store.apply([decision(job)], NOW) == [True]:
             return seen(store, job)
         job = seen(store, job)

@@ -127,7 +127,7 @@ class PayloadStore(RewritingStore):
     def _has_large(self, jobs: Sequence[Job]) -> bool:
         # Most are small, and must not pay for the others.
         over = self.keeps_apart_over
-        return any([len(job.body) > over or len(job.note) > over for job in jobs])
+        return any(len(job.body) > over or len(job.note) > over for job in jobs)
 
     def _rewrite_jobs(self, jobs: Iterable[Job]) -> list[Job]:
         moved: list[Job] = []
@@ -145,7 +145,7 @@ class PayloadStore(RewritingStore):
 
     def _rewrite_changes(self, changes: Iterable[Change]) -> list[Change]:
         over, given = self.keeps_apart_over, list(changes)
-        if any([len(one.note) > over or (one.body is not None and len(one.body) > over) for one in given]):
+        if any(len(one.note) > over or (one.body is not None and len(one.body) > over) for one in given):
             return list(map(self._move_change, given))
         return given
 
