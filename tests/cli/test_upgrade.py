@@ -201,11 +201,12 @@ def test_a_master_that_is_stopped_meanwhile_takes_the_new_one_along(project: Pro
         until(lambda: "stopping" in project.log())
     # It waits for the new one: nobody holds the addresses any more once a stop says that it is done.
     assert master.wait(30) == 0
-    # A keeper of the new one that was asked to end may be at it still.
+    # A keeper of the new one may be in the import of the app still, and is there until that ends.
+    (project.directory / "late").unlink(missing_ok=True)
     try:
         until(lambda: project.processes() == [])
     except AssertionError:
-        # Seen three times in some hundred runs, and not understood: who is left, and where it waits.
+        # Who is left, and where it waits.
         raise AssertionError([whereabouts(pid) for pid in project.processes()]) from None
     # What the host remembers of its stores outlasts the master.
     assert {path.name for path in project.pid_file.parent.iterdir()} <= {f"{project.pid_file.name}.stores"}
