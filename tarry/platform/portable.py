@@ -39,7 +39,7 @@ def pid_namespace() -> int:
 
 def machine_started() -> float | None:
     """As in `linux`."""
-    with contextlib.suppress(ImportError, OSError, RuntimeError):
+    with _unknown():
         return float(_psutil().boot_time())
     return None
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tarry.client.flows import map_part
 from tarry.client.flows.root import name_of, read_root
 from tarry.errors import FlowFailed, JobCancelled, TarryError
-from tarry.model.checks.unreadable import is_apart, read_note
+from tarry.model.checks.unreadable import read_note
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import Ref, added_nodes
 from tarry.model.flow_row import FlowRow
@@ -34,24 +34,18 @@ def value(client: "Client", root: Job) -> Any:
     body = read_root(root)
     if not body.parts:
         return [] if body.is_list else None
+    from tarry.store.rules.payload_reference import full_size  # noqa: PLC0415 - few processes ask for it
+
     taken, found, most = 0, list[Any](), max(MAX_COLLECTED, client.store.most_apart)
     for ref in body.parts:
         for job in nodes_of(client, root.id, ref):
-            taken += 0 if job is None else _size(job.note)
+            taken += 0 if job is None else full_size(job.note)
             if taken > most:
                 raise ValueError(
                     f"the results of flow {name_of(root)} take more than {most >> 20} MiB: iterate over results()"
                 )
             found += _elements(client, ref, job)
     return body.shape(found)
-
-
-def _size(result: bytes) -> int:
-    if not is_apart(result):
-        return len(result)
-    from tarry.store.rules.payload_reference import full_size  # noqa: PLC0415 - most results are small
-
-    return full_size(result)
 
 
 def iterate(client: "Client", root: Job) -> Iterator[Any]:

@@ -21,14 +21,12 @@ UNDER_WAY = """SELECT virtualtransaction FROM pg_locks
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 
-def await_claims(rows: Callable[[str], list[tuple[Any, ...]]]) -> bool:
-    """Waits until the claims that are under way have ended; whether they have within WITHIN seconds. rows: runs a
-    statement. False also if the server is away by now: the queue is paused, so that is no error of the pause."""
+def await_claims(rows: Callable[[str], list[tuple[Any, ...]]]) -> None:
+    """Waits until the claims that are under way have ended, for WITHIN seconds at most. rows: runs a statement."""
     end = time.monotonic() + WITHIN
+    # The queue is paused: that the server is away by now is no error of the pause.
     with contextlib.suppress(StoreError):
         begun = set(rows(UNDER_WAY))
         while begun and time.monotonic() < end:
             time.sleep(_EVERY)
             begun &= set(rows(UNDER_WAY))
-        return not begun
-    return False
