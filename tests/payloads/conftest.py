@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tarry import App
 from tarry.config.config import Config, EncryptionConfig, PayloadsConfig
+from tests.cli.project import until
 from tests.every_store.conftest import STORES, app_on
 
+LARGE = "x" * 50_000
+Give = Callable[..., App]
+"""`keep_apart`."""
 _FEW = ("memory", "sqlite", "sqlite-shards", "redis")
 # It all stands before the store, and asks it as others do.
 app = pytest.fixture(params=[one if one in _FEW else pytest.param(one, marks=pytest.mark.deep) for one in STORES])(
@@ -33,3 +38,17 @@ def keep_apart(folder: Path) -> Callable[..., App]:
         return app
 
     return give
+
+
+@pytest.fixture
+def echo(app: App, keep_apart: Give) -> Any:
+    @keep_apart(app).task(name="echo")
+    def echo(text: str) -> str:
+        return text
+
+    return echo
+
+
+def run(app: App, job: Any) -> Any:
+    until(lambda: app.drain() >= 0 and job.state.finished)
+    return job

@@ -1,7 +1,6 @@
 """Large payloads beside the other features: whatever passes a job on passes on all of it."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +13,10 @@ from tarry.client.operations.job_editing import edit_job, encode_arguments
 from tarry.errors import BodyTooLarge, IdempotencyError
 from tarry.store.queries.job_search import has_text
 from tests.cli.project import until
+from tests.payloads.conftest import LARGE, Give, run
 from tests.server.http.calling import api
 from tests.server.http.calling import run as run_story
 from tests.server.taking import put
-
-LARGE = "x" * 50_000
-Give = Callable[..., App]
-
-
-@pytest.fixture
-def echo(app: App, keep_apart: Give) -> Any:
-    @keep_apart(app).task(name="echo")
-    def echo(text: str) -> str:
-        return text
-
-    return echo
-
-
-def run(app: App, job: Any) -> Any:
-    until(lambda: app.drain() >= 0 and job.state.finished)
-    return job
 
 
 def test_a_clone_has_a_copy(app: App, echo: Any, folder: Path) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,11 @@ from tarry.errors import (
 from tarry.model.bound import Bound
 from tarry.model.checks.unreadable import is_apart
 from tests.cli.project import until
-
-LARGE = "x" * 50_000
-Give = Callable[..., App]
+from tests.payloads.conftest import LARGE, Give, run
 
 
 def objects(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "store")
-
-
-def run(app: App, job: Any) -> Any:
-    until(lambda: app.drain() >= 0 and job.state.finished)
-    return job
 
 
 def test_arguments_and_result(app: App, keep_apart: Give, folder: Path) -> None:

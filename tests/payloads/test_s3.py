@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,8 @@ from tarry import App
 from tarry.errors import ConfigError, JobFailed, PayloadLost, PayloadUnavailable
 from tarry.store.payloads import s3_place, sweep
 from tarry.store.payloads.s3_place import S3Place
-from tests.cli.project import until
+from tests.payloads.conftest import LARGE, Give, run
 from tests.servers.moto import S3Server, running_s3
-
-LARGE = "x" * 50_000
-Give = Callable[..., App]
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +48,6 @@ def echo(app: App) -> Any:
         return text
 
     return echo
-
-
-def run(app: App, job: Any) -> Any:
-    until(lambda: app.drain() >= 0 and job.state.finished)
-    return job
 
 
 def payloads(server: S3Server) -> list[str]:

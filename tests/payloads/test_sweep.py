@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from tarry.model.moving import park, restore
 from tarry.store.payloads.sweep import OLD, PayloadSweep
 from tarry.store.rules.base import Want
 from tests.cli.project import until
-
-LARGE = "x" * 50_000
-Give = Callable[..., App]
+from tests.payloads.conftest import LARGE, run
 
 
 def objects(folder: Path) -> set[Path]:
@@ -48,20 +45,6 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """A drain has a keeper, too, after whose round the next one would come in an hour."""
     monkeypatch.setattr("tarry.store.payloads.sweep.EVERY", 0)
     monkeypatch.setattr("tarry.store.payloads.sweep._HOLD_FOR", 0)
-
-
-@pytest.fixture
-def echo(app: App, keep_apart: Give) -> Any:
-    @keep_apart(app).task(name="echo")
-    def echo(text: str) -> str:
-        return text
-
-    return echo
-
-
-def run(app: App, job: Any) -> Any:
-    until(lambda: app.drain() >= 0 and job.state.finished)
-    return job
 
 
 @pytest.mark.usefixtures("no_pause")

@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from msgspec.structs import replace
 from tarry import App
 from tarry.store.payloads.file_place import FilePlace
 from tarry.store.shards.topology import ListedShard
-from tests.payloads.test_sweep import LARGE, make_old, no_pause, objects, sweep
+from tests.payloads.conftest import LARGE, Give
+from tests.payloads.test_sweep import make_old, no_pause, objects, sweep
 
 __all__ = ["no_pause"]
-Give = Callable[..., App]
 
 
 def opened(store: Any) -> AbstractContextManager[App]:
