@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 
 from tarry import App
+from tarry.client.clock import FakeClock
+from tarry.client.tasks.task import Task
+from tarry.model.duration import SECOND
 from tarry.store.memory.store import MemoryStore
+from tests.keeper.ticking import NOON
 
+CLOCK = NOON + 30 * SECOND
 STORES = ["memory", "sqlite", "sqlite-shared", "sqlite-shards", "redis", "postgres", "mariadb"]
 
 
@@ -31,3 +36,16 @@ def app_on(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
 
 
 app = pytest.fixture(params=STORES)(app_on)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(CLOCK)
+
+
+@pytest.fixture
+def report(app: App) -> Task[[int], None]:
+    @app.task(name="report")
+    def report(customer: int) -> None: ...
+
+    return report

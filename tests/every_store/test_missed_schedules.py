@@ -10,21 +10,8 @@ from tarry.client.clock import FakeClock
 from tarry.client.tasks.task import Task
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.store.queries.missed_schedules import MARK, TickSums, read_missed, read_sums
-from tests.every_store.test_stored_schedules import CLOCK, Host
+from tests.every_store.test_stored_schedules import Host
 from tests.keeper.ticking import NOON
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock(CLOCK)
-
-
-@pytest.fixture
-def report(app: App) -> Task[[int], None]:
-    @app.task(name="report")
-    def report(customer: int) -> None: ...
-
-    return report
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from tarry.model.schedules.definition import CallOptions, ScheduleDefinition
 from tarry.model.schedules.schedule import ScheduledRun
 from tarry.model.schedules.stored import StoredSchedule
 from tarry.store.queries.stored_schedules import PREFIX, DueEntry, entry_of
-from tests.every_store.test_stored_schedules import CLOCK, Host
+from tests.every_store.conftest import CLOCK
+from tests.every_store.test_stored_schedules import Host
 from tests.keeper.ticking import NOON
 
 DUE = "schedule-due:"
@@ -36,19 +37,6 @@ NOT_ENTRIES = [
     "0000000000000005:a",
     "0000000000000005:0000000g:a",
 ]
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock(CLOCK)
-
-
-@pytest.fixture
-def report(app: App) -> Task[[int], None]:
-    @app.task(name="report")
-    def report(customer: int) -> None: ...
-
-    return report
 
 
 @pytest.fixture

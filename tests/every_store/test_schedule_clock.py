@@ -10,22 +10,9 @@ from tarry.client.tasks.task import Task
 from tarry.keeper import schedule_clock
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.store.flaky import FlakyStore
-from tests.every_store.test_stored_schedules import CLOCK, Host
+from tests.every_store.test_stored_schedules import Host
 
 YEAR = 365 * DAY / SECOND
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock(CLOCK)
-
-
-@pytest.fixture
-def report(app: App) -> Task[[int], None]:
-    @app.task(name="report")
-    def report(customer: int) -> None: ...
-
-    return report
 
 
 @pytest.fixture

@@ -27,8 +27,6 @@ from tarry.store.queries import stored_schedules
 from tarry.store.rules.base import BANDS, Query, Store, Want
 from tests.keeper.ticking import NOON, NOTHING_KEPT
 
-CLOCK = NOON + 30 * SECOND
-
 
 class Host:
     """A keeper with its own connection, and a client beside it."""
@@ -59,19 +57,6 @@ class Host:
 
 
 Hosts = Callable[..., Host]
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock(CLOCK)
-
-
-@pytest.fixture
-def report(app: App) -> Task[[int], None]:
-    @app.task(name="report")
-    def report(customer: int) -> None: ...
-
-    return report
 
 
 @pytest.fixture
