@@ -68,7 +68,7 @@ class Master:
         by: str = "",
     ) -> None:
         self._plan, self._scale_path = plan, scale_path(pid_file)
-        self._successor, self._upgrades = Successor(), Upgrades(pid_file, directory)
+        self._successor, self._upgrades = Successor(), Upgrades(pid_file, board_path, directory)
         self._origin = self._successor.origin(by)
         self._place, self._board_place = pid_file, board_path
         pid_file, self._board_path = self._successor.place(pid_file), self._successor.place(board_path)

@@ -36,9 +36,9 @@ from tarry.runtime.request_files import asker_path, take_name, write_name
 from tarry.runtime.signal_queue import block_signals
 from tarry.runtime.sockets.listeners import Listeners
 
-# Seconds for a new master that is not wanted to end by itself, and the same if it is to end now: longer than its
-# `term_grace` and the limit of its keeper.
-_END_LIMIT, _QUIT_LIMIT = 20.0, 12.0
+# Seconds for a new master that is not wanted to end by itself, and the same if it is to end now. Both are longer than
+# the default of `term_grace` and the limit of its keeper: of two signals that come at once it may see only one.
+_END_LIMIT, _QUIT_LIMIT = 20.0, 15.0
 
 _log = logging.getLogger("tarry.master")
 
@@ -46,9 +46,11 @@ _log = logging.getLogger("tarry.master")
 class Upgrades:
     """The old master's side: at most one upgrade at a time. Times are of the monotonic clock."""
 
-    def __init__(self, pid_file: Path, directory: Path, environ: MutableMapping[str, str] = os.environ) -> None:
-        """directory: where the master was started. environ: what a new master gets besides."""
-        self._request = request_path(pid_file)
+    def __init__(
+        self, pid_file: Path, board: Path, directory: Path, environ: MutableMapping[str, str] = os.environ
+    ) -> None:
+        """board: where this master's is. directory: where it was started. environ: what a new master gets besides."""
+        self._request, self._drafts = request_path(pid_file), (_draft(pid_file), _draft(board))
         self._command, self._directory, self._environ = this_command(), directory, environ
         self._socket: socket.socket | None = None
         self._started_at = 0.0
@@ -137,9 +139,11 @@ class Upgrades:
             self._terminate()
 
     def on_exit(self, pid: int) -> None:
-        """That child process has ended, and its pid is free."""
+        """That child process has ended, and its pid is free. What it left if it was killed is removed."""
         if pid == self.pid:
             self.pid, self._kill_at = 0, math.inf
+            for path in self._drafts:
+                path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Talks to the new master no more. Also called in forked children."""

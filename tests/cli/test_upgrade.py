@@ -260,8 +260,13 @@ def test_a_new_master_that_is_killed_leaves_the_old_one(project: Project, number
     request = project.pid_file.with_name(project.pid_file.name + ".upgrade")
     request.touch()
     os.kill(master.pid, signal.SIGHUP)
-    os.kill(until(lambda: project.board().notice.upgrading), number)
+    new = until(lambda: project.board().notice.upgrading)
+    draft = board_path(project.pid_file).with_name(board_path(project.pid_file).name + DRAFT)
+    until(draft.exists)
+    os.kill(new, number)
     until(lambda: project.board().notice.upgrade_trouble)
+    # Also what it could not remove itself.
+    until(lambda: not [path.name for path in project.pid_file.parent.iterdir() if DRAFT in path.name])
     assert project.board().pid == master.pid
     (project.directory / "late").unlink()
     project.said("upgrade")

@@ -34,7 +34,7 @@ def upgrades(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrades:
     """Of a master whose successor does nothing for a minute."""
     monkeypatch.setattr("sys.orig_argv", ["python", "-c", "import time; time.sleep(60)"])
     write_request(tmp_path / "pid")
-    return Upgrades(tmp_path / "pid", tmp_path)
+    return Upgrades(tmp_path / "pid", tmp_path / "board", tmp_path)
 
 
 def begin(upgrades: Upgrades, listeners: Listeners, state: str = "serving") -> MasterStatus:
@@ -43,7 +43,7 @@ def begin(upgrades: Upgrades, listeners: Listeners, state: str = "serving") -> M
 
 
 def test_a_hangup_without_a_request_is_no_upgrade(tmp_path: Path, listeners: Listeners) -> None:
-    upgrades = Upgrades(tmp_path / "pid", tmp_path)
+    upgrades = Upgrades(tmp_path / "pid", tmp_path / "board", tmp_path)
     assert not upgrades.begin_if_requested("serving", listeners, {})
     assert upgrades.describe(MasterStatus()) == MasterStatus()
 
@@ -89,7 +89,7 @@ def test_a_forced_end_kills_it_sooner(upgrades: Upgrades, listeners: Listeners) 
     assert not upgrades.is_ending, "it is wanted yet"
     upgrades.dismiss("the master got INT")
     upgrades.hurry()
-    upgrades.advance(time.monotonic() + 13.0, 30.0)
+    upgrades.advance(time.monotonic() + 16.0, 30.0)
     assert os.waitpid(pid, 0) == (pid, signal.SIGKILL)
 
 
@@ -98,7 +98,7 @@ def test_one_that_says_that_it_serves_and_dies_does_not_take_over(
 ) -> None:
     says = f"import json, os, socket; fd = json.loads(os.environ[{VARIABLE!r}])['fd']"
     monkeypatch.setattr("sys.orig_argv", ["python", "-c", f"{says}; socket.socket(fileno=fd).send(b'serving')"])
-    upgrades = Upgrades(tmp_path / "pid", tmp_path)
+    upgrades = Upgrades(tmp_path / "pid", tmp_path / "board", tmp_path)
     pid = begin(upgrades, listeners).upgrading
     assert os.waitpid(pid, 0) == (pid, 0)
     upgrades.on_exit(pid)
@@ -132,7 +132,7 @@ def test_one_that_ends_before_it_serves(
     upgrades: Upgrades, listeners: Listeners, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("sys.orig_argv", ["python", "-c", "pass"])
-    upgrades = Upgrades(tmp_path / "pid", tmp_path)
+    upgrades = Upgrades(tmp_path / "pid", tmp_path / "board", tmp_path)
     pid = begin(upgrades, listeners).upgrading
     until(lambda: upgrades.advance(time.monotonic(), 30.0) or not upgrades.is_running)
     trouble = upgrades.describe(MasterStatus()).upgrade_trouble
