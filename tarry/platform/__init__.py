@@ -55,6 +55,20 @@ def at_fork(**hooks: Callable[[], object]) -> None:
         os.register_at_fork(**hooks)
 
 
+def has_ended(pid: int) -> bool:
+    """Whether no such process runs any more, though its parent may not have asked for its end yet; False if nobody can
+    tell. For processes that make processes: on Windows it would end the one that it asks about."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    # Another user's, or no pid at all.
+    except (OSError, OverflowError):
+        return False
+    # Where nothing is known of any process, it is not known of this one.
+    return not process_state(pid)[0] and bool(process_state(os.getpid())[0])
+
+
 def user_id() -> int:
     """Of the effective user; 0, as stat has it for all files, where users have no numbers."""
     return os.geteuid() if hasattr(os, "geteuid") else 0
@@ -110,6 +124,7 @@ __all__ = [
     "at_fork",
     "boot",
     "cpu_seconds",
+    "has_ended",
     "has_open",
     "local_addresses",
     "machine_started",

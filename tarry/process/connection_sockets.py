@@ -191,13 +191,9 @@ def socket_pids(pid_file: Path) -> list[int]:
 def remove_stale_sockets(pid_file: Path) -> None:
     """Removes the sockets of processes that were killed."""
     for pid in socket_pids(pid_file):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
+        if platform.has_ended(pid):
             with contextlib.suppress(OSError):
                 pid_file.with_name(f"{pid_file.name}.{pid}{ENDING}").unlink()
-        except OSError:
-            continue
 
 
 def _read_line(asking: socket.socket) -> bytes:

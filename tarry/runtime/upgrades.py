@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry import platform
 from tarry.errors import MasterError
 from tarry.model.checks.decoders import decode_json
 from tarry.runtime.board.layout import SERVING
@@ -249,11 +250,7 @@ def _is_used(board: Path) -> bool:
     """Whether the master that wrote it is alive; also if nobody can tell."""
     try:
         found = read(board)
-        if found is not None:
-            os.kill(found.pid, 0)
-        return found is not None
-    except ProcessLookupError:
-        return False
+        return found is not None and not platform.has_ended(found.pid)
     # Another user's, or another release's.
     except (OSError, MasterError):
         return True

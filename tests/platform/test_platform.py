@@ -49,6 +49,20 @@ def test_a_process_that_runs_is_stopped_and_dies(twin: ModuleType) -> None:
 
 
 @both
+def test_a_process_has_ended_before_its_parent_takes_note(twin: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "process_state", twin.process_state)
+    with child() as process:
+        assert not platform.has_ended(process.pid)
+        os.kill(process.pid, signal.SIGKILL)
+        until(lambda: platform.has_ended(process.pid))
+        # Where nothing is known of processes, a zombie may be one that runs.
+        monkeypatch.setattr(platform, "process_state", lambda _pid: ("", ""))
+        assert not platform.has_ended(process.pid)
+    assert platform.has_ended(process.pid)
+    assert not platform.has_ended(2**70)
+
+
+@both
 def test_a_process_began_at_the_same_time_whoever_asks_and_whenever(twin: ModuleType) -> None:
     started = {twin.process_state(os.getpid())[1] for _ in range(20)}
     name = twin.__name__.rpartition(".")[2]
