@@ -1,6 +1,8 @@
 """A caller's connection to a database of another kind is told so by every store in SQL, whatever its library."""
 
 import importlib
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,18 +16,26 @@ from tarry.store.sqlite import transactional as sqlite
 STORES: list[Any] = [sqlite, postgres, mysql]
 
 
-def bare(driver: Driver) -> Any:
+@pytest.fixture(params=DRIVERS, ids=lambda driver: driver.connection[0])
+def driver(request: pytest.FixtureRequest) -> Driver:
+    wanted: Driver = request.param
+    return wanted
+
+
+@pytest.fixture
+def connection(driver: Driver) -> Iterator[Any]:
     """An object of the library's class, which is connected to nothing."""
     module, name = driver.connection
-    found = pytest.importorskip(module)
-    connection: Any = getattr(found, name)
-    return connection(":memory:") if module in ("sqlite3", "apsw") else connection.__new__(connection)
+    found: Any = getattr(pytest.importorskip(module), name)
+    if module not in ("sqlite3", "apsw"):
+        yield found.__new__(found)
+        return
+    with closing(found(":memory:")) as opened:
+        yield opened
 
 
-@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.connection[0])
 @pytest.mark.parametrize("store", STORES, ids=lambda store: store.ACCEPTED.kept)
-def test_each_driver_with_each_store(store: Any, driver: Driver) -> None:
-    connection = bare(driver)
+def test_each_driver_with_each_store(store: Any, driver: Driver, connection: Any) -> None:
     if driver.kind in store.ACCEPTED.kinds:
         assert store._recognise(connection)
     else:

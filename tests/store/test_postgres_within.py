@@ -224,10 +224,13 @@ def test_another_schema_is_another_store(
     assert count(store) == 1
 
 
-@pytest.mark.parametrize("wrong", [lambda: sqlite3.connect(":memory:"), lambda: sqlite3.connect(":memory:").cursor()])
-def test_another_kind_of_database(store: PostgresStore, wrong: Callable[[], Any]) -> None:
-    with pytest.raises(errors.OtherDatabase, match="to a sqlite database, and the jobs are kept in P"):
-        store.insert_within(wrong(), [job()])
+@pytest.mark.parametrize("part", [lambda connection: connection, sqlite3.Connection.cursor])
+def test_another_kind_of_database(store: PostgresStore, part: Callable[[sqlite3.Connection], Any]) -> None:
+    with (
+        closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(errors.OtherDatabase, match="to a sqlite database, and the jobs are kept in P"),
+    ):
+        store.insert_within(part(connection), [job()])
 
 
 def test_no_connection_at_all(store: PostgresStore) -> None:

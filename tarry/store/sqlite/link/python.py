@@ -43,6 +43,11 @@ class PythonDatabase:
             self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             self._db.create_function("tarry_item", 1, _item, deterministic=True)
 
+    def __del__(self) -> None:
+        # As apsw does: a program may end without closing its store, and Python 3.13 and newer warn of that.
+        with contextlib.suppress(AttributeError):
+            self._db.close()
+
     def set_busy_handler(self, handler: BusyHandler) -> None:
         """Sets what waits when the file is locked. handler: takes the number of tries so far; answers False to give
         up."""
