@@ -122,7 +122,7 @@ class Demo:
                 ended = sum(has_ended(jobs[number], ATTEMPTS) for number in self._due if number in jobs)
                 bar.update(ended - bar.n)
                 if not killed and ended >= KILL_AT * len(self._due):
-                    killed = self._kill_a_worker(bar)
+                    killed = self._kill_a_worker(bar, only_busy=ended < RELOAD_AT * len(self._due))
                 if not reloaded and ended >= RELOAD_AT * len(self._due):
                     reloaded = self._reload(bar)
                 if ended == len(self._due):
@@ -139,13 +139,17 @@ class Demo:
             time.sleep(0.01)
         self.empty = time.monotonic() - began
 
-    def _kill_a_worker(self, bar: Any) -> bool:
+    def _kill_a_worker(self, bar: Any, only_busy: bool) -> bool:
         status = json.loads(self._tarry("--json", "status"))
-        workers = [child for child in status["children"] if child["role"] == "worker" and child["running"]]
-        if not workers:
+        workers = [child for child in status["children"] if child["role"] == "worker" and child["pid"]]
+        # The moment of a look may be between two short jobs of each worker, several times in a row.
+        busy = [child for child in workers if child["running"]]
+        chosen = busy or ([] if only_busy else workers)
+        if not chosen:
             return False
-        os.kill(workers[0]["pid"], signal.SIGKILL)
-        self._say_above(bar, f"killed worker {workers[0]['pid']} with SIGKILL while it ran a job")
+        os.kill(chosen[0]["pid"], signal.SIGKILL)
+        when = " while it ran a job" if busy else ", between two jobs"
+        self._say_above(bar, f"killed worker {chosen[0]['pid']} with SIGKILL{when}")
         return True
 
     def _reload(self, bar: Any) -> bool:
