@@ -45,9 +45,12 @@ def in_threads(number: int, call: Callable[[], object]) -> list[int]:
 
 
 def test_all_threads_get_connections_equally_often(store: Store) -> None:
-    made = in_threads(8, lambda: store.get([b"\0" * 16]))
-    # Of threads that overtake each other some have next to none.
-    assert min(made) > CALLS / len(made) / 8, made
+    # Of threads that overtake each other some have next to none, each time. On a busy host one call of a thread may take
+    # as long as all the calls of the others: not three times.
+    rounds: list[list[int]] = []
+    while not rounds or min(rounds[-1]) <= CALLS / len(rounds[-1]) / 8:
+        assert len(rounds) < 3, rounds
+        rounds.append(in_threads(8, lambda: store.get([b"\0" * 16])))
 
 
 def test_first_come_first_served() -> None:
