@@ -60,6 +60,11 @@ def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) 
     return markdown.adapt(text, path)
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Names the Markdown of the page in its head."""
+    return output.replace("</head>", f"{plain.link(page.file.src_uri)}</head>", 1)
+
+
 def on_post_build(config: MkDocsConfig) -> None:
     """Writes what programs read."""
     plain.write(Path(config.site_dir), _navs[0], config.site_description or "", _texts)

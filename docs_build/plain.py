@@ -34,6 +34,13 @@ def address(path: str) -> str:
     return str(page if page.name == "index.md" else page.with_suffix("") / "index.md")
 
 
+def link(path: str) -> str:
+    """What the head of a page's HTML, which stands beside it, says of its Markdown."""
+    named = f'<link rel="alternate" type="text/markdown" href="{PurePosixPath(address(path)).name}">'
+    # The theme's script takes each alternate for a language, and would ask for a sitemap that is not there.
+    return f"<noscript>{named}</noscript>"
+
+
 def write(site: Path, nav: Navigation, description: str, texts: Mapping[str, str]) -> None:
     """Writes all of them. texts: the Markdown of each page by its path."""
     for path, text in texts.items():

@@ -152,6 +152,17 @@ def test_programs_find_the_markdown_of_each_page(site: Path) -> None:
     assert "### App.task\n" in (site / "reference/app/index.md").read_text(encoding="utf-8"), "names are written out"
 
 
+def test_each_page_names_its_markdown(site: Path) -> None:
+    pages = sorted(site.rglob("index.html"))
+    heads = {page: page.read_text(encoding="utf-8").partition("</head>")[0] for page in pages}
+    named = {
+        page: re.findall(r'<link rel="alternate" type="text/markdown" href="([^"]+)">', head)
+        for page, head in heads.items()
+    }
+    assert named == {page: ["index.md"] for page in pages}
+    assert [page for page in pages if not page.with_name("index.md").is_file()] == []
+
+
 def test_the_search_ranks_guides_above_what_has_every_word(site: Path) -> None:
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
     boost = {one["location"]: one.get("boost", 1) for one in index}
