@@ -43,6 +43,17 @@ http = "127.0.0.1:{door}"
 """
 
 
+NOT_SHOWN = {
+    "tarry_build_info": "the list of stores at the top of the board asks for it",
+    "tarry_master_start_time_seconds": "whoever asks for it looks at one host: `tarry status` has it",
+    "tarry_process_start_time_seconds": "as above",
+    "tarry_schedule_last_run_timestamp_seconds": "missed ticks, and how late a schedule is, are shown",
+    "tarry_stored_schedules_last_run_timestamp_seconds": "as above",
+    "tarry_connections_accepted_total": "those that are open, and those refused, are shown",
+}
+"""Figures that the board leaves out, and why."""
+
+
 class Watched(NamedTuple):
     """A tarry that has worked, and the ports of its two doors."""
 
@@ -99,6 +110,18 @@ def test_what_is_asked_for_is_shown(watched: Watched, asked: dict[str, str]) -> 
     assert names_in(asked) <= set(scrape(watched.metrics)) | set(scrape(watched.door))
 
 
+def test_the_board_shows_every_figure_but_these() -> None:
+    shown = {re.sub("_(bucket|count|sum)$", "", name) for name in names_in(board_expressions())}
+    assert set(METRICS) - shown == set(NOT_SHOWN)
+    assert all(NOT_SHOWN.values())
+
+
+def test_what_is_asked_for_has_a_name() -> None:
+    """Also where no tarry runs that shows it."""
+    asked = names_in(rule_expressions() | board_expressions())
+    assert {re.sub("_(bucket|count|sum)$", "", name) for name in asked} <= set(METRICS)
+
+
 def test_recorded_figures_that_are_asked_for_are_recorded() -> None:
     asked = {name for text in rule_expressions().values() for name in re.findall(r"\w+:tarry_\w+:\w+", text)}
     assert asked <= set(rule_expressions())
@@ -146,7 +169,10 @@ def test_a_real_prometheus_answers_the_whole_board(watched: Watched, prometheus:
     nothing = [title for title, asked in board_expressions().items() if not prometheus.query(asked)]
     # Of what did not happen there are no figures: failures within a minute, paused queues, troubles.
     assert set(nothing) <= {f"Failures, by task {ref}" for ref in "AB"} | {
+        "Errors, by id A",
         "Paused queues A",
+        "Schedules: missed ticks, how late, and paused C",
+        "Schedules that the store keeps: missed ticks, and how late B",
         "Trouble of hosts B",
         "Trouble of hosts C",
     }
