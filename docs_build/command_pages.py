@@ -9,8 +9,8 @@ from tarry.cli.main import parser
 _TOP = """\
 # The command line
 
-`tarry [options] COMMAND`. Errors are one line on stderr that says what to do: exit status 1; a wrong call: 2. `tarry
-COMMAND --help` prints what stands here.
+`tarry [options] COMMAND`; the options may also follow the command. Errors are one line on stderr that says what
+to do: exit status 1; a wrong call: 2. `tarry COMMAND --help` prints what stands here.
 
 """
 
@@ -49,8 +49,8 @@ def _arguments(command: argparse.ArgumentParser) -> str:
 
 
 def _is_own(command: argparse.ArgumentParser, action: argparse.Action) -> bool:
-    """Neither --help nor the --json that every command takes, nor the word that names a command."""
-    common = {"--help", "--json"} if " " in command.prog else {"--help"}
+    """Neither --help nor what every command takes, nor the word that names a command."""
+    common = {"--help", "--config", "--app", "--json", "--utc"} if " " in command.prog else {"--help"}
     is_shown = action.help is not argparse.SUPPRESS and not isinstance(action, argparse._SubParsersAction)
     return is_shown and not common & set(action.option_strings)
 

@@ -7,8 +7,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import tarry
 from tarry.errors import TarryError, UsageError
@@ -56,22 +56,40 @@ CREATING = frozenset({"start", "restart", "upgrade", "worker", "enqueue", "repla
 CHECKING = frozenset({"check", "doctor"})
 """What they tell of a server, they find out by tarry's tables, so they make these."""
 
+_EVERYWHERE: Mapping[Sequence[str], Mapping[str, Any]] = {
+    ("-c", "--config"): {"metavar": "FILE", "help": "settings (tarry.toml, or pyproject.toml, if there)"},
+    ("-a", "--app"): {"metavar": "MODULE:APP", "help": "the app; else what the settings say"},
+    ("--json",): {"action": "store_true", "help": "print facts as JSON"},
+    ("--utc",): {"action": "store_true", "help": "print times in UTC, and not in the local zone"},
+}
+"""Options that stand before the command or after it."""
+
 _NO_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")
 
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that suggests the nearest choice for an unknown word, also for its subcommands."""
 
+    about = ""
+    """What it does, as the list of commands says."""
+
     def error(self, message: str) -> NoReturn:
         """Prints the usage and what is wrong, and exits with status 2."""
         found = _NO_CHOICE.search(message)
         meant = did_you_mean(found[1], re.findall(r"[\w-]+", found[2])) if found else ""
+        if message.endswith("required: COMMAND"):
+            message = "which command? `tarry --help` lists them"
         super().error(message + meant)
 
     def format_help(self) -> str:
         """The help. That of some options is read only here, since that takes time."""
         read_help(self)
-        return super().format_help()
+        described = self.description
+        try:
+            self.description = " ".join(text for text in (self.about, described) if text)
+            return super().format_help()
+        finally:
+            self.description = described
 
 
 def read_help(parser: argparse.ArgumentParser) -> None:
@@ -93,20 +111,24 @@ class _ShowVersion(argparse.Action):
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands; or only of those in the module of the command `only`."""
-    whole = Parser("tarry", description="The fastest way to do it later: a durable job queue.")
-    whole.add_argument("-c", "--config", metavar="FILE", help="settings (tarry.toml, or pyproject.toml, if there)")
-    whole.add_argument("-a", "--app", metavar="MODULE:APP", help="the app; else what the settings say")
-    whole.add_argument("--json", action="store_true", help="print facts as JSON")
-    whole.add_argument("--utc", action="store_true", help="print times in UTC, and not in the local zone")
+    whole = Parser(
+        "tarry",
+        description="The fastest way to do it later: a durable job queue.",
+        epilog="`tarry COMMAND --help` tells more of a command. `tarry init` writes what to begin with.",
+    )
+    for names, options in _EVERYWHERE.items():
+        whole.add_argument(*names, **options)
     whole.add_argument("--version", action=_ShowVersion, nargs=0, help="show program's version number and exit")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
     for home, names in COMMAND_MODULES.items():
         if only is None or only in names:
             importlib.import_module(home).add(commands)
-    for command in commands.choices.values():
-        # Both may also follow the command. SUPPRESS: leaving one out there does not undo one before the command.
-        command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print facts as JSON")
-        command.add_argument("--utc", action="store_true", default=argparse.SUPPRESS, help="print times in UTC")
+    about = {one.dest: one.help or "" for one in commands._choices_actions}
+    for name, command in commands.choices.items():
+        command.about = f"{about[name][:1].upper()}{about[name][1:]}."
+        # SUPPRESS: leaving one out there does not undo one before the command.
+        for names, options in _EVERYWHERE.items():
+            command.add_argument(*names, **options, default=argparse.SUPPRESS)
     return whole
 
 

@@ -166,6 +166,8 @@ def import_app(name: str, directory: Path) -> "App":
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
     try:
+        if "/" in module_name:
+            raise ModuleNotFoundError(name=module_name)
         module = importlib.import_module(module_name)
     # A module may call sys.exit when it is imported.
     except (Exception, SystemExit) as error:
@@ -180,6 +182,10 @@ def import_app(name: str, directory: Path) -> "App":
 
 
 def _import_error(name: str, module: str, error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and (module.endswith(".py") or "/" in module):
+        path, _, attribute = name.partition(":")
+        named = path.removesuffix(".py").strip("./").replace("/", ".")
+        return f"app {name}: that is a file; name its module, as {named}:{attribute or 'app'}"
     if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
         return f"app {name}: there is no module {error.name} here; run this in the project's directory"
     import traceback  # noqa: PLC0415

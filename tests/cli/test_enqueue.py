@@ -67,8 +67,8 @@ def test_what_cannot_be_is_one_line_and_nothing_is_stored(project: Project, word
     ("words", "told"),
     [
         ((), "name the task to enqueue"),
-        (("app.add", "one"), "'one' is no JSON"),
-        (("app.add", "[1"), "'[1' is no JSON"),
+        (("app.add", "one"), "quote text twice, as in '\"ann@example.org\"'"),
+        (("app.add", "[1"), "write it as in '[\"ann\", 3]'"),
         (("app.add", "1", "--delay", "soon"), "'soon' is no duration"),
         (("app.add", "1", "--delay", "-5"), "-5"),
         (("app.add", "1", "--at", "soon"), "--at 'soon' is no time: write it as in 2030-12-31T23:59"),

@@ -40,6 +40,19 @@ def test_each_option_is_added_with_a_help_that_is_text(monkeypatch: pytest.Monke
     assert [names for names, help in added if not isinstance(help, str)] == []
 
 
+def test_the_help_of_each_command_begins_with_what_it_does() -> None:
+    whole = parser()
+    (commands,) = [one for one in whole._actions if isinstance(one, argparse._SubParsersAction)]
+    for named in commands._choices_actions:
+        said = " ".join(commands.choices[named.dest].format_help().split())
+        words = " ".join((named.help or "").split())
+        assert f"{words[:1].upper()}{words[1:]}." in said, named.dest
+
+
+def test_where_no_command_is_named_the_way_to_the_list_is_told(project: Project) -> None:
+    assert project.tarry().err.endswith("error: which command? `tarry --help` lists them\n")
+
+
 def test_version(project: Project) -> None:
     assert project.said("--version") == f"tarry {__version__}"
 
@@ -97,6 +110,30 @@ def test_the_app_on_the_command_line_comes_first(project: Project) -> None:
     project.write("shop.py", (project.directory / "app.py").read_text())
     names = [task["task"] for task in project.facts("-a", "shop:app", "tasks")["tasks"]]
     assert names == ["shop.add", "shop.fail", "shop.greet"]
+
+
+def test_what_stands_before_the_command_may_also_follow_it(project: Project) -> None:
+    project.write("other.toml", 'app = "app:app"\nstore = "sqlite:///other.db"\n')
+    project.said("enqueue", "app.add", "1", "-c", "other.toml")
+    assert (project.directory / "other.db").exists()
+    assert not project.database.exists()
+    project.write("shop.py", (project.directory / "app.py").read_text())
+    names = [task["task"] for task in project.facts("-a", "app:app", "tasks", "--app", "shop:app")["tasks"]]
+    assert names == ["shop.add", "shop.fail", "shop.greet"]
+
+
+@pytest.mark.parametrize(
+    ("app", "meant"),
+    [
+        ("app.py", "app:app"),
+        ("app.py:main", "app:main"),
+        ("./app.py", "app:app"),
+        ("src/shop/app.py:app", "src.shop.app:app"),
+        ("src/shop", "src.shop:app"),
+    ],
+)
+def test_an_app_that_is_named_by_its_file(project: Project, app: str, meant: str) -> None:
+    assert project.refused("tasks", "-a", app) == f"app {app}: that is a file; name its module, as {meant}"
 
 
 def test_a_bug_is_not_hidden_when_a_traceback_is_wanted(project: Project) -> None:

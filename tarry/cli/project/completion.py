@@ -13,7 +13,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     completion = commands.add_parser(
         "completion",
         help="print a script that completes words in a shell",
-        description="Prints a script that completes words in a shell. In ~/.bashrc, or in ~/.zshrc after compinit:"
+        description="In ~/.bashrc, or in ~/.zshrc after compinit:"
         ' eval "$(tarry completion bash)". For fish: tarry completion fish > ~/.config/fish/completions/tarry.fish',
     )
     completion.add_argument("shell", choices=SHELLS)

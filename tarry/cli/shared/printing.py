@@ -129,4 +129,6 @@ def read_json(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise UsageError(f"{text!r} is no JSON ({error}); quote text twice, as in '\"ann@example.org\"'") from None
+        is_text = not text.lstrip().startswith(("[", "{"))
+        way_out = "quote text twice, as in '\"ann@example.org\"'" if is_text else """write it as in '["ann", 3]'"""
+        raise UsageError(f"{text!r} is no JSON ({error}); {way_out}") from None
