@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tarry.errors import ConfigError, StoreMissing
+from tarry.model.nearest import did_you_mean
 from tarry.store import django_tests
 from tarry.store.rules.base import Store
 from tarry.store.shards.shard import Shard, absolute_url, parse_shard_url
@@ -129,9 +130,20 @@ def _open(urls: str, durable: bool) -> Store:
                 return opened(urls, durable)
             except StoreMissing as error:
                 return _empty(stands_in(error))
-    raise ConfigError(
-        f"store {mask_password(urls)!r}: begin with one of {', '.join(KINDS)} (three slashes and a path: {DEFAULT})"
-    )
+    raise ConfigError(f"store {mask_password(urls)!r}: {_way_out(urls)}")
+
+
+def _way_out(url: str) -> str:
+    """What to write instead of a URL of no known kind."""
+    scheme, mark, _ = url.partition("://")
+    kind = scheme.partition("+")[0]
+    if kind.startswith("sqlite"):
+        return f"write three slashes and a path, as in {DEFAULT}; four, where the path begins with one"
+    # As SQLAlchemy writes them.
+    if mark and kind != scheme and KINDS.get(f"{kind}://") in (_postgres, _mysql):
+        return f"tarry chooses the driver by itself; begin with {kind}://"
+    meant = did_you_mean(scheme, [known.partition("://")[0] for known in KINDS]) if mark else ""
+    return f"begin with one of {', '.join(KINDS)} (three slashes and a path: {DEFAULT}){meant}"
 
 
 def _empty(url: str) -> Store:

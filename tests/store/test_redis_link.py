@@ -208,7 +208,9 @@ class TestReplicas:
 
 class TestNobodyThere:
     def test_refused(self) -> None:
-        with pytest.raises(StoreAway, match="cannot connect: Connection refused"):
+        with pytest.raises(
+            StoreAway, match="cannot connect: Connection refused; is a Redis running there, and host and port right"
+        ):
             link_to(f"redis://127.0.0.1:{free()}/0").check()
 
     def test_no_such_host(self) -> None:
@@ -216,7 +218,7 @@ class TestNobodyThere:
             link_to("redis://nowhere.invalid").check()
 
     def test_no_such_socket(self, tmp_path: Path) -> None:
-        with pytest.raises(StoreAway, match="No such file"):
+        with pytest.raises(StoreAway, match="No such file.*; is a Redis running there, and the path right"):
             link_to(f"redis+unix://{tmp_path}/none").check()
 
     def test_silent(self) -> None:

@@ -91,7 +91,9 @@ def _connect_error(address: ServerAddress, error: OSError) -> Exception:
             return ConfigError(f"{address}: no TLS with it ({error.reason or error}); redis:// goes without")
         case TimeoutError():
             return StoreAway(f"{address}: no answer in time; is it up?")
-    return StoreAway(f"{address}: cannot connect: {error.strerror or error}")
+    where = "host and port" if address.port else "the path"
+    why = f"cannot connect: {error.strerror or error}"
+    return StoreAway(f"{address}: {why}; is a Redis running there, and {where} right?")
 
 
 def sign_in(ask: Ask, address: ServerAddress, access: Access, deadline: float) -> str:
