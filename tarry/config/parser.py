@@ -82,7 +82,8 @@ class SettingsSource(Struct):
         # tomllib has the place only in its message: "(at line 3, column 5)" or "(at end of document)".
         what, _, where = message.partition(" (at ")
         line = re.match(r"line (\d+)", where)
-        return f"{self.shown}:{line[1] if line else len(self.text.splitlines())}: {what}: this is no TOML"
+        way_out = '; text stands in quotes, as in app = "app:app"' if what == "Invalid value" else ""
+        return f"{self.shown}:{line[1] if line else len(self.text.splitlines())}: {what}: this is no TOML{way_out}"
 
     def wrong(self, keys: Keys, expected: str, written: object, names: tuple[str, ...] = ()) -> ConfigError:
         """The error for an unexpected value. names: allowed words; the nearest is suggested."""

@@ -61,7 +61,7 @@ class LimitsQuery(Struct, frozen=True):
     after: Annotated[str, Meta(max_length=MAX_NAME)] | None = None
     """Of the keys, only those behind this one, by name."""
     limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    """At most so many keys; null: 100."""
+    """At most so many keys; without it 100."""
 
 
 class _NamedLimit(Struct, frozen=True):

@@ -82,17 +82,18 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True):
     jitter: Span | None = None
     """Each job is due up to so much later than its tick."""
     catch_up: Missed = "last"
-    """What runs for ticks that were missed for more than a minute: one for all, none, or one for each."""
+    """What runs for ticks that were missed for more than a minute: `skip`: nothing; `last`: one job for all; `all`: one
+    for each."""
     queue: Name | None = None
-    """Of its jobs; null: the task's."""
+    """Of its jobs; without it the task's."""
     priority: int | None = None
-    """Of its jobs, higher first; null: the task's."""
+    """Of its jobs, higher first; without it the task's."""
     expires: Span | None = None
     """A job is cancelled unless started within so long of when it is due."""
     timeout: Span | None = None
     """How long an attempt may take."""
     cost: Annotated[int, Meta(ge=1, le=MAX_COST)] | None = None
-    """How many starts a rate counts for a job; null: as the task says."""
+    """How many starts a rate counts for a job; without it as the task says."""
     labels: Annotated[dict[str, str], Meta(max_length=MOST_LABELS)] | None = None
     """Values by name, by which people find the jobs."""
 

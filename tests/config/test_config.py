@@ -559,12 +559,16 @@ def test_the_line_in_pyproject_toml_is_that_of_our_table(loads: Loads) -> None:
     assert message == "pyproject.toml:5: unknown setting master.pidfile; did you mean pid_file?"
 
 
+QUOTES = '; text stands in quotes, as in app = "app:app"'
+
+
 @pytest.mark.parametrize(
     ("text", "start"),
     [
-        ("app = 'a:b'\nstore =\n", "tarry.toml:2: Invalid value: this is no TOML"),
+        ("app = 'a:b'\nstore =\n", f"tarry.toml:2: Invalid value: this is no TOML{QUOTES}"),
+        ("store = sqlite:///a.db\n", f"tarry.toml:1: Invalid value: this is no TOML{QUOTES}"),
         ("app = 'a:b'\napp = 'a:b'\n", "tarry.toml:2: Cannot overwrite a value: this is no TOML"),
-        ("app = 'a:b'\n\nstore = [", "tarry.toml:3: Invalid value: this is no TOML"),
+        ("app = 'a:b'\n\nstore = [", f"tarry.toml:3: Invalid value: this is no TOML{QUOTES}"),
     ],
 )
 def test_what_is_no_toml_is_told_with_its_line(loads: Loads, text: str, start: str) -> None:
