@@ -1,6 +1,7 @@
 """Large payloads beside the other features: whatever passes a job on passes on all of it."""
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,24 @@ def test_parts_of_a_map(app: App, keep_apart: Give) -> None:
         flow.add(count.call(mapped.result))
     until(lambda: app.drain() >= 0 and flow.handle.state.finished)
     assert flow.handle.result() == 6 * len(LARGE)
+
+
+@pytest.mark.parametrize("size", [6_990, 7_200, 7_500])
+def test_a_node_takes_a_result_that_sealing_makes_almost_large(
+    keep_apart: Give, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setenv("PAYLOAD_KEY", base64.b64encode(b"k" * 32).decode())
+    app = keep_apart(App("memory://", closures=True), over=10_000, keys=["env:PAYLOAD_KEY"])
+
+    @app.task(name="take")
+    def take(value: Any) -> str:
+        return str(value)
+
+    with app.flow("two") as flow:
+        flow.add(take.call(flow.add(take.call("x" * size)).result))
+    until(lambda: app.drain() >= 0 and flow.handle.state.finished)
+    assert flow.handle.result() == "x" * size
+    app.close()
 
 
 def test_the_result_of_a_flow(app: App, echo: Any) -> None:

@@ -47,7 +47,8 @@ class NodeInputs:
 
     def keep(self, id: bytes, result: bytes) -> None:
         """Keeps the result of a node that is done. One thread at a time."""
-        if len(result) <= KEPT // 16 and not is_apart(result):
+        # A result that may be large is sealed by its attempt already, also if it has turned out to be small enough.
+        if len(result) <= KEPT // 16 and not is_apart(result) and not is_sealed(result):
             self._size += len(result) - len(self._kept.pop(id, b""))
             self._kept[id] = result
         while self._size > KEPT:
