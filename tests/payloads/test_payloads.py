@@ -22,6 +22,8 @@ from tarry.errors import (
 )
 from tarry.model.bound import Bound
 from tarry.model.checks.unreadable import is_apart
+from tarry.store.payloads.file_place import FilePlace
+from tarry.store.payloads.payload_store import PayloadStore
 from tests.cli.project import until
 from tests.payloads.conftest import LARGE, Give, run
 
@@ -214,6 +216,17 @@ class TestAPlaceThatIsAway:
             with pytest.raises(PayloadUnavailable, match="No space left on device"):
                 echo.enqueue(LARGE)
         assert objects(folder) == []
+
+
+def test_a_job_of_the_former_place_waits(app: App, echo: Any, keep_apart: Give, folder: Path) -> None:
+    job, there = echo.enqueue(LARGE), folder.with_name("other")
+    there.mkdir()
+    store = app.client.store
+    # Also where that has payloads of this store.
+    (there / store.payloads.namespace.name()).mkdir()  # type: ignore[attr-defined]
+    moved = PayloadStore(store._inner, FilePlace(f"file://{there}"), 100, 10**6)  # type: ignore[attr-defined]
+    with pytest.raises(PayloadUnavailable, match=f"50.0 kB at file://{folder}.*: file://{there}, .* of this process"):
+        moved.load_arguments(job.record())
 
 
 class TestAPlaceThatLies:

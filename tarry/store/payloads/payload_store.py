@@ -21,7 +21,7 @@ from tarry.model.job import Job, State
 from tarry.model.quantity import MostApart
 from tarry.store.payloads.place import FILE, HOW, S3, PayloadPlace
 from tarry.store.rules import ids
-from tarry.store.rules.base import Store
+from tarry.store.rules.base import Store, ValuesWithin
 from tarry.store.rules.flows import NewFlow
 from tarry.store.rules.payload_reference import (
     ARGUMENTS,
@@ -79,7 +79,7 @@ class PayloadStore(RewritingStore):
         super().__init__(store)
         self.place, self.keeps_apart_over, self.most_apart = place, over, MostApart(most)
         self.namespace = namespace or Namespace(store)
-        self.flows = PayloadFlows(store.flows, self._rewrite_jobs, self._discard)
+        self.flows = PayloadFlows(store.flows, self)
 
     @property
     def payloads(self) -> "PayloadStore":
@@ -89,8 +89,10 @@ class PayloadStore(RewritingStore):
     @property
     def stores(self) -> list["PayloadStore"]:
         """Of several stores used as one: each."""
-        each = cast("Sequence[Store]", self._inner.stores)
-        return [PayloadStore(one, self.place, self.keeps_apart_over, self.most_apart, self.namespace) for one in each]
+        return [self._like(one, self.namespace) for one in cast("Sequence[Store]", self._inner.stores)]
+
+    def _like(self, store: Store, namespace: "Namespace") -> "PayloadStore":
+        return PayloadStore(store, self.place, self.keeps_apart_over, self.most_apart, namespace)
 
     # On the way in
 
@@ -101,7 +103,21 @@ class PayloadStore(RewritingStore):
         return self._insert_and_tidy(jobs, lambda moved: self._store.insert_bounded(moved, *args, **options))
 
     def insert_within(self, connection: Any, jobs: Sequence[Job], *args: Any, **options: Any) -> Any:
-        return self._insert_and_tidy(jobs, lambda moved: self._store.insert_within(connection, moved, *args, **options))
+        def insert(moved: Sequence[Job]) -> Any:
+            return self._store.insert_within(connection, moved, *args, **options)
+
+        return self.within(connection, jobs)._insert_and_tidy(jobs, insert)
+
+    def within(self, connection: Any, jobs: Sequence[Job]) -> "PayloadStore":
+        """What these jobs go through in a caller's transaction. Errors as of `insert_within`."""
+        if not self._has_large(jobs):
+            return self
+        # First: for a connection that the store refuses nothing is written.
+        values = self._store.kv_within(connection)
+        if self._store.is_pooled or self.namespace.find():
+            return self
+        # All other writes would wait for the caller's.
+        return self._like(self._store, self.namespace.within(values))
 
     def supersede(self, change: Change, job: Job, now: int) -> bool:
         moved = self._rewrite_jobs([job])
@@ -207,6 +223,12 @@ class PayloadStore(RewritingStore):
             raise PayloadLost(f"{what}: its record does not say where, in the form that tarry writes")
         # One byte more, so that a longer object shows: its end may never come.
         found = self.place.read(reference.name, reference.size + 1)
+        if found is None and reference.place != self.place.url:
+            # By another name it may be the same place, but this one need not be where it was written.
+            raise PayloadUnavailable(
+                f"{what}: {self.place.url}, [payloads] to of this process, has no {reference.name}; name the former"
+                " place until none of its jobs is left, or copy what is there"
+            )
         if found is None:
             raise PayloadLost(f"{what}: {self.place.url} has no {reference.name} any more")
         if len(found) != reference.size or _digest(found) != reference.digest:
@@ -215,25 +237,24 @@ class PayloadStore(RewritingStore):
 
 
 class PayloadFlows(RewritingFlows):
-    """The flows of a `PayloadStore`. discard: deletes what was written for jobs that are not stored."""
+    """The flows of a `PayloadStore`."""
 
-    def __init__(
-        self, flows: Any, rewrite_jobs: Callable[[Iterable[Job]], list[Job]], discard: Callable[[Collection[Job]], None]
-    ) -> None:
-        super().__init__(flows, rewrite_jobs)
-        self._discard = discard
+    def __init__(self, flows: Any, store: PayloadStore) -> None:
+        super().__init__(flows, store._rewrite_jobs)
+        self._store = store
 
     def insert(self, new: NewFlow, now: int) -> bytes:
         return self._insert_moved(new, lambda moved: self._flows.insert(moved, now))
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
-        return self._insert_moved(new, lambda moved: self._flows.insert_within(connection, moved, now))
+        flows = self._store.within(connection, new.nodes).flows
+        return flows._insert_moved(new, lambda moved: self._flows.insert_within(connection, moved, now))
 
     def _insert_moved(self, new: NewFlow, insert: Callable[[NewFlow], bytes]) -> bytes:
         moved = self._rewrite(new)
         id = insert(moved)
         if id != new.root.id:
-            self._discard(moved.nodes)
+            self._store._discard(moved.nodes)
         return id
 
 
@@ -246,6 +267,8 @@ class Namespace:
 
     def __init__(self, store: Store) -> None:
         self._store, self._name = store, ""
+        # The same at each try: what was written for a transaction that was rolled back is swept then.
+        self._new = uuid.uuid4().hex
 
     def find(self) -> str:
         """The name; empty if the store has none yet. StoreError."""
@@ -258,10 +281,17 @@ class Namespace:
         if not self._name:
             if (found := self._store.kv_get(NAMESPACE)) is None:
                 # Of two that do this at once, one wins.
-                self._store.kv_cas(NAMESPACE, uuid.uuid4().hex.encode(), None)
+                self._store.kv_cas(NAMESPACE, self._new.encode(), None)
                 found = self._store.kv_get(NAMESPACE)
             self._name = _read(found)
         return self._name
+
+    def within(self, values: ValuesWithin) -> "Namespace":
+        """The name as a caller's transaction sees it, which may be rolled back."""
+        values.kv_cas(NAMESPACE, self._new.encode(), None)
+        seen = Namespace(self._store)
+        seen._name = _read(values.kv_get(NAMESPACE))
+        return seen
 
 
 def _read(cell: bytes | None) -> str:
