@@ -20,7 +20,7 @@ from tarry.model.job import Job
 from tarry.server.claim_requests import ChangeRequest, TakenJobRequest, give_back
 from tarry.server.claim_settling import PreparedChange, Replies, Settler
 from tarry.server.external_marks import ExternalMarks
-from tarry.server.given_jobs import GivenJobs
+from tarry.server.given_jobs import GivenJobs, has_more
 from tarry.server.held_jobs import LEASE, HeldJobs, OutsideOwners
 from tarry.server.takers import MOST_CLAIMS, ClaimGroup, ClaimResult, ClaimTicket, TicketClaim, WaitingClaims, share_out
 from tarry.store.rules.base import Exchange, Store
@@ -44,6 +44,8 @@ IDLE = 60.0
 PROBE_FROM = 4
 """From so many kinds of takers on, it asks first which queues have jobs."""
 ASKED_AGAIN_AFTER = 1.0
+LOADS = 2
+"""Answers whose large arguments are read at the same time: each may have as many bytes as `[payloads] most`."""
 _ENDING = "this server is ending: ask again"
 _FAULT_PAUSE = 1.0
 
@@ -81,6 +83,9 @@ class ClaimLoop:
         """Calls of other threads that take jobs in the name of the holder."""
         self._look_at = 0.0
         """time.monotonic() at which all who wait are looked for again."""
+        self._loads = asyncio.Semaphore(LOADS)
+        self._loading: set[asyncio.Task[None]] = set()
+        """Answers for which arguments are read."""
         self._thread = threading.Thread(target=self._run, name="tarry-claims", daemon=True)
         self._thread.start()
 
@@ -350,7 +355,8 @@ class ClaimLoop:
             for ticket in given:
                 self._takers.remove(ticket)
         for ticket, got in given.items():
-            self._replies.add(partial(self._deliver, ticket), got)
+            reply = self._load if any(map(has_more, got)) else self._deliver
+            self._replies.add(partial(reply, ticket), got)
         if len(answer.jobs) < claim.limit:
             self._end_look(claim.group)
 
@@ -363,6 +369,36 @@ class ClaimLoop:
                 self._takers.remove(ticket)
         for ticket in ended:
             self._replies.add(partial(self._deliver, ticket), [])
+
+    def _load(self, ticket: ClaimTicket, jobs: list[Job]) -> None:
+        """On the event loop's thread: reads what is not in these jobs, then delivers them."""
+        # Not on this thread, which prolongs leases: the place of large arguments may be slow.
+        loading = self._event_loop.create_task(self._load_and_deliver(ticket, jobs))
+        self._loading.add(loading)
+        loading.add_done_callback(self._loading.discard)
+
+    async def _load_and_deliver(self, ticket: ClaimTicket, jobs: list[Job]) -> None:
+        try:
+            async with self._loads:
+                given, others = await asyncio.to_thread(self._given.load, jobs)
+        except Exception as error:
+            self._ask_if_open(*(self._insist(give_back(job)) for job in jobs))
+            self._deliver(ticket, self._known_error(error))
+            return
+        self._ask_if_open(*map(self._insist, others))
+        if self._closing and ticket.lease is None:
+            # They were given back.
+            self._deliver(ticket, Draining(_ENDING))
+        elif given or ticket.is_over:
+            self._deliver(ticket, given)
+        else:
+            self._wait_again(ticket)
+
+    def _wait_again(self, ticket: ClaimTicket) -> None:
+        try:
+            self.wait(ticket)
+        except Draining as error:
+            self._deliver(ticket, error)
 
     def _deliver(self, ticket: ClaimTicket, answer: ClaimResult) -> None:
         """On the event loop's thread: gives the ticket its answer."""

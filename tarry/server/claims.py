@@ -10,14 +10,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tarry.client.client import Client
-from tarry.errors import Busy, Draining
+from tarry.errors import Busy, Draining, JobNotFound, NotHeld
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.model.outcome import Outcome
+from tarry.model.outcome import Outcome, Returned
 from tarry.server.claim_loop import ClaimLoop
 from tarry.server.claim_requests import (
     ChangeRequest,
@@ -110,11 +111,28 @@ class Claims:
 
         def rule(job: Job, now: int) -> Change:
             check(job)
-            return lifecycle.after(job, outcome, self._client.rules(job.task, job.queue), now, loop.clock.unsure)
+            return lifecycle.after(job, kept, self._client.rules(job.task, job.queue), now, loop.clock.unsure)
 
+        kept = await self._keep_large(id, outcome, check)
         future: asyncio.Future[tuple[Job, Change]] = asyncio.get_running_loop().create_future()
-        self._ask(ChangeRequest(id, rule, _resolver(future), outcome, epoch))
+        self._ask(ChangeRequest(id, rule, _resolver(future), kept, epoch))
         return await future
+
+    async def _keep_large(self, id: bytes, outcome: Outcome, check: Check) -> Outcome:
+        """The outcome with a reference in place of a large result."""
+        if not isinstance(outcome, Returned) or len(outcome.value) <= self.store.keeps_apart_over:
+            return outcome
+
+        def keep() -> Outcome:
+            (job,) = self.store.get([id])
+            # For a job that is not theirs nothing is written.
+            with contextlib.suppress(NotHeld, JobNotFound):
+                if job is not None:
+                    check(job)
+                    return replace(outcome, value=self.store.keep_result(job, outcome.value))
+            return outcome
+
+        return await asyncio.to_thread(keep)
 
     async def extend(self, id: bytes, epoch: int, lease: int, allows: Allows = lambda queue: True) -> None:
         """Prolongs the lease: the job is theirs for `lease` microseconds from now at least. Errors as of `settle`."""
