@@ -36,20 +36,35 @@ class PutBatcher(GroupCommit[_PutItems, PutAnswers]):
     """Commits puts. A put that cannot be committed in time is told Busy, and the oldest of too many; it was not sent.
 
     insert: `Client.insert_each`. most_requests, most_bytes: what may wait. clock: seconds, as time.monotonic().
+    is_large: whether the arguments of a job are written elsewhere; such puts have a line and commits of their own.
     """
 
     def __init__(
         self,
         insert: InsertWithOptions,
-        *,
         most_requests: int = 1024,
         most_bytes: int = 64 * 2**20,
         limit: float = LIMIT,
         clock: Callable[[], float] = time.monotonic,
+        is_large: Callable[[Job], bool] | None = None,
     ) -> None:
         bounds = CommitBounds(MOST_JOBS, MOST_BYTES, most_requests, most_bytes)
+        self._is_large = is_large
+        self._large: PutBatcher | None = None
+        if is_large is not None:
+            self._large = PutBatcher(insert, most_requests, most_bytes, limit, clock)
         super().__init__(self._insert_all, bounds, name="tarry-puts", log=log, gathers=True, clock=clock)
         self._insert, self._longest_wait = insert, limit
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their commit."""
+        return super().waiting + (0 if self._large is None else self._large.waiting)
+
+    @property
+    def all_refused(self) -> int:
+        """How many requests were not sent."""
+        return self.refused + (0 if self._large is None else self._large.refused)
 
     def put(
         self,
@@ -64,6 +79,10 @@ class PutBatcher(GroupCommit[_PutItems, PutAnswers]):
         When there is no room, the request that has waited longest is told Busy: what was not committed for so long has
         the least chance to be answered in time. Nothing that was told to be stored is ever dropped.
         """
+        if self._is_large is not None and self._large is not None and any(map(self._is_large, jobs)):
+            # Else a place that is slow or away would hold up all others.
+            self._large.put(jobs, options, reply, deadline)
+            return
         loop, latest = asyncio.get_running_loop(), self._clock() + self._longest_wait
         answer_by = latest + GRACE
         latest = latest if deadline is None else min(deadline, latest)
@@ -83,6 +102,8 @@ class PutBatcher(GroupCommit[_PutItems, PutAnswers]):
     def close(self, timeout: float = LIMIT) -> None:
         """See `GroupCommit.close`."""
         super().close(timeout)
+        if self._large is not None:
+            self._large.close(timeout)
 
     def choose_refused(self, waiting: deque[_PutTicket], new: _PutTicket) -> _PutTicket:
         return waiting[0]

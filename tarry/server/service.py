@@ -99,7 +99,7 @@ class DoorService:
         self._calls, self._is_closed = 0, False
         self._claims: Claims | None = None
         self.address_rates = AddressRates(self.settings.rate_per_address)
-        self.ring = PutBatcher(self._insert, most_requests=self.settings.ring)
+        self.ring = PutBatcher(self._insert, self.settings.ring, is_large=self._is_large)
         self._refresher: threading.Thread | None = None
         self._ends = threading.Event()
         self.is_started = False
@@ -119,7 +119,7 @@ class DoorService:
         self.figures = RequestFigures()
         self.figures.show("tarry_event_streams", lambda: self.streams.open)
         self.figures.show("tarry_ring_waiting", lambda: self.ring.waiting)
-        self.figures.show("tarry_puts_refused_total", lambda: self.ring.refused)
+        self.figures.show("tarry_puts_refused_total", lambda: self.ring.all_refused)
         self.figures.show("tarry_calls_under_way", lambda: self._calls)
 
     @property
@@ -193,6 +193,9 @@ class DoorService:
     def sync_tasks(self) -> None:
         """Makes the app's table of tasks what the settings and the store have now; StoreError."""
         self.app.sync_tasks()
+
+    def _is_large(self, job: Job) -> bool:
+        return len(job.body) > self.client.store.keeps_apart_over
 
     def close(self) -> None:
         """Ends the threads, once the calls under way have ended and the puts that wait are committed. The app stays

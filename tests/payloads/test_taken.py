@@ -1,4 +1,4 @@
-"""Programs that take jobs over HTTP do not wait for the place of another one's large arguments and results."""
+"""Programs that put and take jobs over HTTP do not wait for the place of another one's large arguments and results."""
 
 import asyncio
 import threading
@@ -82,5 +82,33 @@ def test_a_program_waits_for_another_job_where_arguments_are_away(app: App, keep
             put(app, 1)
             assert [one["args"] for one in (await taking).json()["jobs"]] == [[1]]
             assert job.record().failures == 0
+
+    run_story(story)
+
+
+def test_a_place_that_is_slow_holds_up_no_small_put(
+    app: App, keep_apart: Give, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_apart(app).task(name="echo")(lambda text: text)
+    is_asked, may_go, write = threading.Event(), threading.Event(), FilePlace.write
+
+    def wait_and_write(*args: Any) -> Any:
+        is_asked.set()
+        assert may_go.wait(20)
+        return write(*args)
+
+    monkeypatch.setattr(FilePlace, "write", wait_and_write)
+
+    async def story() -> None:
+        async with api(app) as client:
+
+            async def put_one(text: str) -> int:
+                return int((await client.post("/v1/jobs", json={"task": "echo", "args": [text]})).status_code)
+
+            large = asyncio.create_task(put_one(LARGE))
+            assert await asyncio.to_thread(is_asked.wait, 20)
+            assert await put_one("small") == 201
+            may_go.set()
+            assert await large == 201
 
     run_story(story)

@@ -132,7 +132,7 @@ class DoorServer:
             0 if http is None else http.requests,
             sum(each.refused for each in self.connections.values())
             + self._handshakes.refused
-            + self._service.ring.refused
+            + self._service.ring.all_refused
             + (0 if http is None else http.shed),
             0 if http is None else http.in_flight,
             max((each.open / each.most for each in self.connections.values()), default=0.0),
