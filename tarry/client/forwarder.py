@@ -11,7 +11,15 @@ from msgspec.structs import replace
 
 from tarry.client.duplicates import DuplicateResolver
 from tarry.client.handle import Handle, MakeHandle
-from tarry.errors import IdempotencyError, PartlyUnavailable, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from tarry.errors import (
+    IdempotencyError,
+    PartlyUnavailable,
+    PayloadUnavailable,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from tarry.model.checks.unreadable import is_sealed
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
@@ -159,10 +167,11 @@ class Forwarder:
     def _forward(self) -> None:
         after, forwarded = 0, 0
         trouble: Exception | None = None
+        round_ = _ForwardRound(self._insert, self._store.keeps_apart_over)
         while page := self.outbox.page(after, PAGE):
             # Goes on behind refused jobs, so that they do not block the others.
             after = page[-1][0]
-            ids, errors = insert_around(self._insert, [self._with_fitting_id(entry.job) for _, entry in page])
+            ids, errors = round_.insert([self._with_fitting_id(entry.job) for _, entry in page])
             stored = [(n, entry) for at, (n, entry) in enumerate(page) if at not in errors]
             self._resolve(stored, [ids[at] for at in range(len(page)) if at not in errors])
             # Removed last: after a crash before this the jobs are sent again, and their ids and keys make that
@@ -171,7 +180,7 @@ class Forwarder:
             forwarded += len(stored)
             trouble = next(iter(errors.values()), trouble)
             # A page of which nothing was stored: the store is away, and further pages would fail too.
-            if trouble is not None and (self._is_closed.is_set() or not stored):
+            if trouble is not None and (self._is_closed.is_set() or not (stored or round_.trouble)):
                 break
         if forwarded:
             self._warned_at = 0.0
@@ -221,6 +230,40 @@ class Forwarder:
             text = "%s %s was kept while the store was away: %s"
             log.error(text, job.task, ids.text(job.id), error, extra=about(job))
             return holder
+
+
+class _ForwardRound:
+    """The jobs of one round. While the place of large arguments is away, the others go on, but for those that have the
+    key or the line of one that waits. over: bytes of arguments that are kept there."""
+
+    def __init__(self, insert: Insert, over: float) -> None:
+        self._insert, self._over = insert, over
+        self.trouble: PayloadUnavailable | None = None
+        """Why large ones wait."""
+        self._behind: set[tuple[str, str | bytes]] = set()
+
+    def insert(self, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Mapping[int, Exception]]:
+        """As `insert_around`."""
+        if self.trouble is None:
+            ids, errors = insert_around(self._insert, jobs)
+            self.trouble = next((one for one in errors.values() if isinstance(one, PayloadUnavailable)), None)
+            if self.trouble is None:
+                return ids, errors
+        found, errors = [job.id for job in jobs], dict[int, Exception](dict.fromkeys(range(len(jobs)), self.trouble))
+        if small := [at for at, job in enumerate(jobs) if self._goes_on(job)]:
+            ids, wrong = insert_around(self._insert, [jobs[at] for at in small])
+            for position, at in enumerate(small):
+                found[at] = ids[position]
+                errors.pop(at)
+            errors |= {small[position]: error for position, error in wrong.items()}
+        return found, errors
+
+    def _goes_on(self, job: Job) -> bool:
+        lines = {(job.task, name) for name in (job.key, job.lane) if name is not None}
+        if len(job.body) <= self._over and self._behind.isdisjoint(lines):
+            return True
+        self._behind |= lines
+        return False
 
 
 def try_insert(insert: Insert, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Mapping[int, StoreError]]:

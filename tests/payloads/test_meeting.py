@@ -11,8 +11,9 @@ from tarry import App
 from tarry.client.job_records import job_detail
 from tarry.client.operations.job_cloning import clone_job
 from tarry.client.operations.job_editing import edit_job, encode_arguments
-from tarry.errors import BodyTooLarge, IdempotencyError
+from tarry.errors import BodyTooLarge, IdempotencyError, StoreUnavailable
 from tarry.store.queries.job_search import has_text
+from tarry.store.sqlite.store import SqliteStore
 from tests.cli.project import until
 from tests.payloads.conftest import LARGE, Give, run
 from tests.server.http.calling import api
@@ -133,6 +134,36 @@ def test_jobs_of_an_outbox(tmp_path: Path, keep_apart: Give, monkeypatch: pytest
     (tmp_path / "gone").rename(away)
     assert run(app, job).result() == LARGE
     app.close()
+
+
+def test_small_jobs_leave_an_outbox_before_large_ones_whose_place_is_away(
+    tmp_path: Path, keep_apart: Give, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = keep_apart(App(f"sqlite:///{tmp_path}/jobs.db", outbox=tmp_path / "outbox.db", closures=True))
+    echo = app.task(name="echo", order_by=lambda text: text[:1])(lambda text: text)
+    app.client.store.time()
+    away, is_away, insert = folder.rename(folder.with_name("away")), [True], SqliteStore.insert
+
+    def refuse(*args: Any) -> Any:
+        if is_away:
+            raise StoreUnavailable("away")
+        return insert(*args)
+
+    monkeypatch.setattr(SqliteStore, "insert", refuse)
+    jobs = [echo.enqueue(text) for text in (LARGE, "x behind it", "other", "y" * 1000, "more")]
+    is_away.clear()
+    # What has the key of one that waits is to come after it.
+    until(lambda: stored_bodies(app) == [b'["more"]', b'["other"]'])
+    away.rename(folder)
+    assert [run(app, job).result() for job in jobs][:2] == [LARGE, "x behind it"]
+    app.close()
+
+
+def stored_bodies(app: App) -> list[bytes]:
+    try:
+        return sorted(job.record().body for job in app.jobs(task="echo"))
+    except StoreUnavailable:
+        return []
 
 
 def test_by_http(app: App, echo: Any, folder: Path) -> None:
