@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.cli.project import Project
@@ -59,6 +60,21 @@ def test_what_was_typed_is_not_lost(project: Project, edit_with: Path, monkeypat
         assert replacement in Path(kept).read_text()
         assert Path(kept).parent.stat().st_mode & 0o077 == 0
     assert project.facts("jobs", "show", id)[0]["args"] == ["Ann"]
+
+
+def test_large_arguments_are_edited_in_an_editor(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "large").mkdir()
+    project.settings(f'[payloads]\nto = "file://{tmp_path}/large"\nover = "1KB"\n')
+    id = project.enqueue("app.greet", msgspec.json.encode(["Ann" + "x" * 2000]).decode(), "--delay", "1h")
+    monkeypatch.setenv("EDITOR", "sed -i s/Ann/Bob/")
+    assert "has other arguments" in project.said("jobs", "edit", id)
+    assert ', before: "2.0 kB at file://' in project.said("jobs", "show", id)
+    for path in (tmp_path / "large").rglob("*-arguments-*"):
+        path.unlink()
+    assert "any more; give it others: --args" in project.misused("jobs", "edit", id)
+    assert "has other arguments" in project.said("jobs", "edit", id, "--args", '["Carol"]')
 
 
 def test_errors_name_the_way_out(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,15 +5,17 @@ import base64
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tarry import App
 from tarry.client.job_records import job_detail
 from tarry.client.operations.job_cloning import clone_job
 from tarry.client.operations.job_editing import edit_job, encode_arguments
-from tarry.errors import BodyTooLarge, IdempotencyError, StoreUnavailable
+from tarry.errors import ArgumentError, BodyTooLarge, IdempotencyError, StoreUnavailable
 from tarry.store.queries.job_search import has_text
 from tarry.store.sqlite.store import SqliteStore
+from tarry.tasks.arguments.masking import HIDDEN
 from tests.cli.project import until
 from tests.payloads.conftest import LARGE, Give, run
 from tests.server.http.calling import api
@@ -36,6 +38,24 @@ def test_an_edit_writes_new_arguments_and_tells_of_the_old(app: App, echo: Any, 
     assert edited is not None
     assert job_detail(job.record()).acts[0].before == f"50.0 kB at file://{folder}"
     assert run(app, job).result() == LARGE + "y"
+
+
+def test_where_arguments_are_is_no_argument(app: App, echo: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As a page shows it that reads none.
+    record = echo.using(delay="1h").enqueue(LARGE).record()
+    # As an HTTP task, which takes any JSON.
+    monkeypatch.setattr(app.tasks["echo"], "runner", object())
+    with pytest.raises(ArgumentError, match=f"write the arguments themselves: 50.0 kB at file://{folder}"):
+        encode_arguments(app.client, record, f"50.0 kB at file://{folder}")
+
+
+def test_an_edit_keeps_the_secrets_of_large_arguments(app: App, keep_apart: Give) -> None:
+    @keep_apart(app).task(name="login")
+    def login(user: str, password: str) -> None: ...
+
+    record = login.using(delay="1h").enqueue("ann", password=LARGE).record()
+    edited = encode_arguments(app.client, record, {"user": "bob", "password": HIDDEN})
+    assert msgspec.json.decode(edited) == {"user": "bob", "password": LARGE}
 
 
 def test_lists_and_searches_say_how_large_it_is_and_where(

@@ -1,16 +1,18 @@
-"""Programs that put and take jobs over HTTP do not wait for the place of another one's large arguments and results."""
+"""Programs that put and take jobs do not wait for the place of another one's large arguments and results."""
 
 import asyncio
 import threading
 from pathlib import Path
 from typing import Any
 
+import greenstalk
 import pytest
 
 from tarry import App, State
 from tarry.store.payloads.file_place import FilePlace
 from tests.cli.project import until
 from tests.payloads.conftest import LARGE, Give
+from tests.server.beanstalk.serving import serving
 from tests.server.http.calling import api
 from tests.server.http.calling import run as run_story
 from tests.server.taking import put
@@ -112,3 +114,21 @@ def test_a_place_that_is_slow_holds_up_no_small_put(
             assert await large == 201
 
     run_story(story)
+
+
+def test_clients_of_beanstalkd_see_whole_bodies(app: App, keep_apart: Give, folder: Path) -> None:
+    with serving(keep_apart(app)) as door, greenstalk.Client(("127.0.0.1", door.port)) as client:
+        number = client.put(LARGE)
+        (stored,) = folder.rglob("*-arguments-*")
+        assert client.peek(number).body == client.peek_ready().body == LARGE
+        away = folder.rename(folder.with_name("away"))
+        for look in (client.peek_ready, lambda: client.peek(number)):
+            with pytest.raises(greenstalk.InternalError):
+                look()
+        away.rename(folder)
+        job = client.reserve(timeout=20)
+        assert job.body == LARGE
+        client.release(job)
+        assert client.reserve_job(number).body == LARGE
+        client.delete(number)
+        assert stored.exists()

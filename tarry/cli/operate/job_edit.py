@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tarry.client.job_records import job_record, version_of
-from tarry.errors import JobNotFound, UsageError
+from tarry.errors import JobNotFound, PayloadLost, PayloadUnavailable, UsageError
 from tarry.model.job import Job
 from tarry.process.loading import CommandContext
 from tarry.store.rules import ids
@@ -31,9 +31,9 @@ def edited_arguments(setup: CommandContext, args: argparse.Namespace) -> Iterato
     if args.args is not None:
         yield
         return
+    given = _arguments_of(setup, job)
     # Readable by its owner only, as the arguments may have secrets.
     path = Path(tempfile.mkdtemp(prefix="tarry-edit-")) / "arguments.json"
-    given = msgspec.json.format(msgspec.json.encode(job_record(job).args), indent=2) + b"\n"
     is_written = False
     try:
         path.write_bytes(given)
@@ -71,6 +71,15 @@ def _the_job(setup: CommandContext, args: argparse.Namespace) -> Job:
     if job is None:
         raise JobNotFound(f"no job {args.names[0]}: it never existed, or its time of keeping is over")
     return job
+
+
+def _arguments_of(setup: CommandContext, job: Job) -> bytes:
+    """What the editor shows first, also of arguments that are kept outside of the store."""
+    try:
+        job = setup.client.load_arguments(job)
+    except (PayloadLost, PayloadUnavailable) as error:
+        raise UsageError(f"{error}; give it others: --args '[1, 2]'") from None
+    return msgspec.json.format(msgspec.json.encode(job_record(job).args), indent=2) + b"\n"
 
 
 def _run_editor(path: Path) -> None:

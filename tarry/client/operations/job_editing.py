@@ -10,6 +10,7 @@ from tarry.client.job_records import decode_json
 from tarry.errors import ArgumentError, BodyTooLarge
 from tarry.model import lifecycle
 from tarry.model.attempts import EDITED, kept_detail
+from tarry.model.checks.unreadable import is_apart
 from tarry.model.flow.wiring import split
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
@@ -30,11 +31,14 @@ def encode_arguments(client: Client, job: Job, value: Any) -> bytes:
     is_body = task is not None and task.runner is not None
     if not is_body and not isinstance(value, list | dict):
         raise ArgumentError(f"{job.task}: arguments are a list, or an object by name")
+    own = split(job.id, job.body)[1]
+    if is_apart(own) and value == decode_json(own):
+        raise ArgumentError(f"{job.task}: write the arguments themselves: {value} is where the ones before are")
     text = msgspec.json.encode(value)
     if is_too_deep(text):
         raise ArgumentError(f"{job.task}: the arguments are nested too deeply")
     if HIDDEN.encode() in text:
-        value = _with_kept_secrets(task, job, value)
+        value = _with_kept_secrets(task, client.load_arguments(job), value)
     # As push/delivery/body.py keeps it: an object as it is, another value as the only argument.
     text = msgspec.json.encode(value if isinstance(value, dict) or not is_body else [value])
     if len(text) > most:

@@ -47,40 +47,43 @@ class PeekCommands:
 
     def peek(self, command: Command) -> StoreCall | bytes:
         """Any job."""
-        numbers = self._door.numbers
-        return self._look(command.number, lambda job: replies.found(numbers.number(job.id), split(job.id, job.body)[1]))
+        return self._look(command.number, self._found, with_body=True)
 
     def stats_job(self, command: Command) -> StoreCall | bytes:
         """Of any job."""
         door = self._door
         return self._look(command.number, lambda job: stats.job_stats(door, command.number, job, door.now()))
 
-    def _look(self, number: int, make_reply: Callable[[Job], bytes]) -> StoreCall | bytes:
+    def _found(self, job: Job) -> bytes:
+        return replies.found(self._door.numbers.number(job.id), split(job.id, job.body)[1])
+
+    def _look(self, number: int, make_reply: Callable[[Job], bytes], *, with_body: bool = False) -> StoreCall | bytes:
         door, rights = self._door, self._tubes.rights
         id = door.numbers.id(number)
         if id is None:
             return replies.NOT_FOUND
 
-        def reply(jobs: list[Job | None]) -> bytes:
-            job = jobs[0]
+        def find() -> Job | None:
+            (job,) = door.client.fetch([id])
+            is_read = with_body and job is not None and rights.allows(Scope.READ, job.queue)
+            return job and door.client.load_arguments(job) if is_read else job
+
+        def reply(job: Job | None) -> bytes:
             if job is None or job_mapping.state_of(job, door.now()) is None or not rights.allows(Scope.READ, job.queue):
                 return replies.NOT_FOUND
             return make_reply(job)
 
-        return StoreCall(lambda: door.client.fetch([id]), reply)
+        return StoreCall(find, reply)
 
     def peek_first(self, command: Command) -> StoreCall:
         """The next job of the used tube that is ready, delayed or buried."""
         state, tube, door = command.verb.removeprefix("peek-"), self._tubes.used, self._door
 
-        def reply(job: Job | None) -> bytes:
-            return (
-                replies.NOT_FOUND
-                if job is None
-                else replies.found(door.numbers.number(job.id), split(job.id, job.body)[1])
-            )
+        def find() -> Job | None:
+            job = door.tubes.peek(state, tube, door.now())
+            return job and door.client.load_arguments(job)
 
-        return StoreCall(lambda: door.tubes.peek(state, tube, door.now()), reply)
+        return StoreCall(find, lambda job: replies.NOT_FOUND if job is None else self._found(job))
 
     def kick(self, command: Command) -> StoreCall:
         """Many jobs of the used tube."""
