@@ -3,6 +3,7 @@
 The options of one enqueue: what a task of Django's says of it, as tarry's options.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from tarry.django import checks, compat, database, results
 from tarry.django.app import DjangoApp, get_app
 from tarry.django.django_task import DjangoTask, option, retry_rule_of
 from tarry.django.moments import aware
-from tarry.errors import AppError
+from tarry.errors import AppError, PayloadLost
 from tarry.model.limit import parse_limit
 from tarry.tasks.arguments.options import Options
 from tarry.tasks.lazy_asyncio import asyncio
@@ -73,7 +74,10 @@ class TarryBackend(compat.BaseTaskBackend):
             job = app.get(result_id).record()
         except (ValueError, LookupError) as error:
             raise compat.TaskResultDoesNotExist(f"there is no result {result_id}") from error
-        return app.result_of(app.client.load_result(app.client.load_arguments(job)))
+        # Its state and its errors are there all the same.
+        with contextlib.suppress(PayloadLost):
+            job = app.client.load_arguments(job)
+        return app.result_of(app.client.load_result(job))
 
     async def aget_result(self, result_id: str) -> Any:
         """The same, awaited."""

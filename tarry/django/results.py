@@ -20,7 +20,7 @@ from tarry.django.moments import moment
 from tarry.errors import ArgumentError
 from tarry.model.attempts import Attempt, attempts_of
 from tarry.model.checks.decoders import decode_json
-from tarry.model.checks.unreadable import UNREADABLE, is_apart
+from tarry.model.checks.unreadable import UNREADABLE, is_apart, is_sealed
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.store.rules import ids
@@ -95,8 +95,8 @@ def _set(result: Any, **values: Any) -> None:
 
 
 def _arguments(job: Job) -> Arguments:
-    if is_apart(job.body):
-        # Of whoever did not ask for them.
+    if is_apart(job.body) or is_sealed(job.body):
+        # Of whoever did not ask for them, or has no key; or they are gone.
         return [], {}
     try:
         return decode_arguments(job.body)

@@ -10,6 +10,8 @@ import pytest
 
 from tarry import App, State
 from tarry.client.operations.job_cloning import clone_job
+from tarry.compat.celery.result import AsyncResult
+from tarry.errors import ValueSealed
 from tarry.model.refusals import NotPossible
 from tests.cli.project import until
 
@@ -76,3 +78,12 @@ def test_there_is_no_clone_that_nobody_could_read(opened: Open) -> None:
         del app.tasks["plain"]
         with pytest.raises(NotPossible, match="no key that opens them"):
             clone_job(app.client, app.get(id).record(), None, with_key=False)
+
+
+def test_a_result_of_celery_says_so_of_a_task_that_is_not_imported(opened: Open) -> None:
+    with opened(["K1"]) as app:
+        id = app.tasks["plain"].enqueue(LARGE).id
+    with opened(["K2"]) as app:
+        del app.tasks["plain"]
+        with pytest.raises(ValueSealed, match="plain is sealed with key"):
+            _ = AsyncResult(id, app=app).args

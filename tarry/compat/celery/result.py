@@ -22,6 +22,7 @@ from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import is_root
 from tarry.model.flow.wiring import unwrap
 from tarry.model.job import Job, State
+from tarry.tasks.arguments.codec import refuse_sealed
 
 _STATES = {State.RUNNING: STARTED, State.DONE: SUCCESS, State.DEAD: FAILURE, State.CANCELLED: REVOKED}
 
@@ -212,6 +213,7 @@ class AsyncResult(ResultMixin):
             args, kwargs = task.codec.decode(body)
         else:
             # Of a module that this process has not imported: a list is by place, an object by name.
+            refuse_sealed(body, f"the call of {job.task}")
             found = msgspec.json.decode(body)
             args, kwargs = (found, {}) if isinstance(found, list) else ((), found)
         return from_json(tuple(args)), from_json(dict(kwargs))

@@ -17,7 +17,7 @@ from django.utils import timezone
 from tarry.django import compat
 from tarry.django.codec import DjangoCodec
 from tarry.django.django_task import DjangoTask
-from tarry.errors import ArgumentError
+from tarry.errors import ArgumentError, PayloadLost
 from tarry.store.rules.base import Query
 from tests.django.project import tasks
 from tests.django.suite.base import StoreCase, heard
@@ -254,6 +254,14 @@ class Contract(StoreCase):
         assert found.task.module_path == "tests.django.project.tasks.mail"
         assert found.return_value == "ann"
         assert found.task.name == "mail"
+
+    def test_arguments_that_cannot_be_had_do_not_hide_the_state(self) -> None:
+        client, name = self.app.client, tasks.mail.module_path
+        (sealed,) = client.insert_jobs([client.make_job(name, b' {"tarry-sealed":"01234567.AAAA"}')])
+        assert self.backend.get_result(sealed.id).kwargs == {}
+        lost = tasks.mail.enqueue("ann")
+        with mock.patch.object(client.store, "load_arguments", side_effect=PayloadLost("gone")):
+            assert self.backend.get_result(lost.id).status == READY
 
     def test_another_backend(self) -> None:
         other = tasks.echo.using(backend="other", queue_name="anything")
