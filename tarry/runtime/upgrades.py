@@ -51,7 +51,7 @@ class Upgrades:
         self, pid_file: Path, board: Path, directory: Path, environ: MutableMapping[str, str] = os.environ
     ) -> None:
         """board: where this master's is. directory: where it was started. environ: what a new master gets besides."""
-        self._request, self._drafts = request_path(pid_file), (_draft(pid_file), _draft(board))
+        self._request, self._drafts = request_path(pid_file), [_draft(pid_file), _draft(board)]
         self._command, self._directory, self._environ = this_command(), directory, environ
         self._socket: socket.socket | None = None
         self._started_at = 0.0
@@ -123,6 +123,8 @@ class Upgrades:
             with contextlib.suppress(OSError):
                 self._socket.send(GO_WORD)
         self.close()
+        # From now on they are those of its own upgrades.
+        self._drafts.clear()
         if self._is_reload_wanted and self.pid:
             os.kill(self.pid, signal.SIGHUP)
 
@@ -140,7 +142,8 @@ class Upgrades:
             self._terminate()
 
     def on_exit(self, pid: int) -> None:
-        """That child process has ended, and its pid is free. What it left if it was killed is removed."""
+        """That child process has ended, and its pid is free. What it left if it was killed is removed, unless it had
+        taken over."""
         if pid == self.pid:
             self.pid, self._kill_at = 0, math.inf
             for path in self._drafts:

@@ -186,6 +186,31 @@ def test_an_old_master_that_dies_meanwhile_leaves_its_place_to_the_new_one(proje
     project.said("stop")
 
 
+def test_a_master_that_waits_for_its_jobs_touches_nothing_of_a_later_upgrade(project: Project) -> None:
+    late = "import pathlib, time\nwhile pathlib.Path('late').exists():\n    time.sleep(0.01)\n"
+    project.write("app.py", late + SLOW_APP)
+    oldest = project.serve()
+    id = project.enqueue("app.until_told")
+    until((project.directory / "begun").exists)
+    project.said("upgrade")
+    middle = project.board().pid
+    (project.directory / "late").touch()
+    write_request(project.pid_file)
+    os.kill(middle, signal.SIGHUP)
+    newest = until(lambda: project.board().notice.upgrading)
+    draft = board_path(project.pid_file).with_name(board_path(project.pid_file).name + DRAFT)
+    until(draft.exists)
+    # The oldest is its parent.
+    os.kill(middle, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{middle}").exists())
+    (project.directory / "late").unlink()
+    until(lambda: holder(project.pid_file) == newest and project.board().state == SERVING)
+    (project.directory / "go").touch()
+    assert oldest.wait(60) == 0
+    assert project.job(id).state.name == "DONE"
+    project.said("stop")
+
+
 def whereabouts(pid: int) -> dict[str, str]:
     """What the kernel tells of a process that may be stuck."""
     names = ("cmdline", "status", "wchan", "syscall", "stack")
