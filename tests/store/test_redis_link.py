@@ -218,7 +218,7 @@ class TestNobodyThere:
             link_to("redis://nowhere.invalid").check()
 
     def test_no_such_socket(self, tmp_path: Path) -> None:
-        with pytest.raises(StoreAway, match="No such file.*; is a Redis running there, and the path right"):
+        with pytest.raises(StoreAway, match=r"No such file.*; is a Redis running there, and the path right"):
             link_to(f"redis+unix://{tmp_path}/none").check()
 
     def test_silent(self) -> None:

@@ -45,8 +45,8 @@ def in_threads(number: int, call: Callable[[], object]) -> list[int]:
 
 
 def test_all_threads_get_connections_equally_often(store: Store) -> None:
-    # Of threads that overtake each other some have next to none, each time. On a busy host one call of a thread may take
-    # as long as all the calls of the others: not three times.
+    # Of threads that overtake each other some have next to none, each time. On a busy host one call of a thread may
+    # take as long as all the calls of the others: not three times.
     rounds: list[list[int]] = []
     while not rounds or min(rounds[-1]) <= CALLS / len(rounds[-1]) / 8:
         assert len(rounds) < 3, rounds
