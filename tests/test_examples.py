@@ -38,6 +38,26 @@ def test_the_script_needs_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("said", "words", "told"),
+    [
+        ("yes\n", (), "We are sorry. order 7: 42 euro go back"),
+        (" Y \n", (), "We are sorry. order 7: 42 euro go back"),
+        ("no\n", (), "A colleague will write to you."),
+        ("", (), "nobody is here to decide: say --yes or --no"),
+        ("", ("--yes",), "We are sorry. order 7: 42 euro go back"),
+    ],
+)
+def test_the_assistant_asks_a_person(tmp_path: Path, said: str, words: tuple[str, ...], told: str) -> None:
+    command = [sys.executable, "-m", "examples.assistant", *words]
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environ(), input=said, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert told in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ran.returncode == (1 if "nobody" in told else 0)
+
+
 FOLDERS = sorted(file.parent for file in (ROOT / "examples").glob("*/__main__.py"))
 
 

@@ -13,7 +13,7 @@ def main(question: str, decided: bool | None) -> None:
     """Runs a worker in this process, and is the person who is asked."""
     with app.running():
         job = answer.enqueue("ann", question)
-        for event in job.follow(timeout=60):
+        for event in job.follow():
             if event.progress is not None:
                 print(f"{event.state}: {event.progress.message}")
             if event.state == "scheduled":
@@ -24,10 +24,18 @@ def main(question: str, decided: bool | None) -> None:
 def decide(id: str, decided: bool | None) -> None:
     """Answers, if somebody asks: a job that waits for its next attempt asks nobody."""
     try:
-        is_fine = input("give the money back? [y/n] ") == "y" if decided is None else decided
+        is_fine = ask_person() if decided is None else decided
         app.approve("refund", key=id, by="you", ok=is_fine)
     except JobNotFound:
         pass
+
+
+def ask_person() -> bool:
+    """Whether the money may go back."""
+    try:
+        return input("give the money back? [y/n] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        sys.exit("\nnobody is here to decide: say --yes or --no")
 
 
 if __name__ == "__main__":
