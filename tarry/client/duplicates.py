@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from tarry.client.enqueue_listener import EnqueueListener
-from tarry.errors import IdempotencyError, PartlyUnavailable, StoreBusy, StoreError
+from tarry.errors import IdempotencyError, PartlyUnavailable, PayloadLost, StoreBusy, StoreError
 from tarry.model import lifecycle
 from tarry.model.attempts import EDITED, has_act
 from tarry.model.change import Change
@@ -56,8 +56,10 @@ class DuplicateResolver:
 
     def _as_stored(self, id: bytes) -> Job | None:
         # No error may leave this: what was asked for is done.
-        with contextlib.suppress(StoreError):
-            return self._store.get([id])[0]
+        with contextlib.suppress(StoreError, PayloadLost):
+            job = self._store.get([id])[0]
+            # Whole, as a new job: who listens may write it down.
+            return job and self._store.load_arguments(job)
         return None
 
     def _resolve(self, job: Job, holder: bytes, options: Options) -> bytes:

@@ -1,5 +1,6 @@
 """Jobs of HTTP tasks whose bodies are outside of the store."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tarry import App, State
 from tarry.config.config import PayloadsConfig
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import Server
+from tests.push.test_replay import LossyDelivery
 from tests.worker.bench import finished
 
 
@@ -31,3 +33,21 @@ def test_all_of_it_is_sent(delivery: DeliveryFixture, tmp_path: Path) -> None:
     delivery.deliver()
     assert finished(job) is State.DONE
     assert delivery.server.seen[0].body == b'{"order":"%s"}' % (b"x" * 50_000)
+
+
+def test_a_replay_restores_all_of_it(delivery: DeliveryFixture, tmp_path: Path) -> None:
+    lossy, folder = LossyDelivery(delivery), tmp_path / "payloads"
+    folder.mkdir()
+    lossy.configure(hook={})
+    payloads = PayloadsConfig(to=f"file://{folder}", over=100, most=10_000_000)
+    delivery.app.configure(replace(delivery.app.config, payloads=payloads))
+    hook = delivery.app.http.find("hook")
+    assert hook is not None
+    using = hook.using(key="k", delay="1h", unique_for="waiting", on_duplicate="replace")
+    # The lines of a log are longer than `max_body`; the second job has the place of the first.
+    job, _ = using.enqueue({"order": "x" * 5_000_000}), using.enqueue({"order": "y" * 5_000_000})
+    lossy.lose(job)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    assert lossy.tally() == {"put_back": 1}
+    assert delivery.app.client.load_arguments(job.record()).body == b'{"order":"%s"}' % (b"y" * 5_000_000)

@@ -182,7 +182,7 @@ class Replay:
     ) -> None:
         self._store, self._clock, self._dry = store, clock, dry
         # A body that is not JSON is in base64, which is longer than the body.
-        self._since, self._most = since, 2 * max_body + _MOST_LINE
+        self._since, self._most = since, 2 * max(max_body, store.most_apart) + _MOST_LINE
         self._logs = [log / REQUESTS if log.is_dir() else log for log in logs]
         self._name = new_name()
         self.counts = ReplayCounts()
