@@ -110,7 +110,7 @@ class _AlchemyConnection:
         if self._is_asyncpg:
             numbers = itertools.count(1)
             statement = re.sub("%s", lambda _: f"${next(numbers)}", statement)
-        return alchemy_rows(self._connection, statement, values)
+        return alchemy_rows(self._connection, statement, tuple(values))
 
 
 def insert_within(connection: Any, jobs: Sequence[Job], pool: PostgresPool) -> list[bytes]:

@@ -1,7 +1,7 @@
 """A connection of the caller, of any library: what every store checks before it writes through it."""
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -70,10 +70,10 @@ def recognise(
     raise TypeError(f"connection={connection!r}: give {accepted.what}")
 
 
-def alchemy_rows(connection: Any, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-    """The rows that a statement finds, if it is one that finds some."""
+def alchemy_rows(connection: Any, statement: str, values: Any = ()) -> list[Row]:
+    """The rows that a statement finds, if it is one that finds some. values: a tuple, or a dict by name."""
     # By SQLAlchemy's own API, so that it knows that a transaction has begun and commits it.
-    result = connection.exec_driver_sql(statement, tuple(values) or None)
+    result = connection.exec_driver_sql(statement, values or None)
     return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
 
 

@@ -23,7 +23,7 @@ from tarry.store.sql.caller_connection import (
     is_a,
     recognise,
 )
-from tarry.store.sqlite.link.connection import Rows, Statements
+from tarry.store.sqlite.link.connection import Rows, Statements, bound
 
 ACCEPTED = Accepted(
     ("sqlite",),
@@ -79,10 +79,10 @@ class OfPython:
         return _transactional(self._connection)
 
     def execute(self, statement: str, bindings: tuple[Any, ...] = ()) -> Rows:
-        return Rows(self._cursor().execute(statement, bindings).fetchall())
+        return Rows(self._cursor().execute(statement, bound(statement, bindings)).fetchall())
 
     def executemany(self, statement: str, bindings: Sequence[tuple[Any, ...]]) -> Rows:
-        self._cursor().executemany(statement, bindings)
+        self._cursor().executemany(statement, [bound(statement, one) for one in bindings])
         return Rows()
 
     def _cursor(self) -> Any:
@@ -103,10 +103,10 @@ class OfAlchemy:
         return _transactional(self._driver)
 
     def execute(self, statement: str, bindings: tuple[Any, ...] = ()) -> Rows:
-        return Rows(alchemy_rows(self._connection, statement, bindings))
+        return Rows(alchemy_rows(self._connection, statement, bound(statement, bindings)))
 
     def executemany(self, statement: str, bindings: Sequence[tuple[Any, ...]]) -> Rows:
-        self._connection.exec_driver_sql(statement, list(bindings))
+        self._connection.exec_driver_sql(statement, [bound(statement, one) for one in bindings])
         return Rows()
 
 

@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from tarry.errors import ConfigError
-from tarry.store.sqlite.link.connection import Rows
+from tarry.store.sqlite.link.connection import Rows, bound
 
 OLDEST = (3, 37, 0)
 """The first SQLite with STRICT tables."""
@@ -63,6 +63,7 @@ class PythonDatabase:
 
     def execute(self, statement: str, bindings: tuple[Any, ...] = ()) -> Rows:
         """Runs one statement to its end."""
+        bindings = bound(statement, bindings)
         return Rows(self._patiently(self._db.execute, _rewrite_arrays(statement), bindings).fetchall())
 
     def executemany(self, statement: str, bindings: Sequence[tuple[Any, ...]]) -> Rows:
@@ -70,7 +71,8 @@ class PythonDatabase:
         # sqlite3's own `executemany` refuses statements that answer rows.
         if " RETURNING " in statement:
             return Rows(row for each in bindings for row in self.execute(statement, each))
-        self._patiently(self._db.executemany, _rewrite_arrays(statement), bindings)
+        each = [bound(statement, one) for one in bindings]
+        self._patiently(self._db.executemany, _rewrite_arrays(statement), each)
         return Rows()
 
     @staticmethod
