@@ -7,7 +7,7 @@ from tarry.config.config import Config, Pool
 from tarry.errors import MasterError
 from tarry.runtime.board.layout import QUITTING, READY, STOPPING
 from tarry.runtime.board.reader import SERVER, Board, ChildStatus, read
-from tarry.runtime.board.scoreboard import ASIDE, DRAFT, board_path
+from tarry.runtime.board.scoreboard import DRAFT, aside_path, board_path, set_kill_time
 
 # A worker gives a sign every second or two. A lease of 15 s that it prolonged itself runs for at least 6.5 s more.
 UNRESPONSIVE_AFTER = 2.5
@@ -19,18 +19,24 @@ class ParentBoard:
 
     def __init__(self, config: Config) -> None:
         self.pid = os.getppid()
-        self.board_path = board_path(config.master.pid_file)
+        path = board_path(config.master.pid_file)
+        # The second and third are that of a master before and after it takes part in an upgrade.
+        self._paths = path, path.with_name(path.name + DRAFT), aside_path(path, self.pid)
         self._pools = config.pools
 
     def read(self) -> Board | None:
         """The scoreboard; None: it cannot be read."""
-        # The second and third are that of a master before and after it takes part in an upgrade.
-        for ending in ("", DRAFT, ASIDE):
+        for path in self._paths:
             with contextlib.suppress(MasterError):
-                board = read(self.board_path.with_name(self.board_path.name + ending))
+                board = read(path)
                 if board is not None and board.pid == self.pid:
                     return board
         return None
+
+    def set_kill_time(self, owner: str, id: bytes, epoch: int, kill_at: float, reason: int) -> bool:
+        """As that of the scoreboard, wherever it is by now."""
+        # On another master's board nobody has that name.
+        return any(set_kill_time(path, owner, id, epoch, kill_at, reason) for path in self._paths)
 
     def is_ending(self) -> bool:
         """True: the master is stopping."""

@@ -20,7 +20,6 @@ from tarry.process.parent_board import ParentBoard
 from tarry.runtime import control
 from tarry.runtime.board.layout import QUITTING, STOPPING
 from tarry.runtime.board.reader import Board, ChildStatus
-from tarry.runtime.board.scoreboard import set_kill_time
 from tarry.runtime.pidfile import holder
 from tarry.store.queries.hosts import list_hosts
 from tarry.store.rules import ids, owner
@@ -177,7 +176,7 @@ class RemoteControl:
         if shown is None or shown.seconds < SURELY_RUNS:
             self._send({"to": worker.pid, "end": job.hex(), "epoch": request.epoch})
             return RequestState.DONE, "the worker was told to end it"
-        if set_kill_time(self._master.board_path, request.owner, job, request.epoch, now, ENDED):
+        if self._master.set_kill_time(request.owner, job, request.epoch, now, ENDED):
             return (
                 RequestState.DONE,
                 "its worker is killed and replaced; other jobs of that worker run again, uncounted",

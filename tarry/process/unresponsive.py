@@ -7,7 +7,6 @@ from tarry.keeper.cancel_enforcer import AttemptKey, CancelEnforcer
 from tarry.keeper.chores import Keeper
 from tarry.process.parent_board import ParentBoard
 from tarry.runtime.board.reader import BoardJob
-from tarry.runtime.board.scoreboard import set_kill_time
 from tarry.store.rules import ids
 from tarry.store.rules.base import Store
 
@@ -39,9 +38,7 @@ class UnresponsiveWorkers:
         return task is not None and bool(task.batch)
 
     def _kill_attempt(self, owner: str, attempt: AttemptKey, reason: int) -> bool:
-        return set_kill_time(
-            self._master.board_path, owner, *attempt, time.monotonic() + self._kill_after[owner], reason
-        )
+        return self._master.set_kill_time(owner, *attempt, time.monotonic() + self._kill_after[owner], reason)
 
 
 def _attempt(job: BoardJob) -> AttemptKey:

@@ -237,14 +237,12 @@ def remove_drafts(pid_file: Path, board: Path) -> None:
     with contextlib.suppress(OSError, MasterError):
         if holder(draft) is None:
             boards = [path for path in board.parent.glob(f"{board.name}.*") if path.suffix[1:].isdecimal()]
-            aside = board.with_name(board.name + ASIDE)
             for path in (
                 draft,
                 request_path(pid_file),
                 asker_path(pid_file),
                 _draft(board),
-                *boards,
-                *([] if _is_used(aside) else [aside]),
+                *(path for path in boards if not (ASIDE in path.suffixes and _is_used(path))),
             ):
                 path.unlink(missing_ok=True)
 

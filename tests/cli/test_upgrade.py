@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import sysconfig
+import time
 import venv
 from pathlib import Path
 
@@ -13,9 +14,10 @@ import msgspec
 import pytest
 
 import tarry
+from tarry.process.remote_control import SURELY_RUNS
 from tarry.runtime.board.layout import READY, SERVING
 from tarry.runtime.board.reader import read
-from tarry.runtime.board.scoreboard import DRAFT, Scoreboard, board_path
+from tarry.runtime.board.scoreboard import ASIDE, DRAFT, Scoreboard, aside_path, board_path
 from tarry.runtime.pidfile import holder
 from tarry.runtime.upgrades import write_request
 from tests.cli.project import SMALL_APP, Project, alive, until
@@ -58,7 +60,7 @@ def test_no_request_fails_over_upgrades(project: Project) -> None:
     assert [one.trouble for one in each] == [[], [], [], []]
     assert len(project.jobs()) == sum(len(one.ids) for one in each) > 100
     files = {path.name for path in project.pid_file.parent.iterdir()}
-    assert not [name for name in files if name.endswith((".new", ".old", ".upgrade"))]
+    assert not [name for name in files if name.endswith((".new", ".upgrade")) or ASIDE in name]
     project.said("stop")
     until(lambda: not project.processes())
     assert not project.pid_file.exists()
@@ -211,6 +213,25 @@ def test_a_master_that_waits_for_its_jobs_touches_nothing_of_a_later_upgrade(pro
     project.said("stop")
 
 
+def test_jobs_of_a_master_that_waits_for_them_can_still_be_killed(project: Project) -> None:
+    project.write("app.py", SLOW_APP)
+    oldest = project.serve()
+    id = project.enqueue("app.until_told")
+    until((project.directory / "begun").exists)
+    began = time.monotonic()
+    for _ in range(2):
+        before = project.board().pid
+        project.said("upgrade")
+    # The one between has no job, and ends.
+    until(lambda: not alive(before))
+    until(lambda: time.monotonic() > began + 2 * SURELY_RUNS)
+    assert "its worker is killed and replaced" in project.said("jobs", "kill", id)
+    assert oldest.wait(60) == 0
+    assert not [path.name for path in project.pid_file.parent.iterdir() if ASIDE in path.name]
+    (project.directory / "go").touch()
+    project.said("stop")
+
+
 def whereabouts(pid: int) -> dict[str, str]:
     """What the kernel tells of a process that may be stuck."""
     names = ("cmdline", "status", "wchan", "syscall", "stack")
@@ -336,7 +357,7 @@ def test_what_killed_masters_left_of_an_upgrade_goes_at_the_next_start(project: 
     project.settings("")
     project.serve()
     project.kill_all()
-    (run / "tarry.pid.board").rename(run / "tarry.pid.board.old")
+    (run / "tarry.pid.board").rename(run / "tarry.pid.board.old.76")
     for name in (".new", ".upgrade", ".board.new", ".board.77", ".board.new.78"):
         (run / f"tarry.pid{name}").touch()
     master = project.serve()
@@ -350,7 +371,7 @@ def test_what_killed_masters_left_of_an_upgrade_goes_at_the_next_start(project: 
 
 
 def test_the_board_of_a_master_that_waits_for_its_jobs_stays(project: Project) -> None:
-    aside = project.pid_file.with_name("tarry.pid.board.old")
+    aside = aside_path(board_path(project.pid_file), os.getpid())
     aside.parent.mkdir()
     # Of this process, which lives.
     Scoreboard(aside)

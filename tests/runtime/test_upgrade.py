@@ -199,7 +199,7 @@ def test_a_board_steps_aside_and_removes_only_itself(tmp_path: Path) -> None:
     old.step_aside()
     assert path.exists()
     new.move_to(path)
-    assert {file.name for file in tmp_path.iterdir()} == {"board", "board.old"}
+    assert {file.name for file in tmp_path.iterdir()} == {"board", f"board.old.{os.getpid()}"}
     # It may still grow.
     for _ in range(50):
         old.allocate(10)

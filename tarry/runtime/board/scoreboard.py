@@ -24,7 +24,7 @@ _SPARE = 2
 
 DRAFT, ASIDE = ".new", ".old"
 """What the name of a board ends in while its master is to take the place of another; and after that, while the other
-only waits for its last processes."""
+only waits for its last processes, with the other's pid behind it: there may be several."""
 
 
 class Scoreboard:
@@ -88,7 +88,7 @@ class Scoreboard:
 
     def step_aside(self) -> None:
         """Another board is to take the place of this one, which stays beside it until it is removed. OSError."""
-        aside = self._path.with_name(self._path.name + ASIDE)
+        aside = aside_path(self._path, os.getpid())
         aside.unlink(missing_ok=True)
         # A second name: readers find one of the two boards at every moment.
         os.link(self._path, aside)
@@ -127,6 +127,11 @@ def _map_file(path: Path, size: int, flags: int) -> mmap.mmap:
 def board_path(pid_file: Path) -> Path:
     """The path of the scoreboard of the master with that pid file."""
     return pid_file.with_name(pid_file.name + ".board")
+
+
+def aside_path(board: Path, pid: int) -> Path:
+    """The path of that scoreboard once its master, with that pid, only waits for its last processes."""
+    return board.with_name(f"{board.name}{ASIDE}.{pid}")
 
 
 def set_kill_time(path: Path, owner: str, id: bytes, epoch: int, kill_at: float, reason: int = NOT_WANTED) -> bool:
