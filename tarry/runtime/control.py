@@ -118,28 +118,46 @@ def request_stop(pid_file: Path) -> int:
 
 def upgrade(pid_file: Path, tell: Tell, by: str = "") -> int:
     """Waits until a new master, of the code that is installed now, has taken the place of the old one; returns its pid.
-    The old one ends when its jobs have. by: who asks.
+    The old one ends when its jobs have. If another upgrade is under way, this one follows it. by: who asks.
 
     MasterError: no master runs, or the new one cannot serve (with the cause), and the old one goes on.
     """
-    before, draft = _board(pid_file), pid_file.with_name(pid_file.name + DRAFT)
+    notes = WaitNotes(tell, _UPGRADES)
+    before = _wait_for_upgrade(pid_file, notes)
     request = upgrades.write_request(pid_file, by)
     pid = _signal_master(pid_file, signal.SIGHUP)
-    notes = WaitNotes(tell, _UPGRADES)
     try:
         while (board := status(pid_file)) is None or board.pid == pid or not board.alive:
             # Each look at the board may be between two masters, and then it is nobody's.
             if board is not None and board.alive and board.notice.upgrades > before.notice.upgrades:
                 _check_upgrade(board)
-            # In this order: the new one's file is moved to the place of the other.
-            if holder(draft) is None and holder(pid_file) is None:
-                raise MasterError(f"no master is running any more ({pid_file}): its log may say why")
+            _check_there_is_one(pid_file)
             notes.note(lambda: ["waiting for the new master to serve"])
             sleep(_POLL)
     finally:
         # Else a later reload would be an upgrade.
         request.unlink(missing_ok=True)
     return board.pid
+
+
+def _wait_for_upgrade(pid_file: Path, notes: WaitNotes) -> Board:
+    """Returns the board once no upgrade is under way: its new master may have loaded what was installed before."""
+    board = _board(pid_file)
+    while board.notice.upgrading:
+        notes.note(lambda: ["waiting for the end of another upgrade"])
+        sleep(_POLL)
+        found = status(pid_file)
+        if found is not None and found.alive:
+            board = found
+        else:
+            _check_there_is_one(pid_file)
+    return board
+
+
+def _check_there_is_one(pid_file: Path) -> None:
+    # In this order: the new one's file is moved to the place of the other.
+    if holder(pid_file.with_name(pid_file.name + DRAFT)) is None and holder(pid_file) is None:
+        raise MasterError(f"no master is running any more ({pid_file}): its log may say why")
 
 
 def _check_upgrade(board: Board) -> None:

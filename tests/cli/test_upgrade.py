@@ -277,6 +277,16 @@ def test_a_reload_that_is_asked_for_meanwhile_is_done_by_the_new_one(project: Pr
     until(lambda: len(project.pids()) == 2)
 
 
+def test_one_that_is_asked_for_during_another_follows_it(project: Project) -> None:
+    master, new = begin(project)
+    # What is installed now may be newer than what the new one has loaded.
+    asked = project.command("upgrade")
+    (project.directory / "late").unlink()
+    assert asked.wait(60) == 0
+    assert project.board().pid not in (master.pid, new)
+    project.said("stop")
+
+
 def test_one_that_hangs_before_it_takes_signals_is_killed(
     project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -208,6 +208,22 @@ def test_a_board_steps_aside_and_removes_only_itself(tmp_path: Path) -> None:
     new.remove()
 
 
+def test_a_board_that_cannot_have_a_second_name_leaves_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("as some file systems")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "board"
+    old, new = Scoreboard(path), Scoreboard(tmp_path / "board.new")
+    old.step_aside()
+    new.move_to(path)
+    old.remove()
+    assert [file.name for file in tmp_path.iterdir()] == ["board"]
+    new.remove()
+
+
 def test_a_master_that_stops_since_the_new_one_serves_is_no_failure(tmp_path: Path) -> None:
     path = tmp_path / "pid"
     with PidFile(path):

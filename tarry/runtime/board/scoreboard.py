@@ -87,11 +87,13 @@ class Scoreboard:
         self._path = path
 
     def step_aside(self) -> None:
-        """Another board is to take the place of this one, which stays beside it until it is removed. OSError."""
+        """Another board is to take the place of this one, which stays beside it until it is removed."""
         aside = aside_path(self._path, os.getpid())
-        aside.unlink(missing_ok=True)
-        # A second name: readers find one of the two boards at every moment.
-        os.link(self._path, aside)
+        # Where somebody has removed it, or a file cannot have two names, this one is seen no more.
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+            # A second name: readers find one of the two boards at every moment.
+            os.link(self._path, aside)
         self._path = aside
 
     def remove(self) -> None:
