@@ -44,4 +44,4 @@ def _condition(task: str, missed: Mapping[str, StoredSchedule]) -> Condition:
 def _why(one: StoredSchedule) -> str:
     if one.problem:
         return one.problem
-    return "left out, since nothing ran then" if one.runs[-1].end == LEFT_OUT else "refused: the log says why"
+    return "left out, since nothing ran then" if rules.newest_end(one) == LEFT_OUT else "refused: the log says why"

@@ -194,7 +194,7 @@ class StoredTicker:
             for name, one in changed.items()
             if one is not None and (value := values[name]) is not None
         }
-        marks = [MARK + name for name, one in changed.items() if one is not None and rules.missed_at(one)]
+        marks = [MARK + name for name, one in changed.items() if one is not None and rules.is_missed(one)]
         entries = [entry.cell for entry in looks.values() if entry is not None]
         self._store.kv_write([(cell, b"", None) for cell in (*entries, *marks)])
         saved = self._store.kv_write([(PREFIX + one.name, values[one.name], one.cell) for one in due])

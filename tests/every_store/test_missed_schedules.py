@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tarry import App
 from tarry.alert.stored_schedules import stored_schedule_conditions
 from tarry.client.clock import FakeClock
 from tarry.client.tasks.task import Task
 from tarry.model.duration import HOUR, MINUTE, SECOND
+from tarry.model.schedules.stored import StoredSchedule
+from tarry.store.queries import missed_schedules
 from tarry.store.queries.missed_schedules import MARK, TickSums, read_missed, read_sums
 from tests.every_store.test_stored_schedules import Host
 from tests.keeper.ticking import NOON
@@ -84,6 +88,28 @@ def test_marks_are_hints(one: Host, clock: FakeClock, report: Task[[int], None])
         one.tick()
     assert marks(one) == ["a"], "it is left out again"
     assert read_sums(one.store).missed > 0
+
+
+def test_those_that_are_paused_hide_no_others(
+    one: Host, clock: FakeClock, report: Task[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missed_schedules, "MOST_READ", 2)
+    miss(one, clock, report, "a", "b", "c")
+    for name in ("a", "b"):
+        one.schedules.pause(name)
+    assert list(read_missed(one.store)) == marks(one) == ["c"]
+    one.schedules.resume("a")
+    assert list(read_missed(one.store)) == marks(one) == ["a", "c"]
+
+
+def test_one_without_a_reason_is_told(one: Host, clock: FakeClock, report: Task[[int], None]) -> None:
+    """Whoever has written it."""
+    miss(one, clock, report, "a")
+    cell = one.store.kv_get("schedule:a")
+    assert cell is not None
+    odd = replace(msgspec.json.decode(cell, type=StoredSchedule), runs=[], problem="", problem_since=NOON)
+    one.store.kv_cas("schedule:a", msgspec.json.encode(odd), cell)
+    assert [details for _, details in told(one)] == [("a: refused: the log says why",)]
 
 
 def test_two_keepers_count_together(app: App, one: Host, clock: FakeClock, report: Task[[int], None]) -> None:

@@ -93,6 +93,16 @@ def missed_at(one: StoredSchedule) -> int:
     return one.problem_since or (last.tick if last is not None and last.is_missed else 0)
 
 
+def is_missed(one: StoredSchedule) -> bool:
+    """Whether it makes no jobs now though it is not paused."""
+    return not one.paused and missed_at(one) > 0
+
+
+def newest_end(one: StoredSchedule) -> str:
+    """What became of its newest run; empty: it is under way, or there is none."""
+    return one.runs[-1].end if one.runs else ""
+
+
 def next_tick(name: str, one: StoredSchedule, now: int) -> int | None:
     """The tick that comes next; None: it is paused, or none comes any more."""
     if one.paused:

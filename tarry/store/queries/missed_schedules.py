@@ -1,7 +1,7 @@
 """Which schedules in the store make no jobs now, and what all of them missed: without a look at each of them.
 
-A schedule whose newest tick made no job has a mark, written before it and removed after it. Marks are hints: who reads
-them looks at the schedules, too.
+A schedule that is not paused and whose newest tick made no job has a mark, written before it and removed after it. Marks
+are hints: who reads them looks at the schedules, too.
 """
 
 from collections.abc import Iterable
@@ -35,11 +35,7 @@ class TickSums(Struct, frozen=True, omit_defaults=True):
 
 def read_missed(store: Store) -> dict[str, StoredSchedule]:
     """The schedules, by name and `MOST_READ` at most, whose newest tick made no job and that are not paused."""
-    return {name: one for name, one in _read_marked(store).items() if one is not None and _is_missed(one)}
-
-
-def _is_missed(one: StoredSchedule) -> bool:
-    return not one.paused and rules.missed_at(one) > 0
+    return {name: one for name, one in _read_marked(store).items() if one is not None and rules.is_missed(one)}
 
 
 def _read_marked(store: Store) -> dict[str, StoredSchedule | None]:
@@ -57,7 +53,7 @@ def _read_marked(store: Store) -> dict[str, StoredSchedule | None]:
 
 def remove_stale_marks(store: Store) -> None:
     """Removes marks that crashes left; StoreError."""
-    stale = [name for name, one in _read_marked(store).items() if one is None or not rules.missed_at(one)]
+    stale = [name for name, one in _read_marked(store).items() if one is None or not rules.is_missed(one)]
     store.kv_write([(MARK + name, None, b"") for name in stale])
 
 

@@ -10,8 +10,8 @@ from tarry.store.rules.partial_result import reachable_part
 
 COUNTED_FOR = 10.0
 """Seconds for which a count is trusted."""
-_SHARE = 10
-"""A client puts a tenth of what there is room for, then it counts again: others put schedules, too."""
+_SHARE, _MOST = 10, 100
+"""A client puts a tenth of what there is room for, and so many at most, then it counts again: others put, too."""
 
 
 class ScheduleRoom:
@@ -34,7 +34,7 @@ class ScheduleRoom:
                 " schedules enqueue many jobs each, or raise max_schedules"
             )
         with self._lock:
-            self._left, self._counted_at = room // _SHARE, time.monotonic()
+            self._left, self._counted_at = min(room // _SHARE, _MOST), time.monotonic()
 
     def _is_known(self) -> bool:
         with self._lock:

@@ -24,7 +24,7 @@ from tarry.store.rules.partial_result import partial_result, reachable_part
 
 PREFIX, _DUE = "schedule:", "schedule-due:"
 MARK = "schedule-missed:"
-"""Of a schedule whose newest tick made no job: see `missed_schedules`."""
+"""Of a schedule that is not paused and whose newest tick made no job: see `missed_schedules`."""
 _TRIES = 20
 _ENTRY = re.compile(_DUE + r"([0-9a-f]{16}):([0-9a-f]{8}):(.*)", re.DOTALL)
 _MOST_READ = 1000
@@ -138,7 +138,7 @@ def page(store: Store, prefix: str, after: str, limit: int) -> dict[str, StoredS
 
 def loses_mark(old: StoredSchedule, new: StoredSchedule | None) -> bool:
     """Whether the schedule had a mark, and has none any more."""
-    return rules.missed_at(old) > 0 and (new is None or not rules.missed_at(new))
+    return rules.is_missed(old) and (new is None or not rules.is_missed(new))
 
 
 def seen_page(store: Store, after: str, limit: int) -> SeenPage:
@@ -167,6 +167,8 @@ def change(store: Store, name: str, change: ScheduleChange, within: Values | Non
         entry = None if new is None or value is None else entry_of(name, new, value)
         if entry is not None:
             values.kv_cas(entry.cell, b"", None)
+        if new is not None and rules.is_missed(new):
+            values.kv_cas(MARK + name, b"", None)
         is_made = values.kv_cas(PREFIX + name, value, cell)
         over = entry if not is_made else None if old is None or cell is None else entry_of(name, old, cell)
         if over is not None:

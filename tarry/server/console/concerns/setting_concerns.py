@@ -8,7 +8,7 @@ from tarry.keeper import schedule_state
 from tarry.keeper.keeper_records import LimitRecord
 from tarry.model.duration import SECOND
 from tarry.model.limit import QUEUE, TASK
-from tarry.model.schedules.stored import missed_at
+from tarry.model.schedules.stored import missed_at, newest_end
 from tarry.model.values.console_paths import LIMITS, schedule_path
 from tarry.operate.limits import LimitsQuery, list_limits
 from tarry.operate.schedules import ScheduleQuery, list_schedules, stored_queue
@@ -51,5 +51,5 @@ def _missed_in_store(call: ApiCall) -> Iterator[Concern]:
     for name, one in read_missed(call.service.client.store).items():
         if call.allows(stored_queue(call, one)):
             yield Concern(
-                "schedule", name, missed_at(one) / SECOND, schedule_path(name), one.problem or one.runs[-1].end
+                "schedule", name, missed_at(one) / SECOND, schedule_path(name), one.problem or newest_end(one)
             )
