@@ -45,6 +45,8 @@ else:
         watch_peer,
     )
 
+ZOMBIE = "Z"
+"""The state of a process that runs nothing any more, whose parent has not asked for its end yet."""
 NOFOLLOW, CLOEXEC = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_CLOEXEC", 0)
 """Flags of os.open; 0 where there are none."""
 
@@ -57,16 +59,19 @@ def at_fork(**hooks: Callable[[], object]) -> None:
 
 def has_ended(pid: int) -> bool:
     """Whether no such process runs any more, though its parent may not have asked for its end yet; False if nobody can
-    tell. For processes that make processes: on Windows it would end the one that it asks about."""
+    tell."""
+    # Windows has no such question: the call would end the process.
+    if sys.platform == "win32":
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    # Another user's, or no pid at all.
-    except (OSError, OverflowError):
+    except OverflowError:  # no pid at all
         return False
-    # Where nothing is known of any process, it is not known of this one.
-    return not process_state(pid)[0] and bool(process_state(os.getpid())[0])
+    except PermissionError:
+        pass
+    return process_state(pid)[0] == ZOMBIE
 
 
 def user_id() -> int:
@@ -119,6 +124,7 @@ def unlock(fd: int) -> None:
 __all__ = [
     "CLOEXEC",
     "NOFOLLOW",
+    "ZOMBIE",
     "allocate",
     "anonymous_file",
     "at_fork",

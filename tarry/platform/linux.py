@@ -35,11 +35,12 @@ def machine_started() -> float | None:
 
 
 def process_state(pid: int) -> tuple[str, str]:
-    """The letter of the state, as `ps` shows it, and the start time in the kernel's ticks; both empty if that is not
-    known, or if there is no such process."""
-    # Z: a zombie runs nothing any more.
+    """The letter of the state, as `ps` shows it, and the start time in the kernel's ticks, empty for a zombie; both
+    empty if there is no such process, or if that is not known: it may be another user's (`hidepid`)."""
     fields = _stat(pid)
-    return (fields[0], fields[19]) if len(fields) > 19 and fields[0] != "Z" else ("", "")
+    if len(fields) <= 19:
+        return "", ""
+    return fields[0], "" if fields[0] == "Z" else fields[19]
 
 
 def cpu_seconds(pid: int) -> float:

@@ -49,8 +49,9 @@ def process_state(pid: int) -> tuple[str, str]:
     with _unknown():
         process = _psutil().Process(pid)
         state = process.status()
-        if state not in _GONE:
-            return _HALTED.get(state, "R"), str(round(process.create_time() * 1e6))
+        if state in _GONE:
+            return "Z", ""
+        return _HALTED.get(state, "R"), str(round(process.create_time() * 1e6))
     return "", ""
 
 

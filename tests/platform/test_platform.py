@@ -43,7 +43,7 @@ def test_a_process_that_runs_is_stopped_and_dies(twin: ModuleType) -> None:
         until(lambda: twin.process_state(process.pid) == ("T", started))
         os.kill(process.pid, signal.SIGKILL)
         # It is a zombie then, until its parent takes note.
-        until(lambda: twin.process_state(process.pid) == ("", ""))
+        until(lambda: twin.process_state(process.pid) == (platform.ZOMBIE, ""))
     assert twin.process_state(process.pid) == ("", "")
     assert twin.cpu_seconds(process.pid) == 0.0
 

@@ -1,5 +1,10 @@
 import os
+import shutil
 import signal
+import subprocess
+import sys
+
+import pytest
 
 from tarry.store.rules import owner
 from tests.worker.bench import until
@@ -38,6 +43,22 @@ def test_a_process_is_dead_when_it_is_gone_and_also_before_its_parent_reaps_it()
     assert owner.is_dead(name)
     os.close(reading)
     os.close(writing)
+
+
+def as_nobody(*words: str) -> "subprocess.CompletedProcess[str]":
+    """The command, as a user who sees no process of others: as under ProtectProc=invisible of systemd."""
+    hide = "mount -t proc -o hidepid=invisible proc /proc"
+    become = 'exec setpriv --reuid 65534 --regid 65534 --clear-groups "$0" "$@"'
+    command = ["unshare", "-m", "sh", "-c", f"{hide} && {become}", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_who_may_not_see_a_process_does_not_take_it_for_dead() -> None:
+    if shutil.which("unshare") is None or as_nobody("true").returncode:
+        pytest.skip("this user may hide no processes")
+    asks = "import sys; from tarry.store.rules import owner; print(*map(owner.is_dead, sys.argv[1:]))"
+    told = as_nobody(sys.executable, "-c", asks, owner.new_name(), renamed(owner.new_name(), pid=2**22 + 1))
+    assert told.stdout.split() == ["False", "True"], told.stderr
 
 
 def test_a_recycled_pid_is_another_process() -> None:

@@ -1,7 +1,7 @@
 """Which schedules in the store make no jobs now, and what all of them missed: without a look at each of them.
 
-A schedule that is not paused and whose newest tick made no job has a mark, written before it and removed after it. Marks
-are hints: who reads them looks at the schedules, too.
+A schedule that is not paused and whose newest tick made no job has a mark, written before it and removed after it.
+Marks are hints: who reads them looks at the schedules, too.
 """
 
 from collections.abc import Iterable

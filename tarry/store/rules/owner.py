@@ -53,9 +53,16 @@ def process_owner(pid: int) -> str:
 
 
 def is_dead(name: str) -> bool:
-    """Whether the owner was a process on this host and is gone; False also if it is on another host."""
+    """Whether the owner was a process on this host and is gone; False also if it is on another host, and if this
+    process may not see it."""
     local = _local(name)
-    return local is not None and start_time(local[0]) != local[1]
+    # Without a start time the number may be any process's.
+    if local is None or not local[1]:
+        return False
+    if started := start_time(local[0]):
+        return started != local[1]
+    # Another user's process may be hidden from this one, and live.
+    return platform.has_ended(local[0])
 
 
 def is_running(name: str) -> bool:
