@@ -44,6 +44,8 @@ def stop(pid_file: Path, timeout: float | None, tell: Tell) -> None:
     pid = request_stop(pid_file)
     if not _wait_for_exit(pid_file, pid, timeout, WaitNotes(tell, _STOP_NOW), lambda: None):
         raise MasterError(f"still running after {timeout:g} s; `tarry quit` ends it now")
+    if _is_replaced(pid_file, pid):
+        stop(pid_file, timeout, tell)
 
 
 def quit(pid_file: Path, timeout: float | None, tell: Tell) -> None:
@@ -61,6 +63,8 @@ def quit(pid_file: Path, timeout: float | None, tell: Tell) -> None:
     )
     if not _wait_for_exit(pid_file, pid, timeout, notes, insist):
         raise MasterError(f"still running after {timeout:g} s: the master, pid {pid}, does not answer; `kill -9` it")
+    if _is_replaced(pid_file, pid):
+        quit(pid_file, timeout, tell)
 
 
 def reload(pid_file: Path, timeout: float | None, tell: Tell, by: str = "") -> int:
@@ -217,6 +221,19 @@ def _wait_for_exit(
         sleep(_POLL)
         insist()
     return True
+
+
+def _is_replaced(pid_file: Path, pid: int) -> bool:
+    """Whether an upgrade has given the place of that master to another one. The first may have got our signal as it
+    handed over: then the other one does not know of it."""
+    end = monotonic() + _ANSWER_TIMEOUT
+    while (now := holder(pid_file)) is not None and monotonic() < end:
+        board = read(board_path(pid_file))
+        # It moves the pid file first.
+        if board is not None and board.pid == now:
+            return now != pid and board.notice.origin.kind == "upgrade"
+        sleep(_POLL)
+    return False
 
 
 def _awaited_processes(pid_file: Path) -> Iterable[str]:

@@ -5,12 +5,16 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 from uuid import UUID
 
 import pytest
 
 from tarry.errors import MasterError
 from tarry.runtime import control, wait_notes
+from tarry.runtime.board.master_status import MasterStatus, Origin
+from tarry.runtime.board.scoreboard import Scoreboard, board_path
+from tarry.runtime.pidfile import PidFile
 from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 from tests.runtime.scripted_roles import FIRST
 
@@ -148,6 +152,35 @@ def test_a_stranger_that_has_the_number_of_a_master_elsewhere_is_not_signalled(t
     assert stranger.poll() is None
     stranger.kill()
     stranger.wait()
+
+
+@pytest.mark.parametrize("command", [control.stop, control.quit])
+@pytest.mark.parametrize(("kind", "asked"), [("upgrade", 2), ("start", 1)])
+def test_a_master_that_an_upgrade_has_just_replaced_is_followed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: Callable[[Path, float, wait_notes.Tell], None],
+    kind: Literal["upgrade", "start"],
+    asked: int,
+) -> None:
+    """The old one may get the signal as it hands over, and end; the new one serves on. What somebody has started after
+    the end of the old one is another matter."""
+    path, told = tmp_path / "pid", 0
+    with PidFile(path) as file:
+        board = Scoreboard(board_path(path))
+        board.publish(MasterStatus(origin=Origin(kind)))
+
+        def signal_master(*_: object) -> int:
+            nonlocal told
+            told += 1
+            if told == 2:
+                file.__exit__(None, None, None)
+            return 1 if told == 1 else os.getpid()
+
+        monkeypatch.setattr(control, "_signal_master", signal_master)
+        command(path, 20, silence)
+        board.remove()
+    assert told == asked
 
 
 def test_a_master_that_does_not_answer_is_named(harness: MasterHarness) -> None:
