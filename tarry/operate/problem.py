@@ -13,6 +13,17 @@ _AT = re.compile(r" - at `(?:key in )?\$\.?(?P<field>[^`]*)`$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`")
 _MISSING_FIELD = re.compile(r"missing required field `(?P<field>[^`]*)`")
 
+_TYPE = re.compile(r"(?:(?<=expected )|(?<=got ))`([^`]+)`")
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "array": "a list",
+    "object": "an object",
+}
+_GROUP_ID = ("matching regex '^[0-9a-f]{16}$'", "of 16 hexadecimal digits, as `tarry errors` lists them")
+
 _NAMED = re.compile(r"(\w+)=")
 _MOST_ID = 200
 
@@ -59,6 +70,16 @@ def wrong_value(error: Exception, where: str) -> RequestError:
     field = ".".join(filter(None, (within, named["field"] if named else ""))) or where
     said = text[: at.start()] if at else text
     return RequestError(f"{where}: {field}: {said[:1].lower()}{said[1:]}", field, 422)
+
+
+def in_words(text: str) -> str:
+    """What an error says of a value, for somebody who wrote no JSON: types in words, and no part of a request."""
+    text = re.sub(r"^path: ", "", _TYPE.sub(_name_types, text))
+    return text.replace(*_GROUP_ID)
+
+
+def _name_types(found: re.Match[str]) -> str:
+    return " or ".join(_TYPES.get(one, one) for one in found[1].split(" | ") if one != "null")
 
 
 def split_id(id: str) -> tuple[int, int]:

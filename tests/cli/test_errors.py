@@ -39,7 +39,8 @@ def test_dead_jobs_are_retried_and_deleted_by_their_error(project: Project) -> N
     assert [one["message"] for one in groups(project, 1)] == ["closed"]
     assert project.jobs()[0].id.hex() == other.replace("-", "")
     assert project.refused("errors", "show", id).startswith(f"no errors {id}: ")
-    assert "expected" in project.misused("errors", "show", "nonsense")
+    said = "error: expected text of 16 hexadecimal digits, as `tarry errors` lists them"
+    assert project.misused("errors", "show", "nonsense") == said
 
 
 def test_a_line_of_bars_shows_the_last_hours(project: Project) -> None:

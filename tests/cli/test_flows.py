@@ -153,7 +153,7 @@ def test_signals(project: Project) -> None:
         (("retry",), "retry which flows? Give ids, or narrow with --name --key --state"),
         (("cancel", LOST, "--name", "order"), "cancel takes no --name"),
         (("show", LOST, "--yes"), "show takes no --yes"),
-        (("--limit", "0"), "--limit: expected `int` >= 1"),
+        (("--limit", "0"), "--limit: expected a whole number >= 1"),
         (("approve",), "approve which? tarry flows approve KEY"),
         (("signal", "paid"), "signal what to whom? tarry flows signal NAME KEY"),
         (("signal", "approve:it", "7"), "name: approve: is for decisions: tarry flows approve keeps who made them"),

@@ -92,7 +92,7 @@ def test_a_wait_for_a_master_names_the_job_and_the_way_out(
     [
         (("scale", "web-1", "all"), "tarry hosts scale NAME POOL N"),
         (("stack", "web-1"), "tarry hosts stack NAME POOL.N"),
-        (("scale", "web-1", "all", "1001"), "--workers: expected `int` <= 1000"),
+        (("scale", "web-1", "all", "1001"), "--workers: expected a whole number <= 1000"),
         (("scale", "web-1", "none", "1"), "no pool 'none': there are none"),
         (("stack", "web-1", "all.2"), "no worker 'all.2' on web-1: there are all.1"),
     ],

@@ -303,7 +303,7 @@ def test_a_person_is_asked(project: Project, answer: str, status: int, left: int
     ("words", "told"),
     [
         (("list", "--older", "soon"), "soon"),
-        (("list", "--limit", "0"), "--limit: expected `int` >= 1"),
+        (("list", "--limit", "0"), "--limit: expected a whole number >= 1"),
         (("delete", "--text", "Ann"), "delete takes no --text; narrow with --queue"),
         (("delete", "--state", "ready", "--limit", "1"), "--limit is for `tarry jobs list`"),
         (("list", "sate:dead"), "q: sate:dead: no such word; did you mean state?"),

@@ -83,7 +83,10 @@ def test_a_bound_is_set_by_hand_and_reset(project: Project) -> None:
     assert project.said("queues", "reset-bound", "mail") == "mail: 3 may wait, then refuse"
     assert project.facts("queues", "reset-bound", "slow")[0]["max_waiting"] is None
     assert project.misused("queues", "bound", "mail") == "bound needs --max-waiting"
-    assert project.misused("queues", "bound", "mail", "--max-waiting", "-1") == "--max-waiting: expected `int` >= 0"
+    assert (
+        project.misused("queues", "bound", "mail", "--max-waiting", "-1")
+        == "--max-waiting: expected a whole number >= 0"
+    )
 
 
 @pytest.mark.parametrize("action", ["pause", "resume", "purge"])

@@ -20,7 +20,7 @@ from tarry.operate.access import AnonymousCaller, Scope
 from tarry.operate.call import MethodCall, audited
 from tarry.operate.method import Method, choices_of, convert_values, field_docs, is_list
 from tarry.operate.method import method as make_method
-from tarry.operate.problem import RequestError
+from tarry.operate.problem import RequestError, in_words
 from tarry.process.loading import CommandContext
 from tarry.terminal import escape_control, print_line
 
@@ -230,7 +230,7 @@ def call_all(
         if error.status not in _MISUSE:
             raise TarryError(str(error)) from None
         acts = [act for act in acts if act.outcome == DONE]
-        raise UsageError(str(error)) from None
+        raise UsageError(in_words(str(error))) from None
     finally:
         is_dry = getattr(options.get("body"), "dry_run", False)
         write_acts(setup, [] if is_dry else acts)
@@ -302,7 +302,7 @@ def _values(method: Method, part: str, subject: Subject, args: argparse.Namespac
         option = subject.option(error.field or "", method)
         if error.field in options and error.field not in given:
             raise UsageError(f"{args.action} needs {option}") from None
-        raise UsageError(str(error).replace(f"{part}: {error.field}", option)) from None
+        raise UsageError(in_words(str(error).replace(f"{part}: {error.field}", option))) from None
 
 
 def _is_struct(kind: Any) -> bool:
