@@ -16,6 +16,7 @@ BASE := apsw|cronsim|msgspec|tqdm|tzdata$(if $(filter-out Linux,$(shell uname)),
 
 # Made anew when the locked set changes; nothing to do otherwise.
 .venv/.base: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tarry needs Python 3.11 or newer, and $(PYTHON) is %d.%d: name another, as in make demo PYTHON=python3.12" % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
 	mkdir -p build
 	awk '/^[^ ]/ { wanted = /^($(BASE))==/ } wanted' requirements.lock > build/base.lock

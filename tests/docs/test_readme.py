@@ -5,6 +5,8 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +40,23 @@ def test_the_readme_is_one_screen_and_its_make_commands_are_there() -> None:
     typed = [line.split()[:2] for line in block.text.splitlines()]
     assert typed == [["make", "demo"], ["make", "test"]]
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for _, target in typed)
+
+
+def test_an_older_python_is_told_so_before_anything_is_made(tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for name in ("requirements.lock", "pyproject.toml"):
+        (tmp_path / name).touch()
+    older = tmp_path / "python3"
+    older.write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'import sys; sys.version_info = (3, 10, 4); exec(sys.argv[1])' \"$2\"\n"
+    )
+    older.chmod(0o755)
+    words = ("make", "-f", str(ROOT / "Makefile"), f"PYTHON={older}", "demo")
+    ran = run(tmp_path, dict(os.environ), *words)
+    told = f"tarry needs Python {project['requires-python'].removeprefix('>=')} or newer, and {older} is 3.10: "
+    assert told in ran.stderr, ran
+    assert ran.returncode
+    assert not (tmp_path / ".venv").exists()
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
