@@ -29,9 +29,14 @@ def write() -> str:
 def _describe(command: argparse.ArgumentParser, help: str) -> Iterator[str]:
     yield f"{_sentence(help)}"
     yield _escape(command.description or "")
-    yield f"```text\n{re.sub('^usage: ', '', command.format_usage()).rstrip()}\n```"
+    yield f"```text\n{re.sub('^usage: ', '', _usage(command)).rstrip()}\n```"
     yield _arguments(command)
     yield _escape(command.epilog or "")
+
+
+def _usage(command: argparse.ArgumentParser) -> str:
+    # Of a long one the method of the command line leaves all out.
+    return argparse.ArgumentParser.format_usage(command)
 
 
 def _commands(whole: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:

@@ -67,6 +67,10 @@ _EVERYWHERE: Mapping[Sequence[str], Mapping[str, Any]] = {
 _NO_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")
 
 
+_MOST_USAGE = 3
+"""Lines of a usage that are shown with an error."""
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that suggests the nearest choice for an unknown word, also for its subcommands."""
 
@@ -80,6 +84,20 @@ class Parser(argparse.ArgumentParser):
         if message.endswith("required: COMMAND"):
             message = "which command? `tarry --help` lists them"
         super().error(message + meant)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse has it; what a command does not know is told by the command, which knows its options."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self.about:
+            meant = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        return found, unknown
+
+    def format_usage(self) -> str:
+        """The usage, unless it would hide the error that follows it."""
+        usage = super().format_usage()
+        is_long = usage.count("\n") > _MOST_USAGE
+        return f"usage: {self.prog} ...: `{self.prog} --help` shows all it takes\n" if is_long else usage
 
     def format_help(self) -> str:
         """The help. That of some options is read only here, since that takes time."""

@@ -87,6 +87,30 @@ def test_of_a_mistyped_word_the_nearest_is_named(project: Project, words: tuple[
     assert ran.err.rstrip().endswith(f"; did you mean {meant}?")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("start", "--daemn"), "tarry start: error: unrecognized arguments: --daemn; did you mean --daemon?"),
+        (
+            ("enqueue", "app.add", "1", "--prioritty=3"),
+            "tarry enqueue: error: unrecognized arguments: --prioritty=3; did you mean --priority?",
+        ),
+        (("-a", "app:app", "tasks", "--colour"), "tarry tasks: error: unrecognized arguments: --colour"),
+    ],
+)
+def test_of_an_option_that_is_none_the_command_tells_the_nearest(
+    project: Project, words: tuple[str, ...], said: str
+) -> None:
+    assert project.tarry(*words).err.splitlines()[-1] == said
+
+
+def test_an_error_is_not_hidden_by_a_long_usage(project: Project) -> None:
+    first, second = project.tarry("jobs", "list", "--state", "asleep").err.splitlines()
+    assert first == "usage: tarry jobs ...: `tarry jobs --help` shows all it takes"
+    assert second.startswith("tarry jobs: error: argument --state: invalid choice: 'asleep'")
+    assert "[--order {oldest,newest}]" in project.said("jobs", "--help").partition("\n\n")[0]
+
+
 @pytest.mark.parametrize("command", ["status", "start", "stop", "jobs", "tasks"])
 def test_wrong_settings_are_one_line_that_names_the_place(project: Project, command: str) -> None:
     project.settings("[mater]\nlog = 'stderr'\n")

@@ -149,7 +149,10 @@ def add_methods(
     actions = tuple(dict.fromkeys((*subject.own, *methods)))
     usual: dict[str, Any] = {"nargs": "?", "default": "list"} if "list" in actions else {}
     parser.add_argument("action", choices=actions, **usual)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=subject.names)
+    is_word = subject.names.isalpha()
+    parser.add_argument(
+        "names", nargs="*", metavar=subject.names if is_word else "NAME", help="" if is_word else subject.names
+    )
     derived = [method for action, method in methods.items() if action not in subject.own]
     options = {subject.option(one.name, method): (one, kind) for method in derived for one, kind in _fields(method)}
     for option, (field, kind) in options.items():
