@@ -11,6 +11,7 @@ from tarry.errors import IdempotencyError, PartlyUnavailable, PayloadLost, Store
 from tarry.model import lifecycle
 from tarry.model.attempts import EDITED, has_act
 from tarry.model.change import Change
+from tarry.model.checks.unreadable import SEALED_PROGRESS, is_apart, is_sealed
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible
 from tarry.model.overrides import with_followed
@@ -141,9 +142,11 @@ class DuplicateResolver:
 
     def _check_same_request(self, job: Job, holder: bytes, name: str) -> None:
         first = self._store.get([holder])[0]
-        first = first and self._store.load_arguments(first)
-        # One that was deleted, or got other arguments by hand, cannot be compared with.
-        if first is not None and first.body != job.body and not has_act(first, EDITED):
+        # One that was deleted, that got other arguments by hand, or whose arguments cannot be had here, cannot be
+        # compared with.
+        with contextlib.suppress(PayloadLost):
+            first = first and self._store.load_arguments(first)
+        if first is not None and first.body != job.body and not _is_incomparable(first):
             raise IdempotencyError(
                 f"{job.task}: idempotency={name!r} was used for other arguments, by job {ids.text(holder)}; "
                 f"a new request needs a name of its own"
@@ -154,8 +157,14 @@ def _has_to_go(holder: Job, rule: HolderRule, cancels: bool) -> bool:
     """Whether the holder is cancelled for a newer call, which is a job of its own then."""
     if holder.state is State.RUNNING:
         return cancels
-    # Its steps are those of its own call: another call would skip them, and take their values.
-    return rule is lifecycle.replace_call and not holder.state.finished and bool(kept_steps(holder.progress))
+    # Its steps are those of its own call: another call would skip them, and take their values. What is sealed for a key
+    # that is not here may have some.
+    has_steps = bool(kept_steps(holder.progress)) or holder.progress.startswith(SEALED_PROGRESS)
+    return rule is lifecycle.replace_call and not holder.state.finished and has_steps
+
+
+def _is_incomparable(first: Job) -> bool:
+    return has_act(first, EDITED) or is_apart(first.body) or is_sealed(first.body)
 
 
 def _is_done(change: Change) -> bool:
