@@ -42,6 +42,8 @@ _BY_NAME: dict[str, Callable[[str], Exception]] = {
     "idempotency": errors.IdempotencyError,
     "arguments": errors.ArgumentError,
     "wrong-value": errors.ArgumentError,
+    "sealed": errors.ValueSealed,
+    "payload-lost": errors.PayloadLost,
     "too-many-schedules": errors.TooManySchedules,
     "busy": errors.Busy,
     "too-many-requests": errors.RateExceeded,

@@ -8,6 +8,8 @@ import pytest
 
 from tarry import App, State
 from tarry.config.config import Config, EncryptionConfig
+from tarry.errors import ValueSealed
+from tarry.remote.problems import ServerAnswer, error_of_answer
 from tests.every_store.raw_bytes import raw_bytes
 from tests.server.beanstalk.serving import serving
 from tests.server.http.calling import api, page, request, run
@@ -81,7 +83,9 @@ def test_http_and_console_say_that_it_is_sealed(tmp_path: Path) -> None:
         told = request(keyless, "GET", f"/v1/jobs/{job.id}")
         assert (told.status_code, bool(WHY.fullmatch(told.json()["args"]))) == (200, True)
     answer = request(keyless, "GET", f"/v1/jobs/{done.id}/result")
-    assert WHY.search(answer.text)
+    # No program is to take that for the result.
+    assert (answer.status_code, bool(WHY.search(answer.json()["detail"]))) == (409, True)
+    assert isinstance(error_of_answer(ServerAnswer(409, answer.content), "http://tarry"), ValueSealed)
     assert MARKER not in answer.text
     answer = request(keyless, "GET", f"/v1/jobs/{dead.id}/result")
     assert WHY.search(answer.text)

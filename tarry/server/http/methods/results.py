@@ -12,6 +12,7 @@ from tarry.operate.access import Scope
 from tarry.operate.jobs import JobPath, fetch_job, job_not_found
 from tarry.server.http.method import ApiCall, api_method
 from tarry.store.rules import ids
+from tarry.tasks.arguments.codec import refuse_sealed
 from tarry.tasks.lazy_asyncio import asyncio
 
 LONGEST_WAIT = 60.0
@@ -40,7 +41,7 @@ class ResultAnswer(Struct, frozen=True):
 @api_method(
     "GET /v1/jobs/{id}/result",
     Scope.READ,
-    errors=(errors.JobNotFound, errors.PayloadLost),
+    errors=(errors.JobNotFound, errors.PayloadLost, errors.ValueSealed),
     also={202: "It has not ended yet."},
 )
 async def wait_for_result(call: ApiCall, path: JobPath, query: ResultQuery) -> ResultAnswer:
@@ -52,8 +53,11 @@ async def wait_for_result(call: ApiCall, path: JobPath, query: ResultQuery) -> R
         call.status = 202
     if is_apart(job.note):
         job = await call.run(call.service.client.load_result, job)
-    note = decode_json(job.note)
     is_done = job.state is State.DONE
+    if is_done:
+        # A program would take what is said in its place for the result.
+        refuse_sealed(job.note, f"the result of {job.task} {ids.text(job.id)}")
+    note = decode_json(job.note)
     return ResultAnswer(
         ids.text(job.id),
         job.state,
