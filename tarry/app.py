@@ -380,7 +380,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, JobFinder, mixin.Embedded
             ticker=ScheduleTicker(client, config.named_calendars),
             death_hooks=DeathHooks(self.tasks, store),
             declare=lambda: self.declare_limits(store),
-            forward=None if outbox is None else forward,
+            forward=None if outbox is None else _not_held_up(store, forward),
             lease=max((pool.lease for pool in config.pools.values()), default=Pool().lease),
         )
         keeper.stored_ticker = StoredTicker(client, self.find)
@@ -470,3 +470,12 @@ def _after_fork() -> None:
 
 
 at_fork(after_in_child=_after_fork)
+
+
+def _not_held_up(store: Store, chore: Callable[[], bool | None]) -> Callable[[], bool | None]:
+    """The chore, which may wait for the place of large payloads if there is one."""
+    if not store.most_apart:
+        return chore
+    from tarry.store.payloads.aside import Aside  # noqa: PLC0415 - most apps keep all in the store
+
+    return Aside(chore).run

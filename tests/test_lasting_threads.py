@@ -71,6 +71,7 @@ OTHERS = {
     "push/http/daemon_thread.py:work": "one call",
     "runtime/role.py:_flush_streams": "one call",
     "store/shards/shard.py:_connect": "one call",
+    "store/payloads/aside.py:_run": "one call",
     "tasks/own_loop.py:_run_loop": "one coroutine",
     "worker/run/loop.py:_serve": "an event loop: what ends it is seen by `loop_exit`, and the worker ends",
     "worker/run/threads.py:serve": "an attempt: its errors are outcomes",

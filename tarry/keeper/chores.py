@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tarry.client.clock import CHECKED_EVERY, Clock
-from tarry.errors import PartlyUnavailable, StoreBusy, StoreError, StoreUnavailable
+from tarry.errors import PartlyUnavailable, PayloadUnavailable, StoreBusy, StoreError, StoreUnavailable
 from tarry.keeper.backlog import sample_backlogs
 from tarry.keeper.cron import ScheduleTicker
 from tarry.keeper.death_hooks import DeathHooks
@@ -81,7 +81,7 @@ class Keeper:
         ticker: ScheduleTicker | None = None,
         death_hooks: DeathHooks | None = None,
         declare: Callable[[], None] | None = None,
-        forward: Callable[[], None] | None = None,
+        forward: Callable[[], bool | None] | None = None,
         lease: int = 15 * SECOND,
     ) -> None:
         self._store, self._ticker, self._death_hooks = store, ticker, death_hooks
@@ -111,7 +111,7 @@ class Keeper:
         """When the delay of a dead worker's jobs was last logged, by owner."""
         self._register_chores(forward)
 
-    def _register_chores(self, forward: Callable[[], None] | None) -> None:
+    def _register_chores(self, forward: Callable[[], bool | None] | None) -> None:
         self.register_chore(1.0, self.rescue_overdue, SELDOM)
         self.register_chore(2.0, self.rescue_dead, SELDOM)
         self.register_chore(2.0, self.free_places, SELDOM)
@@ -299,7 +299,7 @@ class Keeper:
         except StoreError as error:
             self._note_failure(chore, error)
             # Workers could not extend their leases either, so leases that run out now tell nothing.
-            if not isinstance(error, PartlyUnavailable):
+            if not isinstance(error, PartlyUnavailable | PayloadUnavailable):
                 self._expired_leases.be_patient()
             return None
         except Exception as error:
@@ -452,7 +452,8 @@ class _Chore:
 
 def _is_away(error: Exception) -> bool:
     """Whether the store is away; of several, the one that was asked."""
-    return isinstance(error, StoreUnavailable) and not isinstance(error, PartlyUnavailable | StoreBusy)
+    is_of_part = isinstance(error, PartlyUnavailable | PayloadUnavailable | StoreBusy)
+    return isinstance(error, StoreUnavailable) and not is_of_part
 
 
 def find_blamed(jobs: Collection[Job], batch_tasks: Collection[str]) -> set[str]:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from tarry import App
 from tarry.client.operations.job_editing import edit_job, encode_arguments
 from tarry.errors import StoreAway, StoreError
+from tarry.keeper.expired_leases import ExpiredLeases
 from tarry.model.moving import park, restore
+from tarry.store.payloads.file_place import FilePlace
 from tarry.store.payloads.sweep import OLD, PayloadSweep
 from tarry.store.rules.base import Want
 from tests.cli.project import until
-from tests.payloads.conftest import LARGE, run
+from tests.payloads.conftest import LARGE, Give, run
 
 
 def objects(folder: Path) -> set[Path]:
@@ -55,6 +58,25 @@ def test_of_a_job_that_is_gone(app: App, echo: Any, folder: Path) -> None:
     sweep(app)
     assert len(objects(folder)) == 2
     assert kept.result() == LARGE
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_of_a_flow_only_what_is_gone(app: App, echo: Any, folder: Path) -> None:
+    @app.task(name="join")
+    def join(parts: list[str], more: str) -> int:
+        return len("".join(parts) + more)
+
+    with app.flow("all") as flow:
+        parts = flow.map(echo, [LARGE, LARGE + "y"], shards=2)
+        flow.add(join.call(parts.result, LARGE))
+    make_old(folder)
+    sweep(app)
+    assert len(objects(folder)) == 3
+    until(lambda: app.drain() >= 0 and flow.handle.state.finished)
+    make_old(folder)
+    sweep(app)
+    assert len(objects(folder)) == 5
+    assert flow.handle.result() == 3 * len(LARGE) + 1
 
 
 def test_none_younger_than_a_day(app: App, echo: Any, folder: Path) -> None:
@@ -173,3 +195,41 @@ def test_a_keeper_does_it(app: App, echo: Any, folder: Path) -> None:
     keeper = app.keeper(app.client.store)
     until(lambda: keeper.tick() >= 0 and not objects(folder), limit=10)
     keeper.close()
+
+
+def test_a_place_that_hangs_holds_up_no_other_chore(app: App, echo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    echo.enqueue(LARGE)
+    is_asked, may_go, others, late = threading.Event(), threading.Event(), list[None](), list[None]()
+
+    def hang(*args: Any) -> Any:
+        is_asked.set()
+        if not may_go.wait(10):
+            late.append(None)
+        return []
+
+    monkeypatch.setattr(FilePlace, "page", hang)
+    keeper = app.keeper(app.client.store)
+    keeper.register_chore(0.01, lambda: others.append(None))
+    until(lambda: keeper.tick() >= 0 and is_asked.is_set())
+    before = len(others)
+    until(lambda: keeper.tick() >= 0 and len(others) > before + 2)
+    may_go.set()
+    keeper.close()
+    assert late == []
+
+
+def test_a_place_that_is_away_is_no_store_that_is_away(
+    tmp_path: Path, keep_apart: Give, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = keep_apart(App(f"sqlite:///{tmp_path}/jobs.db", outbox=tmp_path / "outbox.db", closures=True))
+    echo = app.task(name="echo")(lambda text: text)
+    folder.rename(folder.with_name("away"))
+    assert echo.enqueue(LARGE).is_new is None
+    patient: list[None] = []
+    monkeypatch.setattr(ExpiredLeases, "be_patient", lambda _: patient.append(None))
+    keeper = app.keeper(app.client.store)
+    until(lambda: keeper.tick() >= 0 and keeper.chores_failed > 0)
+    # Whose lease runs out is dead: a place that is away keeps nobody from prolonging his.
+    assert (patient, keeper.away) == ([], "")
+    keeper.close()
+    app.close()

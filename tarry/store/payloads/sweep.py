@@ -16,6 +16,7 @@ from tarry.model.flow.wiring import split
 from tarry.model.job import Job, State
 from tarry.model.moving import is_parked
 from tarry.model.quantity import quantity
+from tarry.store.payloads.aside import Aside
 from tarry.store.payloads.payload_store import PayloadStore
 from tarry.store.payloads.place import StoredObject
 from tarry.store.rules.owner import new_name
@@ -40,7 +41,7 @@ def register(add_chore: Callable[..., None], store: Any, now: Callable[[], int])
     """Makes the sweep a chore of a keeper. store: a `PayloadStore`, or one that stands before it. now: by the store's
     clock."""
     sweep = PayloadSweep(store.payloads, new_name(), now)
-    add_chore(_EVERY, sweep.step, _SELDOM)
+    add_chore(_EVERY, Aside(sweep.step).run, _SELDOM)
 
 
 class PayloadSweep:
