@@ -1,17 +1,22 @@
-"""The public surface: what `import tarry` has. `python -m tests.surface` writes it to public_surface.txt.
+"""The public surface: what `import tarry` has, and the commands. `python -m tests.surface` writes them to
+public_surface.txt and public_commands.txt.
 
 One line a name, inherited ones too: functions and methods with their arguments, types and defaults; attributes with
-their types. Names that begin with an underscore, and what lives in the modules behind, are not part of it.
+their types. Names that begin with an underscore, and what lives in the modules behind, are not part of it. One line a
+command, with what it takes, defaults and the words that it knows.
 """
 
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import griffe
 
+from tarry.cli.main import parser
+
 ROOT = Path(__file__).resolve().parents[1]
-FILE = Path(__file__).with_name("public_surface.txt")
+FILE, COMMANDS = (Path(__file__).with_name(f"public_{name}.txt") for name in ("surface", "commands"))
 
 
 def surface() -> str:
@@ -44,6 +49,37 @@ def _attribute(path: str, attribute: Any) -> str:
     return f"{path}{annotation}{value}"
 
 
+def commands() -> str:
+    """The text of the other file."""
+    return "\n".join(_commands("tarry", parser())) + "\n"
+
+
+def _commands(name: str, command: argparse.ArgumentParser) -> Iterator[str]:
+    words = [name]
+    within: list[tuple[str, argparse.ArgumentParser]] = []
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            within += action.choices.items()
+        # What all commands have stands behind `tarry`.
+        elif action.default != argparse.SUPPRESS:
+            words.append(_describe_action(action))
+    yield " ".join(words)
+    for word, one in within:
+        yield from _commands(f"{name} {word}", one)
+
+
+def _describe_action(action: argparse.Action) -> str:
+    # What the help calls a value is for people.
+    known = "|".join(map(str, action.choices or ()))
+    if not action.option_strings:
+        text = known or action.dest
+    else:
+        text = ",".join(action.option_strings) + ("" if action.nargs == 0 else f" {known or '...'}")
+    default = "" if action.default is None or action.nargs == 0 else f" = {action.default}"
+    return f"[{text}{default}]" if action.option_strings or action.nargs in ("?", "*") else text
+
+
 if __name__ == "__main__":
-    FILE.write_text(surface(), encoding="utf-8")
-    print(f"wrote {FILE.relative_to(ROOT)}")
+    for file, text in ((FILE, surface()), (COMMANDS, commands())):
+        file.write_text(text, encoding="utf-8")
+        print(f"wrote {file.relative_to(ROOT)}")

@@ -2,20 +2,22 @@
 
 import difflib
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import tarry
-from tests.surface import FILE, ROOT, surface
+from tests.surface import COMMANDS, FILE, ROOT, commands, surface
 
 
-def test_the_public_surface_is_as_it_was_written_down() -> None:
-    was, now = FILE.read_text(encoding="utf-8"), surface()
+@pytest.mark.parametrize(("file", "make"), [(FILE, surface), (COMMANDS, commands)], ids=["imports", "commands"])
+def test_the_public_surface_is_as_it_was_written_down(file: Path, make: Callable[[], str]) -> None:
+    was, now = file.read_text(encoding="utf-8"), make()
     changed = list(difflib.unified_diff(was.splitlines(), now.splitlines(), lineterm="", n=0))[2:]
     assert not changed, "\n".join(
         [
-            "What users import has changed. If that is meant: say it in CHANGELOG.md, and run `make surface`.",
+            "What users import or run has changed. If that is meant: say it in CHANGELOG.md, and run `make surface`.",
             *changed,
         ]
     )
