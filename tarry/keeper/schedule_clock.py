@@ -32,9 +32,12 @@ class ScheduleClock:
 
     def was_set_back(self, now: int) -> bool:
         """To be asked before each look; StoreError."""
-        was, self._last = self._last, now
+        if now < self._last:
+            # It was a moment of the other time. Also after an error the next look is to find this.
+            self._read_at = 0
+        self._last = now
         # A call of the store at each look would double what an idle keeper costs.
-        if was <= now < self._read_at:
+        if now < self._read_at:
             return False
         cell = self._store.kv_get(_CELL)
         if stored_number(cell) > now + MAX_AHEAD:

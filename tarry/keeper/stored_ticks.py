@@ -6,7 +6,7 @@ of the next look, the schedule, and last the old entry goes. So whatever breaks 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from tarry.client.client import Client
 from tarry.errors import StoreAway, TarryError, UnknownTask
 from tarry.keeper import schedule_runs, tick_jobs
 from tarry.keeper.cron import guard
-from tarry.keeper.schedule_clock import ScheduleClock
+from tarry.keeper.schedule_clock import Mended, ScheduleClock
 from tarry.keeper.tick_jobs import TickPlan
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job
@@ -57,6 +57,8 @@ class StoredTicker:
         self._name, self._look_every = owner.new_name(), look_every
         self._backoff = Backoff(log, "schedules in the store tick again")
         self._clock, self._counter = ScheduleClock(self._store), TickCounter(self._store)
+        self._late: Iterator[Mended] | None = None
+        """Those that are to be mended yet, after the clock was set back."""
         self._tidy_at = 0
 
     def tick(self) -> float:
@@ -64,9 +66,13 @@ class StoredTicker:
         return guard(self._tick, self._backoff)
 
     def _tick(self) -> float:
+        self._follow_clock(self._client.clock.now())
+        pause = self._make_due()
+        return pause if self._late is None else 0.0
+
+    def _make_due(self) -> float:
         for _ in range(_PAGES):
             now = self._client.clock.now()
-            self._follow_clock(now)
             first = reachable_part(lambda: stored_schedules.due_entries(self._store, None, 1))
             if not first or first[0].at > now:
                 return min(self._look_every, (first[0].at - now) / SECOND) if first else self._look_every
@@ -82,10 +88,17 @@ class StoredTicker:
         remove_stale_marks(self._store)
 
     def _follow_clock(self, now: int) -> None:
-        if not self._clock.was_set_back(now) or not self._holds(now):
-            return
-        for page in self._clock.find_late(now):
+        # After an error it begins anew.
+        late, self._late = self._late, None
+        if late is None:
+            if not self._clock.was_set_back(now) or not self._holds(now):
+                return
+            late = self._clock.find_late(now)
+        for _ in range(_PAGES):
+            if (page := next(late, None)) is None:
+                return
             self._save([one for one, _ in page], {one.name: new for one, new in page}, [])
+        self._late = late
 
     def close(self) -> None:
         """Lets another host take over at once; StoreError."""

@@ -7,7 +7,8 @@ import pytest
 from tarry import App
 from tarry.client.clock import FakeClock
 from tarry.client.tasks.task import Task
-from tarry.keeper import schedule_clock
+from tarry.errors import StoreAway
+from tarry.keeper import schedule_clock, stored_ticks
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.store.flaky import FlakyStore
 from tests.every_store.test_stored_schedules import Host
@@ -90,6 +91,49 @@ def test_any_call_of_it_may_fail(app: App, one: Host, clock: FakeClock, report: 
         if flaky.calls < fail_at:
             break
     assert fail_at > 5
+
+
+def be_away(*_: object) -> None:
+    raise StoreAway("away")
+
+
+@pytest.mark.parametrize("call", ["kv_get", "hold", "kv_write"])
+def test_a_keeper_that_was_there_looks_again_after_an_error(
+    one: Host, clock: FakeClock, report: Task[[int], None], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    one.schedules.put("a", report.call(1), cron="* * * * *")
+    clock.advance(YEAR)
+    one.tick()
+    clock.advance(60 - YEAR)
+    with monkeypatch.context() as away:
+        away.setattr(one.store, call, be_away)
+        one.tick()
+    clock.advance(5)
+    one.tick()
+    before = len(one.jobs())
+    clock.advance(61)
+    one.tick()
+    assert len(one.jobs()) > before
+
+
+def test_many_are_mended_in_turns(
+    one: Host, clock: FakeClock, report: Task[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other chores of the keeper get theirs meanwhile."""
+    monkeypatch.setattr(schedule_clock, "_PAGE", 2)
+    monkeypatch.setattr(stored_ticks, "_PAGES", 2)
+    for number in range(10):
+        one.schedules.put(f"a{number}", report.call(number), cron="0 * * * *")
+    clock.advance(YEAR)
+    for _ in range(5):
+        one.tick()
+    clock.advance(60 - YEAR)
+    one.tick()
+    assert 0 < sum(at <= HOUR / SECOND for at in one.entries()) < 10
+    for _ in range(3):
+        clock.advance(5)
+        one.tick()
+    assert sum(at <= HOUR / SECOND for at in one.entries()) == 10
 
 
 def test_whatever_stands_where_the_time_is_noted(one: Host, clock: FakeClock, report: Task[[int], None]) -> None:
