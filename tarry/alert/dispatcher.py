@@ -106,10 +106,10 @@ class Dispatcher:
     def _is_due(self, id: str, notices: Sequence[Notice], now: int) -> bool:
         if id in self._busy or len(self._busy) >= AT_ONCE:
             return False
-        if id in self._retries and now < self._retries[id].next_at:
+        # As in `_is_recent`: a time that is far in the future is of another clock.
+        if id in self._retries and now < self._retries[id].next_at <= now + LONGEST_PAUSE:
             return False
-        due = min(notice.at + (min(SOON, self._group) if notice.soon else self._group) for notice in notices)
-        return now >= due
+        return any(abs(now - one.at) >= (min(SOON, self._group) if one.soon else self._group) for one in notices)
 
     def _start(self, pending: PendingMessage, now: int) -> None:
         self._busy.add(pending.to.id)

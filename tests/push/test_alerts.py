@@ -12,7 +12,7 @@ from tarry.alert.alert_message import Message
 from tarry.alert.condition import Condition
 from tarry.alert.dispatcher import Dispatcher
 from tarry.alert.storage import CellStorage, FileStorage
-from tarry.model.duration import HOUR, MINUTE, SECOND
+from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.push.endpoint.recipient import Recipient
 from tarry.store.memory.store import MemoryStore
 from tarry.store.rules.base import Store
@@ -206,6 +206,21 @@ def test_pauses_between_tries_grow_and_after_an_hour_it_is_given_up(
     assert rig.alarms.state.owed == []
     (given_up,) = [line for line in caplog.messages if "dropped" in line]
     assert given_up == "ops@example.org could not be notified for an hour; dropped: x is wrong (nobody there)"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_clock_that_was_ahead_left_is_sent(rig: AlertRig, fails: bool) -> None:
+    def fail(to: Recipient) -> None:
+        raise SendError("nobody there")
+
+    rig.update(wrong(), after=DAY / SECOND)
+    if fails:
+        rig.check = fail
+        rig.deliver(30)
+        rig.check = lambda to: None
+    rig.deliver(-DAY / SECOND)
+    rig.deliver(60)
+    assert rig.subjects() == ["x is wrong"]
 
 
 def test_a_mistake_of_ours_is_a_try_that_failed(rig: AlertRig) -> None:
