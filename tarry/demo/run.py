@@ -67,7 +67,7 @@ class Demo:
         """From start to stop. TarryError: a command fails, or there are no files to work on."""
         self._settings.write_text(SETTINGS, encoding="utf-8")
         app.configure(load(self._settings, self._environ))
-        files = _find_files(self._most)
+        files = find_files(Path(sysconfig.get_path("stdlib")), self._most)
         self._say(f"starting tarry: SQLite, {WORKERS} workers, in {self._home}")
         # In the foreground: a daemon could outlive a demo that is ended before the daemon has its pid file.
         master = subprocess.Popen(
@@ -184,18 +184,21 @@ def _end(master: "subprocess.Popen[bytes]") -> None:
             continue
 
 
-def _find_files(most: int | None) -> list[str]:
-    """The files to work on, and two that are not there."""
-    files = sorted(str(path) for path in Path(sysconfig.get_path("stdlib")).rglob("*.py") if _is_wanted(path))[:most]
+def find_files(library: Path, most: int | None = None) -> list[str]:
+    """The files to work on, of a standard library, and two that are not there."""
+    files = sorted(str(path) for path in library.rglob("*.py") if _is_wanted(path, library))[:most]
     if not files:
         raise TarryError("this Python has no files of its standard library to work on; use another Python")
     return [*files, "/no/such/file.py", "/no/other/file.py"]
 
 
-def _is_wanted(path: Path) -> bool:
+def _is_wanted(path: Path, library: Path) -> bool:
     """Real code of a common size; the library's own tests hold files that no tokenizer takes."""
     strange = {"site-packages", "dist-packages", "test", "tests", "lib2to3", "idlelib"}
-    return strange.isdisjoint(path.parts) and 0 < path.stat().st_size < BIGGEST
+    if not strange.isdisjoint(path.relative_to(library).parts) or not os.access(path, os.R_OK):
+        # Debian's sitecustomize.py is a link, which may lead to nothing.
+        return False
+    return path.is_file() and 0 < path.stat().st_size < BIGGEST
 
 
 def _count_done(task: str) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tarry.demo.account import LedgerEntry, make_account, read
+from tarry.demo.run import find_files
 from tests.cli.project import Project, alive, until
 
 FILES = 250
@@ -64,6 +65,19 @@ def test_one_that_is_ended_leaves_no_process(nowhere: Project, base_only: Path) 
     _, err = demo.communicate(timeout=250)
     assert (demo.returncode, err) == (1, "tarry: the demo was ended by SIGTERM\n")
     until(lambda: not any(map(alive, nowhere.processes())))
+
+
+def test_it_works_on_what_can_be_read(tmp_path: Path) -> None:
+    library = tmp_path / "test/lib"
+    (library / "tests").mkdir(parents=True)
+    for name in ("good.py", "tests/strange.py"):
+        (library / name).write_text("x = 1\n")
+    (library / "empty.py").touch()
+    (library / "sitecustomize.py").symlink_to(tmp_path / "nowhere.py")
+    (library / "folder.py").mkdir()
+    good, *missing = find_files(library)
+    assert good == str(library / "good.py")
+    assert not any(Path(one).exists() for one in missing)
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "many"])
