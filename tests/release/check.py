@@ -28,7 +28,8 @@ def run(*words: str, cwd: Path = ROOT, seconds: float = 1800.0, env: dict[str, s
     except subprocess.TimeoutExpired:
         raise CheckFailed(f"{' '.join(words)}: no end after {seconds:.0f} s") from None
     if ran.returncode:
-        last = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-12:])
+        # Warnings of pip on stderr must not hide which test failed.
+        last = "\n".join(line for text in (ran.stdout, ran.stderr) for line in text.strip().splitlines()[-12:])
         raise CheckFailed(f"{' '.join(words)}: exit status {ran.returncode}\n{last}")
     return ran.stdout
 

@@ -34,5 +34,7 @@ def test_what_fails_is_the_exit_status_and_what_cannot_be_done_is_printed(
 def test_a_program_that_fails_or_is_not_there_is_named() -> None:
     with pytest.raises(CheckFailed, match=r"sh -c .*: exit status 3\nwhy"):
         run("sh", "-c", "echo why; exit 3")
+    with pytest.raises(CheckFailed, match=r"test_a failed(\nwarning){12}$"):
+        run("sh", "-c", "echo test_a failed; yes warning | head -30 >&2; exit 3")
     with pytest.raises(CannotRun, match="no-such-program is not installed"):
         run("no-such-program")
