@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tarry.config.config import Config, as_current, load, pid_file
@@ -175,10 +176,17 @@ def import_app(name: str, directory: Path) -> "App":
     try:
         app = getattr(module, attribute or "app")
     except AttributeError:
-        raise AppError(f"app {name}: {module_name} has no {attribute or 'app'}; name its App, as module:app") from None
+        raise AppError(f"app {name}: {module_name} has no {attribute or 'app'}; {_way_out(module)}") from None
     if not isinstance(app, App):
-        raise AppError(f"app {name} is {type(app).__name__}, not a tarry App")
+        raise AppError(f"app {name} is {type(app).__name__}, not a tarry App; {_way_out(module)}")
     return app
+
+
+def _way_out(module: ModuleType) -> str:
+    from tarry.app import App  # noqa: PLC0415
+
+    found = [name for name, value in vars(module).items() if isinstance(value, App)]
+    return f"did you mean {module.__name__}:{found[0]}?" if found else "name its App, as module:app"
 
 
 def _import_error(name: str, module: str, error: BaseException) -> str:

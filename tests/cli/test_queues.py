@@ -127,7 +127,7 @@ def test_tasks_as_found(project: Project) -> None:
         ("app = (", r"SyntaxError.*app.py:1\)$"),
         ("import nowhere\n", r"No module named 'nowhere' \(.*app.py:1\)$"),
         ("x = 1\n", r"app app:app: app has no app; name its App, as module:app$"),
-        ("app = 5\n", r"app app:app is int, not a tarry App$"),
+        ("app = 5\n", r"app app:app is int, not a tarry App; name its App, as module:app$"),
         ("raise SystemExit(4)\n", r"SystemExit: 4 \(.*app.py:1\)$"),
     ],
 )

@@ -160,6 +160,20 @@ def test_an_app_that_is_named_by_its_file(project: Project, app: str, meant: str
     assert project.refused("tasks", "-a", app) == f"app {app}: that is a file; name its module, as {meant}"
 
 
+@pytest.mark.parametrize(
+    ("app", "said"),
+    [
+        ("shop", "app shop: shop has no app; did you mean shop:jobs?"),
+        ("shop:job", "app shop:job: shop has no job; did you mean shop:jobs?"),
+        ("shop:number", "app shop:number is int, not a tarry App; did you mean shop:jobs?"),
+        ("json", "app json: json has no app; name its App, as module:app"),
+    ],
+)
+def test_an_app_that_is_called_otherwise(project: Project, app: str, said: str) -> None:
+    project.write("shop.py", "from tarry import App\njobs = App()\nnumber = 3\n")
+    assert project.refused("tasks", "-a", app) == said
+
+
 def test_a_bug_is_not_hidden_when_a_traceback_is_wanted(project: Project) -> None:
     ran = project.tarry("jobs", "show", "no-id", TARRY_TRACEBACK="1")
     assert ran.status == 1
