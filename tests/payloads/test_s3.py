@@ -166,6 +166,21 @@ def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             S3Place("s3://jobs").read("a", 5000)
 
 
+def test_another_program_at_that_address_is_no_lost_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = b"<html>nothing here</html>"
+    answer = b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)
+    with patient_server(answer) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+        place = S3Place("s3://jobs/shop")
+        calls = (
+            lambda: place.read("a", 10), lambda: place.write("a", b"x"), lambda: place.delete(["a"]),
+            lambda: place.page("n", "", 10), lambda: place.time_of("a"),
+        )  # fmt: skip
+        for call in calls:
+            with pytest.raises(PayloadUnavailable, match="s3://jobs/shop cannot be"):
+                call()
+
+
 def test_an_answer_that_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with patient_server(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf") as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)

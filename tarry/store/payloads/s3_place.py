@@ -22,7 +22,7 @@ READ_WITHIN = 300.0
 """Seconds that one object takes at most to be read."""
 _PART = 2**20
 _AT_ONCE = 1000
-_GONE = ("NoSuchKey", "404")
+_GONE = "NoSuchKey"
 _MOST_CAUSE = 500
 _CONFIG = Config(
     connect_timeout=5,
@@ -49,10 +49,7 @@ class S3Place(PayloadPlace):
         self._ask("cannot be written", lambda s3: s3.put_object(Body=data, **self._at(name)))
 
     def read(self, name: str, most: int) -> bytes | None:
-        try:
-            return self._ask("cannot be read", lambda s3: _read(s3.get_object(**self._at(name))["Body"], most))
-        except _NotThere:
-            return None
+        return self._ask("cannot be read", lambda s3: self._read_at(s3, name, most))
 
     def delete(self, names: Collection[str]) -> None:
         keys = [{"Key": self._prefix + name} for name in names]
@@ -70,6 +67,15 @@ class S3Place(PayloadPlace):
         answer = self._ask("cannot be read", lambda s3: s3.head_object(**self._at(name)))
         return float(answer["LastModified"].timestamp())
 
+    def _read_at(self, s3: Any, name: str, most: int) -> bytes | None:
+        try:
+            return _read(s3.get_object(**self._at(name))["Body"], most)
+        except ClientError as error:
+            # Not any 404: a proxy, or another program at that address, answers so, too.
+            if error.response.get("Error", {}).get("Code") == _GONE:
+                return None
+            raise
+
     def _delete(self, order: dict[str, Any]) -> None:
         doing = "cannot be changed"
         answer = self._ask(doing, lambda s3: s3.delete_objects(Bucket=self._bucket, Delete=order))
@@ -80,12 +86,10 @@ class S3Place(PayloadPlace):
         return {"Bucket": self._bucket, "Key": self._prefix + name}
 
     def _ask(self, doing: str, call: Callable[[Any], T]) -> T:
-        """The answer; `_NotThere` if there is no such object."""
+        """The answer; PayloadUnavailable."""
         try:
             return call(self._client())
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in _GONE:
-                raise _NotThere(doing) from None
             raise self.unavailable(doing, str(error)[:_MOST_CAUSE]) from None
         # ValueError: such as a region, or a bucket, of which no URL can be made.
         except (BotoCoreError, OSError, ValueError) as error:
@@ -100,10 +104,6 @@ class S3Place(PayloadPlace):
                 # Of a session of its own: boto3's default one is not safe from threads.
                 self._made = boto3.session.Session().client("s3", config=_CONFIG)
             return self._made
-
-
-class _NotThere(Exception):
-    """The bucket has no such object."""
 
 
 def _read(body: Any, most: int) -> bytes:
