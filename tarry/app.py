@@ -478,4 +478,4 @@ def _not_held_up(store: Store, chore: Callable[[], bool | None]) -> Callable[[],
         return chore
     from tarry.store.payloads.aside import Aside  # noqa: PLC0415 - most apps keep all in the store
 
-    return Aside(chore).run
+    return Aside(chore, chore.__name__)

@@ -8,16 +8,16 @@ WITHIN = 0.2
 
 
 class Aside:
-    """One call after the other, each in a thread."""
+    """One call after the other, each in a thread. name: of the call, for logs."""
 
-    def __init__(self, call: Callable[[], bool | None]) -> None:
-        self._call = call
+    def __init__(self, call: Callable[[], bool | None], name: str) -> None:
+        self._call, self.__name__ = call, name
         self._thread: threading.Thread | None = None
         self._answer: bool | None = None
         self._error: Exception | None = None
 
-    def run(self) -> bool | None:
-        """What the call answers or raises; True while it goes on: then the next `run` waits for that one."""
+    def __call__(self) -> bool | None:
+        """What the call answers or raises; True while it goes on: then the next call waits for that one."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="tarry-payloads", daemon=True)
             self._thread.start()

@@ -41,7 +41,7 @@ def register(add_chore: Callable[..., None], store: Any, now: Callable[[], int])
     """Makes the sweep a chore of a keeper. store: a `PayloadStore`, or one that stands before it. now: by the store's
     clock."""
     sweep = PayloadSweep(store.payloads, new_name(), now)
-    add_chore(_EVERY, Aside(sweep.step).run, _SELDOM)
+    add_chore(_EVERY, Aside(sweep.step, "sweep of payloads"), _SELDOM)
 
 
 class PayloadSweep:
