@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tarry import App, State
+from tarry import App, State, current_job
 from tarry.client.operations.job_cloning import clone_job
 from tarry.compat.celery.result import AsyncResult
 from tarry.errors import ValueSealed
+from tarry.model import moving
 from tarry.model.refusals import NotPossible
 from tests.cli.project import until
 
@@ -31,6 +33,7 @@ def opened(tmp_path: Path, keep_apart: Callable[..., App], monkeypatch: pytest.M
         app.task(name="plain", retry=None)(echo)
         app.task(name="batched", retry=None, batch=2)(echo)
         app.task(name="awaited", retry=None)(awaited)
+        app.task(name="reads", retry=None)(reads)
         return closing(app)
 
     return make
@@ -38,6 +41,10 @@ def opened(tmp_path: Path, keep_apart: Callable[..., App], monkeypatch: pytest.M
 
 def echo(value: Any) -> Any:
     return value
+
+
+def reads() -> list[Any]:
+    return list(current_job().results())
 
 
 async def awaited(value: Any) -> Any:
@@ -69,6 +76,36 @@ def test_a_node_waits_for_a_worker_that_opens_what_it_takes(opened: Open) -> Non
     with opened(["K2"]) as app:
         app.drain(queues=["later"], timeout=1)
         assert not app.get(id).state.finished
+
+
+@pytest.mark.parametrize("value", ["small", LARGE])
+def test_what_a_node_waits_for_is_told_and_costs_no_attempt(opened: Open, value: str) -> None:
+    with opened(["K2"]) as app, app.flow("two") as flow:
+        first = flow.add(app.tasks["plain"].call(value))
+        flow.add(app.tasks["plain"].using(queue="later").call(first.result))
+        flow.add(app.tasks["reads"].using(queue="later").call(), after=[first])
+    with opened(["K1", "K2"]) as app:
+        until(lambda: app.drain(queues=["default"]) >= 0 and app.jobs(task="plain", state="done"))
+    with opened(["K2"]) as app:
+        app.drain(queues=["later"], timeout=1)
+        nodes = [job.record() for job in (*app.jobs(queue="later", task="plain"), *app.jobs(task="reads"))]
+        assert [(node.state, node.failures) for node in nodes] == [(State.SCHEDULED, 0)] * 2
+        assert b"the result of node 1 is sealed with key" in nodes[0].note
+
+
+def test_a_result_that_somebody_altered_is_no_argument(opened: Open) -> None:
+    with opened(["K1"]) as app:
+        with app.flow("two") as flow:
+            first = flow.add(app.tasks["plain"].call("small"))
+            flow.add(app.tasks["plain"].using(queue="later").call(first.result))
+        until(lambda: app.drain(queues=["default"]) >= 0 and app.jobs(task="plain", state="done"))
+        (done,) = app.jobs(task="plain", state="done")
+        store = app.client.store._inner._inner  # type: ignore[attr-defined]
+        (sealed,) = store.get([done.raw_id])
+        change = replace(moving.park(sealed), note=sealed.note[:-6] + b'AAAA"}', to=State.DONE, due=sealed.due)
+        assert store.apply([change], store.time()) == [True]
+        until(lambda: app.drain() >= 0 and flow.handle.state.finished)
+        assert flow.handle.state is State.DEAD
 
 
 def test_there_is_no_clone_that_nobody_could_read(opened: Open) -> None:

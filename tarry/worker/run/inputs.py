@@ -14,7 +14,7 @@ import msgspec
 from tarry.client.flows import map_part
 from tarry.errors import ArgumentError, PayloadLost, PayloadUnavailable, StoreError
 from tarry.model.checks.decoders import decode_json
-from tarry.model.checks.unreadable import UNREADABLE, explain, is_apart, is_sealed, token_of
+from tarry.model.checks.unreadable import UNREADABLE, explain, is_altered, is_apart, is_sealed, token_of
 from tarry.model.duration import SECOND
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import AFTER, Ref, Take, added_nodes, split, unwrap
@@ -197,8 +197,10 @@ class _Budget:
 
 def _require_open(result: bytes, index: int, task: str) -> None:
     if is_sealed(result):
-        why = f"the result of node {index} is {explain(token_of(result))}"
-        raise ArgumentsLater(f"{task}: {why}", 10 * SECOND)
+        token = token_of(result)
+        why = f"{task}: the result of node {index} is {explain(token)}"
+        # This worker has the key of an altered one: no other can open it either.
+        raise ArgumentError(why) if is_altered(token) else ArgumentsAway(why)
 
 
 async def fetch(running: Running) -> None:

@@ -1,11 +1,11 @@
 """The results of the nodes that a node comes after, page by page: for a task that could not take them all at once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tarry.client.flows import map_part
-from tarry.errors import ArgumentError
-from tarry.model.checks.unreadable import is_sealed
+from tarry.errors import ArgumentError, PayloadUnavailable
+from tarry.model.checks.unreadable import explain, is_altered, is_sealed, token_of
 from tarry.model.flow.node_ids import flow_of, index_of, node_id
 from tarry.model.flow.wiring import AFTER, Ref, added_nodes, unwrap
 from tarry.model.job import Job, State
@@ -17,7 +17,7 @@ from tarry.tasks.shield import shielded
 
 PAGE = 1000
 """Nodes that are read in one call of the store."""
-_SEALED_AGAIN = 10
+_SEALED_AGAIN = _AWAY_AGAIN = 10
 _AGAIN = 1
 """Seconds until a job comes again whose node runs once more just now."""
 
@@ -64,18 +64,29 @@ class WaitedResults:
         if not job.state.finished:
             # A person runs it again just now.
             raise Snooze(_AGAIN)
-        if is_sealed(job.note):
-            # Another worker has the key.
-            raise Snooze(_SEALED_AGAIN)
+        self._require_open(job, index)
         return job
+
+    def _require_open(self, job: Job, index: int) -> None:
+        if not is_sealed(job.note):
+            return
+        if is_altered(token := token_of(job.note)):
+            raise ArgumentError(f"{self._task}: the result of node {index} is {explain(token)}")
+        # Another worker has the key.
+        raise Snooze(_SEALED_AGAIN)
 
     def _elements(self, job: Job, is_part: bool) -> list[Any]:
         if job.state is not State.DONE:
-            with shielded:
-                job = self._store.load_arguments(job) if is_part else job
-            return [None] * (map_part.count_items(job.body) if is_part else 1)
-        with shielded:
-            job = self._store.load_result(job)
+            return [None] * (map_part.count_items(self._load(self._store.load_arguments, job).body) if is_part else 1)
+        job = self._load(self._store.load_result, job)
+        self._require_open(job, index_of(job.id))
         task = self._tasks.get(job.task) or map_part.find(job.task, self._tasks)
         result = plain_result(job) if task is None else task.codec.decode_result(job.note or b"null")
         return [*result] if is_part else [result]
+
+    def _load(self, load: Callable[[Job], Job], job: Job) -> Job:
+        try:
+            with shielded:
+                return load(job)
+        except PayloadUnavailable:
+            raise Snooze(_AWAY_AGAIN) from None
