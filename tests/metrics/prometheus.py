@@ -38,6 +38,9 @@ class Prometheus(Server):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=5):
                 return True
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
         except OSError:
             return False
 

@@ -43,9 +43,12 @@ def _usage(statvfs: Callable[[Any], os.statvfs_result]) -> Callable[[Any], Any]:
     return usage
 
 
+# By the platform, which Python asks for at the first one.
+asyncio.new_event_loop().close()
 shutil.disk_usage = _usage(os.statvfs)  # type: ignore[assignment]
 # There it removes a tree by names, not by descriptors of directories.
 shutil._use_fd_functions = False  # type: ignore[attr-defined]
+shutil._rmtree_impl = getattr(shutil, "_rmtree_unsafe", None)  # type: ignore[attr-defined]
 socket.socketpair = partial(socket.socketpair, socket.AF_UNIX)
 sys.platform = "win32"
 sys.modules["msvcrt"] = SimpleNamespace(locking=lambda *_: None, LK_NBLCK=2, LK_UNLCK=0)  # type: ignore[assignment]
