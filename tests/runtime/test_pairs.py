@@ -237,7 +237,7 @@ def goes_on(generation: int) -> dict[str, Up | Gone]:
 
 
 TABLE: Mapping[Callable[[MasterHarness], Process], Mapping[str, Up | Gone]] = {
-    booting: stops(AT_ONCE) | goes_on(1) | {"worker killed": FAILED, "keeper killed": FAILED},
+    booting: stops(AT_ONCE) | goes_on(1) | {"worker killed": FAILED},
     serving: stops(WAITS) | goes_on(1),
     draining: dict.fromkeys([event for event in EVENTS if event != "canary killed"], WAITS)
     | dict.fromkeys(FORCED, AT_ONCE),
