@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from tarry.store.payloads.place import S3, PayloadPlace, StoredObject
 
@@ -91,6 +91,9 @@ class S3Place(PayloadPlace):
             return call(self._client())
         except ClientError as error:
             raise self.unavailable(doing, str(error)[:_MOST_CAUSE]) from None
+        except NoCredentialsError:
+            why = "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role of the host"
+            raise self.unavailable(doing, why) from None
         # ValueError: such as a region, or a bucket, of which no URL can be made.
         except (BotoCoreError, OSError, ValueError) as error:
             raise self.unavailable(doing, str(error)[:_MOST_CAUSE] or type(error).__name__) from None
