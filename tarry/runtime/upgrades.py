@@ -148,6 +148,8 @@ class Upgrades:
             self.pid, self._kill_at = 0, math.inf
             for path in self._drafts:
                 path.unlink(missing_ok=True)
+                # A board that was not yet whole.
+                path.with_name(f"{path.name}.{pid}").unlink(missing_ok=True)
 
     def close(self) -> None:
         """Talks to the new master no more. Also called in forked children."""

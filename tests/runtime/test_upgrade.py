@@ -93,6 +93,18 @@ def test_a_forced_end_kills_it_sooner(upgrades: Upgrades, listeners: Listeners) 
     assert os.waitpid(pid, 0) == (pid, signal.SIGKILL)
 
 
+def test_what_a_killed_one_left_is_removed(upgrades: Upgrades, listeners: Listeners, tmp_path: Path) -> None:
+    pid = begin(upgrades, listeners).upgrading
+    others = {"board", "board.new.1", "pid"}
+    for name in (*others, "pid.new", "board.new", f"board.new.{pid}"):
+        (tmp_path / name).touch()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    upgrades.on_exit(pid)
+    upgrades.close()
+    assert {path.name for path in tmp_path.iterdir()} == others
+
+
 def test_one_that_says_that_it_serves_and_dies_does_not_take_over(
     upgrades: Upgrades, listeners: Listeners, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
