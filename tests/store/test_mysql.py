@@ -49,6 +49,7 @@ from tarry.store.mysql.link.literals import raw
 from tarry.store.mysql.link.mysql_errors import DuplicateKey, NotAsSeen, StaleSettings
 from tarry.store.mysql.open_lanes import exists
 from tarry.store.mysql.schema import STEPS
+from tarry.store.mysql.settings import NUMBER, RAISE, StoreSettings
 from tarry.store.mysql.sql import digest
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
@@ -802,6 +803,22 @@ def test_a_row_that_stays_in_the_way_is_told_soon(store: MysqlStore) -> None:
     with pytest.raises(DuplicateKey, match="entry '7'"):
         store._calls.call(work)
     assert 2 < tries < 20
+
+
+def test_a_change_of_settings_waits_for_those_who_have_looked(store: MysqlStore, client: Any) -> None:
+    store.pause("q", False)
+    ((number,),) = asked(client, NUMBER)
+    look = StoreSettings(int(number), {}, {}, frozenset(), frozenset()).look()
+    client.commit()
+    assert asked(client, look)
+    with ThreadPoolExecutor(1) as pool:
+        pause = pool.submit(store.pause, "q", True)
+        until(lambda: RAISE in [row[7] for row in asked(client, "SHOW FULL PROCESSLIST")])
+        assert not pause.done()
+        client.commit()
+        pause.result(LONG)
+    with pytest.raises(pymysql.OperationalError, match="more than 1 row"):
+        asked(client, look)
 
 
 @pytest.mark.parametrize("conflict", [StaleSettings, NotAsSeen])

@@ -25,10 +25,11 @@ NUMBER = "SELECT value FROM tarry_about WHERE name = 'settings'"
 LIMITS = "SELECT name, value, number FROM tarry_limit"
 _BOARDS = "SELECT name FROM tarry_board"
 _READ = (NUMBER, LIMITS, "SELECT queue FROM tarry_paused", _BOARDS)
-# With another number the subquery has two rows, and a subquery with two rows is an error (1242): the rest of the packet
-# does not run.
-_SAME = """(SELECT 1 FROM tarry_about WHERE name = 'schema' OR (name = 'settings' AND value <> {})
-    LOCK IN SHARE MODE)"""
+# With another number the outer query has several rows, and a subquery with several rows is an error (1242): the rest of
+# the packet does not run. The inner one finds its row whatever the number is: in READ COMMITTED a row that is looked at
+# and not found is unlocked at once.
+_SAME = """(SELECT 1 FROM tarry_about WHERE name = 'schema'
+    OR (SELECT value FROM tarry_about WHERE name = 'settings' LOCK IN SHARE MODE) <> {})"""
 _LOOK = "SELECT CONCAT_WS(' ', {}, IFNULL(({}), -1), {})"
 # Exchanges under limits or with lanes run one by one: only the one with the turn reads and writes levels and turns.
 TAKE_TURN = "SELECT 1 FROM tarry_about WHERE name = 'turn' FOR UPDATE"
