@@ -18,6 +18,19 @@ from tests.server.http.calling import run as run_story
 from tests.server.taking import put
 
 
+def hold(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[threading.Event, threading.Event]:
+    """Calls of this method of the place set the first event, and wait for the second."""
+    is_asked, may_go, call = threading.Event(), threading.Event(), getattr(FilePlace, name)
+
+    def wait_and_call(*args: Any) -> Any:
+        is_asked.set()
+        assert may_go.wait(20)
+        return call(*args)
+
+    monkeypatch.setattr(FilePlace, name, wait_and_call)
+    return is_asked, may_go
+
+
 def test_a_place_that_is_away_holds_up_no_program_whose_jobs_are_small(
     app: App, keep_apart: Give, folder: Path
 ) -> None:
@@ -49,14 +62,7 @@ def test_a_place_that_is_slow_holds_up_no_program_whose_jobs_are_small(
     keep_apart(app)
     put(app, 1, body=f'["{LARGE}"]'.encode())
     put(app, 1, queue="fast")
-    is_asked, may_go, read = threading.Event(), threading.Event(), FilePlace.read
-
-    def wait_and_read(*args: Any) -> Any:
-        is_asked.set()
-        assert may_go.wait(20)
-        return read(*args)
-
-    monkeypatch.setattr(FilePlace, "read", wait_and_read)
+    is_asked, may_go = hold(monkeypatch, "read")
 
     async def story() -> None:
         async with api(app) as client:
@@ -92,14 +98,7 @@ def test_a_place_that_is_slow_holds_up_no_small_put(
     app: App, keep_apart: Give, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_apart(app).task(name="echo")(lambda text: text)
-    is_asked, may_go, write = threading.Event(), threading.Event(), FilePlace.write
-
-    def wait_and_write(*args: Any) -> Any:
-        is_asked.set()
-        assert may_go.wait(20)
-        return write(*args)
-
-    monkeypatch.setattr(FilePlace, "write", wait_and_write)
+    is_asked, may_go = hold(monkeypatch, "write")
 
     async def story() -> None:
         async with api(app) as client:
