@@ -62,6 +62,8 @@ class System:
         self.running: dict[int, list[Job]] = {number: [] for number in range(among)}
         self.lasts: dict[int, int] = {}
         """Until when attempts of a store that is down may run."""
+        self.lost: dict[int, list[Job]] = {number: [] for number in range(among)}
+        """Run no more, but their store does not know it yet."""
         self.mover = self.new_mover()
         set_shares(self.shards, name, limit, NOW).result(None)
 
@@ -94,10 +96,16 @@ class System:
         if down and not shard.is_down:
             self.lasts[number] = self.now + LEASE
         elif not down and shard.is_down and self.lasts[number] <= self.now:
-            # What ran has lost its lease: it is put back before anything else happens.
-            jobs, self.running[number] = self.running[number], []
-            shard.part.apply([lifecycle.after(job, Returned(), DEFAULT, self.now) for job in jobs], self.now)
+            # What ran has lost its lease.
+            self.lost[number] += self.running[number]
+            self.running[number] = []
         shard.is_down = down
+
+    def rescue(self, number: int) -> None:
+        """What has lost its lease is put back."""
+        jobs, self.lost[number] = self.lost[number], []
+        changes = [lifecycle.after(job, Returned(), DEFAULT, self.now) for job in jobs]
+        assert all(self.shards[number].part.apply(changes, self.now))
 
     def check(self) -> None:
         """No more run than the limit says."""
@@ -223,6 +231,10 @@ def test_the_share_of_a_store_that_is_away_goes_to_the_others(name: str) -> None
     system.claim(0)
     system.switch(1, down=False)
     assert system.claim(1) == 0
+    # Before its keeper notes that nothing of it runs any more.
+    system.move()
+    system.rescue(1)
+    system.claim(1)
     for _ in range(5):
         system.move()
         assert system.claim(0) + system.claim(1) <= 10
@@ -288,6 +300,7 @@ class Trouble:
         self.holder, self.held_until = "", 0
         self.movers = [self.new_mover(), self.new_mover()]
         self.running: list[int] = []
+        self.is_calm = False
         for shard in self.system.shards:
             shard.around = self.happen
 
@@ -302,6 +315,8 @@ class Trouble:
 
     def happen(self) -> None:
         """What may come between two calls."""
+        if self.is_calm:
+            return
         what, number = self.draw.random(), self.draw.randrange(self.among)
         if what < 0.02:
             raise Killed
@@ -328,11 +343,30 @@ class Trouble:
         if not self.system.shards[number].is_down:
             self.system.put(number, self.draw.choice([0, 1, 20]))
             self.system.end(number, self.draw.choice([0, 1, 3, 100]))
+            if self.draw.random() < 0.3:
+                self.system.rescue(number)
         self.run(self.draw.randrange(2))
         self.system.claim(self.draw.randrange(self.among))
         if self.draw.random() < 0.05:
             self.system.switch(number, down=not self.system.shards[number].is_down)
+        if self.draw.random() < 0.02:
+            self.outlast(number)
         self.system.check()
+
+    def outlast(self, number: int) -> None:
+        """A store is away until the others have its share, and they use it."""
+        for other in range(self.among):
+            self.system.put(other, 60)
+            self.system.claim(other)
+        self.system.switch(number, down=True)
+        self.is_calm = True
+        for _ in range(30):
+            self.system.now += SECOND
+            self.run(0)
+            for other in range(self.among):
+                self.system.claim(other)
+        self.is_calm = False
+        self.system.switch(number, down=False)
 
 
 @pytest.mark.parametrize("among", [2, 4])

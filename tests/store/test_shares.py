@@ -34,7 +34,8 @@ def test_what_is_free_is_raised_and_no_more(uses: list[Use], whole: int, turn: i
     new = shares.raise_towards(whole, held, lowered, wanted)
     assert all(share >= low for share, low in zip(new, lowered, strict=True))
     now_held = [max(share, use.used) for share, use in zip(new, uses, strict=True)]
-    assert sum(now_held) <= max(whole, sum(held)), "never above, or no more above than before"
+    for low, share, has in zip(lowered, new, now_held, strict=True):
+        assert share == low or share + sum(now_held) - has <= whole, "of what runs some may be lost, and its place free"
 
 
 @pytest.mark.parametrize("among", [2, 4, 8])

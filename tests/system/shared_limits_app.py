@@ -37,8 +37,8 @@ def put(tasks: Collection[str]) -> None:
     """Puts jobs of these tasks, and tells the ledger of those that were acknowledged."""
     # More than half of what its limit lets run, so that half of it is too little.
     history.put(*plain.enqueue_many([()] * 2), task="app.plain")
-    who = f"who{chance.randrange(9)}"
-    history.put(keyed.enqueue(who), task="app.keyed", lane=who)
+    for who in (f"who{number}" for number in chance.sample(range(9), 2)):
+        history.put(keyed.enqueue(who), task="app.keyed", lane=who)
     if "app.lasting" in tasks and chance.random() < 0.03:
         history.put(lasting.enqueue(), task="app.lasting")
 

@@ -54,8 +54,9 @@ def _kept(use: Use, whole: int, fair: int, among: int) -> int:
 
 def raise_towards(whole: int, held: Sequence[int], shares: Sequence[int], wanted: Sequence[int]) -> list[int]:
     """The shares, raised towards what is wanted as far as there is room. held: what each store may run or hold now, at
-    least its share."""
-    free = max(0, whole - sum(held))
+    least its share. That may be more than the limit: a store that is back may still count what was lost with it, while
+    others have got its share. No share is raised then to where one more could start."""
+    free = whole - sum(held)
     more = []
     for has, share, want in zip(held, shares, wanted, strict=True):
         # What runs above a share that was lowered counts already.
