@@ -178,6 +178,9 @@ def test_a_worker_whose_threads_go_on_is_looked_at_many_times(remote: Scene) -> 
             seen = outcome(remote, host, request)
             # Each by its job, and once more among the threads.
             assert (seen.state, seen.text.count("in churns")) == (RequestState.DONE, 4)
+        # Its outcome is stored before it counts no more.
+        with remote.store() as store:
+            until(lambda: not HostRequests(store, host.instance).under_way())  # noqa: B023
     assert remote.pids() == [pid]
 
 
