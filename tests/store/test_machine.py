@@ -50,7 +50,9 @@ NOW = 1_800_000_000 * SECOND
 TICK = 5 * SECOND
 """All times are multiples of it, so that *just now* and *at the same time* are common."""
 LEASE = 6 * TICK
-ALL = 10**6
+ALL = 10_000
+"""More than a history has. Not many more: where keys have weights a claim deals as many starts as it asks for, and a
+million take a second in which a server may end its transaction."""
 RULES = [
     DEFAULT,
     Rules(retry=Retry(2, base=5), keep_done=2 * TICK, keep_dead=3 * TICK),
