@@ -135,7 +135,8 @@ def upgrade(pid_file: Path, tell: Tell, by: str = "") -> int:
             # Each look at the board may be between two masters, and then it is nobody's.
             if board is not None and board.alive and board.notice.upgrades > before.notice.upgrades:
                 _check_upgrade(board)
-            _check_there_is_one(pid_file)
+            if not _is_there_one(pid_file):
+                raise MasterError(f"no master is running any more ({pid_file}): its log may say why")
             notes.note(lambda: ["waiting for the new master to serve"])
             sleep(_POLL)
     finally:
@@ -146,22 +147,24 @@ def upgrade(pid_file: Path, tell: Tell, by: str = "") -> int:
 
 def _wait_for_upgrade(pid_file: Path, notes: WaitNotes) -> Board:
     """Returns the board once no upgrade is under way: its new master may have loaded what was installed before."""
-    board = _board(pid_file)
-    while board.notice.upgrading:
+    while True:
+        # Before the board: of a master that stops then, with another beside it, that one takes the place.
+        is_replaced = _has_draft(pid_file)
+        board = _board(pid_file)
+        if not (board.notice.upgrading or (is_replaced and board.state in (STOPPING, QUITTING))):
+            return board
         notes.note(lambda: ["waiting for the end of another upgrade"])
         sleep(_POLL)
-        found = status(pid_file)
-        if found is not None and found.alive:
-            board = found
-        else:
-            _check_there_is_one(pid_file)
-    return board
 
 
-def _check_there_is_one(pid_file: Path) -> None:
+def _is_there_one(pid_file: Path) -> bool:
     # In this order: the new one's file is moved to the place of the other.
-    if holder(pid_file.with_name(pid_file.name + DRAFT)) is None and holder(pid_file) is None:
-        raise MasterError(f"no master is running any more ({pid_file}): its log may say why")
+    return _has_draft(pid_file) or holder(pid_file) is not None
+
+
+def _has_draft(pid_file: Path) -> bool:
+    """Whether a new master is there that has not taken over yet."""
+    return holder(pid_file.with_name(pid_file.name + DRAFT)) is not None
 
 
 def _check_upgrade(board: Board) -> None:
@@ -202,9 +205,12 @@ def scale(pid_file: Path, pool: str, workers: int) -> None:
 
 
 def _board(pid_file: Path) -> Board:
-    board = status(pid_file)
-    if board is None or not board.alive:
-        raise MasterError(f"no master is running ({pid_file}): `tarry start` starts one")
+    end = monotonic() + _ANSWER_TIMEOUT
+    # Between two masters it is nobody's for a moment.
+    while (board := status(pid_file)) is None or not board.alive:
+        if not _is_there_one(pid_file) or monotonic() > end:
+            raise MasterError(f"no master is running ({pid_file}): `tarry start` starts one")
+        sleep(_POLL)
     return board
 
 

@@ -13,7 +13,7 @@ import pytest
 from tarry.errors import MasterError
 from tarry.runtime import control, wait_notes
 from tarry.runtime.board.master_status import MasterStatus, Origin
-from tarry.runtime.board.scoreboard import Scoreboard, board_path
+from tarry.runtime.board.scoreboard import DRAFT, Scoreboard, board_path
 from tarry.runtime.pidfile import PidFile
 from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 from tests.runtime.scripted_roles import FIRST
@@ -181,6 +181,40 @@ def test_a_master_that_an_upgrade_has_just_replaced_is_followed(
         command(path, 20, silence)
         board.remove()
     assert told == asked
+
+
+def test_an_upgrade_that_is_asked_for_as_another_hands_over_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pid"
+    draft = tmp_path / f"pid{DRAFT}"
+    with PidFile(path), PidFile(draft) as new:
+        board = Scoreboard(board_path(path))
+        board.set_state("stopping")
+
+        def hand_over(_: float) -> None:
+            new.move_to(path)
+            board.set_state("serving")
+
+        def signal_master(*_: object) -> int:
+            raise MasterError(f"asked of the new one: {not draft.exists()}")
+
+        monkeypatch.setattr(control, "sleep", hand_over)
+        monkeypatch.setattr(control, "_signal_master", signal_master)
+        with pytest.raises(MasterError, match="of the new one: True"):
+            control.upgrade(path, silence)
+        board.remove()
+
+
+def test_between_two_masters_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which the board is not there yet."""
+    path = tmp_path / "pid"
+    boards: list[Scoreboard] = []
+    with PidFile(path):
+        monkeypatch.setattr(control, "sleep", lambda _: boards.append(Scoreboard(board_path(path))))
+        with pytest.raises(MasterError, match="no pool 'mail'"):
+            control.scale(path, "mail", 2)
+        boards[0].remove()
 
 
 def test_a_master_that_does_not_answer_is_named(harness: MasterHarness) -> None:
