@@ -1,7 +1,9 @@
 """Payloads as files in a directory that all hosts of the app share."""
 
 import contextlib
+import errno
 import os
+import stat
 from bisect import bisect_right
 from collections.abc import Collection
 from itertools import islice
@@ -12,6 +14,9 @@ from tarry.errors import ConfigError
 from tarry.store.payloads.place import FILE, HOW, PayloadPlace, StoredObject
 
 _FOLDER = 0o700
+_NOT_THERE = (FileNotFoundError, NotADirectoryError)
+_NO_FILE = (errno.ELOOP, errno.ENXIO)
+"""Of a link of a stranger or to itself, and of a socket."""
 
 
 class FilePlace(PayloadPlace):
@@ -43,9 +48,9 @@ class FilePlace(PayloadPlace):
 
     def read(self, name: str, most: int) -> bytes | None:
         try:
-            with open(files.open_private(self._root / name, os.O_RDONLY), "rb") as file:
+            with open(_open_file(self._root / name), "rb") as file:
                 return file.read(most)
-        except FileNotFoundError as error:
+        except _NOT_THERE as error:
             # Not there for good only if what was written beside it is there: a disk may not be mounted.
             if (self._root / name).parents[1].is_dir():
                 return None
@@ -54,12 +59,17 @@ class FilePlace(PayloadPlace):
             raise self.unavailable("cannot be read", _cause(error)) from None
 
     def delete(self, names: Collection[str]) -> None:
-        try:
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    (self._root / name).unlink()
-        except OSError as error:
-            raise self.unavailable("cannot be changed", _cause(error)) from None
+        errors: list[OSError] = []
+        for name in names:
+            try:
+                (self._root / name).unlink()
+            except _NOT_THERE:
+                pass
+            except OSError as error:
+                # One that stays must not keep the others.
+                errors.append(error)
+        if errors:
+            raise self.unavailable("cannot be changed", _cause(errors[0]))
 
     def page(self, namespace: str, after: str, limit: int) -> list[StoredObject]:
         found: list[StoredObject] = []
@@ -87,7 +97,9 @@ class FilePlace(PayloadPlace):
         for name in islice(names, bisect_right(names, after), None):
             # Deleted just now, perhaps.
             with contextlib.suppress(FileNotFoundError):
-                found.append(StoredObject(name, (self._root / name).lstat().st_mtime))
+                status = (self._root / name).lstat()
+                if not stat.S_ISDIR(status.st_mode):
+                    found.append(StoredObject(name, status.st_mtime))
             if len(found) == limit:
                 break
         return found
@@ -96,6 +108,21 @@ class FilePlace(PayloadPlace):
         if not self._root.is_dir():
             # Not made here: where a disk is not mounted, that would write below its mount point.
             raise FileNotFoundError(2, f"{self._root} is no directory: make it on every host, with mode 0700")
+
+
+def _open_file(path: Path) -> int:
+    """FileNotFoundError also if what is there is no file."""
+    try:
+        # Without waiting: nobody may ever write to a pipe.
+        descriptor = files.open_private(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            raise FileNotFoundError(errno.ENOENT, "no file", str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, "no file", str(path))
+    return descriptor
 
 
 def _sync_folder(path: Path) -> None:
