@@ -165,6 +165,26 @@ def test_a_turn_is_bounded(app: App, echo: Any, folder: Path, monkeypatch: pytes
     assert first.record() is not None
 
 
+def test_what_cannot_be_deleted_is_told_and_keeps_no_other(
+    app: App, echo: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(4):
+        app.client.forget(echo.enqueue(LARGE).raw_id)
+    make_old(folder)
+    first, delete = min(objects(folder)), FilePlace.delete
+
+    def refuse(place: FilePlace, names: list[str]) -> None:
+        if any(name.endswith(first.name) for name in names):
+            raise place.unavailable("cannot be changed", "Operation not permitted")
+        delete(place, names)
+
+    monkeypatch.setattr(FilePlace, "delete", refuse)
+    monkeypatch.setattr("tarry.store.payloads.sweep.PAGE", 1)
+    chore = PayloadSweep(app.client.store.payloads, "ann", app.client.store.time)  # type: ignore[attr-defined]
+    until(lambda: not chore.step() and objects(folder) == {first})
+    assert caplog.text.count("cannot be changed: Operation not permitted; so what no job refers to is not deleted") == 1
+
+
 def test_one_host_at_a_time_and_a_pause_after_a_round(app: App, echo: Any, folder: Path) -> None:
     app.client.forget(echo.enqueue(LARGE).raw_id)
     assert sweep(app, "ann") == 1

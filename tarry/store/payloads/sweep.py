@@ -51,7 +51,7 @@ class PayloadSweep:
         self._store, self._owner, self._now = store, owner, now
         self._after, self._place_now = "", 0.0
         self._ours: set[str] = set()
-        self._is_warned = False
+        self._warned = ""
 
     def step(self) -> bool:
         """Looks at the next page; False if there is nothing to do for now, or the place is away. StoreError: the store
@@ -62,16 +62,17 @@ class PayloadSweep:
         try:
             return self._look(namespace, now)
         except PayloadUnavailable as error:
-            # Not on: a keeper would take it for its store that is away, and leave all other chores.
-            log.debug("%s", error)
+            # Not on: a keeper would try it every few seconds.
+            self._warn(f"{error}; so what no job refers to is not deleted there now")
             return False
 
     def _look(self, namespace: str, now: int) -> bool:
         if not self._after and not self._begin(namespace):
             return False
         page = self._store.place.page(namespace, self._after, PAGE)
-        self._delete_old([one for one in page if one.written < self._place_now - OLD])
+        # Before: what cannot be deleted must not keep the sweep from those behind it.
         self._after = page[-1].name if page else ""
+        self._delete_old([one for one in page if one.written < self._place_now - OLD])
         if not page:
             self._store.hold(_HOLD, self._owner, now + EVERY, now)
         return bool(page)
@@ -85,28 +86,32 @@ class PayloadSweep:
         # here may have jobs that refer to what is there.
         self._ours, known = self._urls(), (cell or b"").decode("utf-8", "replace").split()
         if found is not None and not (last in known and self._ours.issuperset(theirs)):
-            self._warn(mark, theirs)
+            self._warn_of_others(mark, theirs)
             return False
         next_ = token_hex(8)
         # The last, too: the place may not get the next.
         if not self._store.kv_cas(_ROUND, f"{last} {next_}".encode(), cell):
             return False
         place.write(mark, "\n".join([next_, *sorted(self._ours)]).encode())
-        self._place_now = place.time_of(mark)
+        self._place_now, self._warned = place.time_of(mark), ""
         return True
 
     def _urls(self) -> set[str]:
         """Of the stores that are asked for jobs."""
         return {one.url for one in getattr(self._store, "shards", ()) if not one.is_removed} or {self._store.url}
 
-    def _warn(self, mark: str, theirs: Sequence[str]) -> None:
-        if not self._is_warned:
-            self._is_warned = True
-            text = (
-                "[payloads] %s belongs to the store %s, which is not this one, or as it was before, or more than this"
-                " process uses; so nothing is deleted there. If what is there belongs to this store, remove %s"
-            )
-            log.warning(text, self._store.place.url, ", ".join(theirs)[:1000], mark)
+    def _warn_of_others(self, mark: str, theirs: Sequence[str]) -> None:
+        self._warn(
+            f"[payloads] {self._store.place.url} belongs to the store {', '.join(theirs)[:1000]}, which is not this"
+            " one, or as it was before, or more than this process uses; so nothing is deleted there. If what is there"
+            f" belongs to this store, remove {mark}"
+        )
+
+    def _warn(self, text: str) -> None:
+        """Logs it, but not again before the sweep works, or has another trouble."""
+        if text != self._warned:
+            self._warned = text
+            log.warning("%s", text)
 
     def _delete_old(self, old: Sequence[StoredObject]) -> None:
         # What a writer has left that was killed begins with a dot.
