@@ -187,10 +187,15 @@ def test_what_cannot_be_deleted_is_told_and_keeps_no_other(
 
 def test_one_host_at_a_time_and_a_pause_after_a_round(app: App, echo: Any, folder: Path) -> None:
     app.client.forget(echo.enqueue(LARGE).raw_id)
-    assert sweep(app, "ann") == 1
+    chore = PayloadSweep(app.client.store.payloads, "ann", app.client.store.time)  # type: ignore[attr-defined]
+    assert (chore.step(), chore.step()) == (True, False)
     make_old(folder)
     assert sweep(app, "bob") == 0
+    assert not chore.step()
     assert len(objects(folder)) == 1
+    end_pause(app)
+    assert chore.step()
+    assert not objects(folder)
 
 
 def test_a_copy_of_the_store_deletes_nothing(

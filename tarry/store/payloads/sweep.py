@@ -75,6 +75,8 @@ class PayloadSweep:
         self._delete_old([one for one in page if one.written < self._place_now - OLD])
         if not page:
             self._store.hold(_HOLD, self._owner, now + EVERY, now)
+            # Who has a hold may take it again: this one waits for the end of the pause, too.
+            self._owner = new_name()
         return bool(page)
 
     def _begin(self, namespace: str) -> bool:
