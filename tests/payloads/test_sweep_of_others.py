@@ -88,3 +88,31 @@ def test_a_store_that_is_taken_out_keeps_its_objects(
         monkeypatch.setattr(FilePlace, "page", take_out)
         sweep(app)
     assert len(objects(folder)) == 20
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_each_of_two_places_of_a_store_is_looked_through(tmp_path: Path, keep_apart: Give, folder: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    # As while hosts get another `to` one by one, and where one gets its former again.
+    for at in (folder, other, folder, other, other, other, folder):
+        with opened(f"sqlite:///{tmp_path}/jobs.db") as app:
+            keep_apart(app, to=f"file://{at}")
+            app.client.forget(app.task(name="echo")(lambda text: text).enqueue(LARGE).raw_id)
+            assert len(objects(at)) == 1
+            make_old(at)
+            sweep(app)
+            assert not objects(at)
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_place_may_get_another_name(tmp_path: Path, keep_apart: Give, folder: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    for at in (folder, link, link, folder):
+        with opened(f"sqlite:///{tmp_path}/jobs.db") as app:
+            keep_apart(app, to=f"file://{at}")
+            app.client.forget(app.task(name="echo")(lambda text: text).enqueue(LARGE).raw_id)
+            make_old(folder)
+            sweep(app)
+            assert not objects(folder)

@@ -6,6 +6,7 @@ the clocks of hosts say. Where anything cannot be asked, nothing is deleted.
 
 import logging
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from secrets import token_hex
 from typing import Any
 
@@ -33,8 +34,10 @@ EVERY = HOUR
 _EVERY, _SELDOM = 1.0, 300.0
 _HOLD, _HOLD_FOR = "payloads:sweep", 5 * MINUTE
 _ROUND = "payloads:round"
-"""The named value that has the names of the last two rounds; the mark at the place has the last one's."""
+"""The named value that has a line for each place: which it is, and the names of the last two rounds there. The mark at
+the place has the last one's."""
 _MOST_MARK = 100_000
+_MOST_PLACES = 8
 
 
 def register(add_chore: Callable[..., None], store: Any, now: Callable[[], int]) -> None:
@@ -86,13 +89,12 @@ class PayloadSweep:
         last, *theirs = [""] if found is None else found.decode("utf-8", "replace").split("\n")
         # A copy of the store, and a backup of it, know of no later round. Stores may be added, but one that is not used
         # here may have jobs that refer to what is there.
-        self._ours, known = self._urls(), (cell or b"").decode("utf-8", "replace").split()
-        if found is not None and not (last in known and self._ours.issuperset(theirs)):
+        self._ours, rounds = self._urls(), (cell or b"").decode("utf-8", "replace")
+        if found is not None and not (last in rounds.split() and self._ours.issuperset(theirs)):
             self._warn_of_others(mark, theirs)
             return False
         next_ = token_hex(8)
-        # The last, too: the place may not get the next.
-        if not self._store.kv_cas(_ROUND, f"{last} {next_}".encode(), cell):
+        if not self._store.kv_cas(_ROUND, _with_round(rounds, place.url, last, next_).encode(), cell):
             return False
         place.write(mark, "\n".join([next_, *sorted(self._ours)]).encode())
         self._place_now, self._warned = place.time_of(mark), ""
@@ -139,6 +141,15 @@ class PayloadSweep:
         ids = list({id: None for _, id, _ in parsed.values()})
         jobs = dict(zip(ids, self._store.get(ids), strict=True))
         return [name for name, (_, id, _) in parsed.items() if not _is_in_use(name, jobs[id])]
+
+
+def _with_round(rounds: str, url: str, last: str, next_: str) -> str:
+    """The lines with the round that begins at the place of that URL."""
+    place = blake2b(url.encode(), digest_size=8).hexdigest()
+    # The same place may have had another URL.
+    others = [line for line in rounds.splitlines() if not {place, last} & {*line.split()}]
+    # The last, too: the place may not get the next.
+    return "\n".join([*others, f"{place} {last} {next_}"][-_MOST_PLACES:])
 
 
 def _is_in_use(name: str, job: Job | None) -> bool:
