@@ -143,7 +143,11 @@ def _payloads(setup: CommandContext) -> list[Diagnostic]:
     from tarry.store.payloads.payload_store import try_place  # noqa: PLC0415 - few have a place
 
     try_place(payloads.to)
-    return [Diagnostic("payloads", f"what is over {format_size(payloads.over)} is at {payloads.to}, which works")]
+    # Its process alone knows under which name, so nobody sweeps it after that.
+    is_forgotten = setup.client.store.url.startswith("memory://")
+    advice = f"with a store in memory nobody deletes what its process leaves at {payloads.to}" if is_forgotten else ""
+    value = f"what is over {format_size(payloads.over)} is at {payloads.to}, which works"
+    return [Diagnostic("payloads", value, advice)]
 
 
 def _schedules(setup: CommandContext) -> list[Diagnostic]:

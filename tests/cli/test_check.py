@@ -286,3 +286,5 @@ def test_check_tries_the_place_of_payloads(project: Project) -> None:
     facts = {fact["name"]: fact["value"] for fact in project.facts("check")["facts"]}
     assert facts["payloads"] == f"what is over 256 kB is at file://{folder}, which works"
     assert not [path for path in folder.rglob("*") if path.is_file()]
+    project.settings(f'store = "memory://"\n[payloads]\nto = "file://{folder}"\n')
+    assert f"nobody deletes what its process leaves at file://{folder}" in troubles(project)["payloads"]
