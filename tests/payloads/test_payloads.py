@@ -23,7 +23,7 @@ from tarry.errors import (
 from tarry.model.bound import Bound
 from tarry.model.checks.unreadable import is_apart
 from tarry.store.payloads.file_place import FilePlace
-from tarry.store.payloads.payload_store import PayloadStore
+from tarry.store.payloads.payload_store import PayloadStore, try_place
 from tests.cli.project import until
 from tests.payloads.conftest import LARGE, Give, run
 
@@ -305,6 +305,18 @@ def test_a_process_without_the_setting_says_so(app: App, keep_apart: Give) -> No
     plain = app.client.store._inner  # type: ignore[attr-defined]
     with pytest.raises(PayloadUnavailable, match=r"this process has no \[payloads\] to"):
         plain.load_arguments(job.record())
+
+
+@pytest.mark.parametrize("name", ["read", "page"])
+def test_a_check_tries_all_and_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def refuse(place: FilePlace, *_: object) -> None:
+        raise place.unavailable("cannot be read", "Permission denied")
+
+    try_place(f"file://{folder}")
+    monkeypatch.setattr(FilePlace, name, refuse)
+    with pytest.raises(PayloadUnavailable, match="Permission denied"):
+        try_place(f"file://{folder}")
+    assert objects(folder) == []
 
 
 @pytest.mark.parametrize("url", ["file:///", "file:///srv/../etc", "ftp://host/x"])

@@ -54,11 +54,15 @@ def open_place(url: str) -> PayloadPlace:
 
 
 def try_place(url: str) -> None:
-    """Writes, reads and deletes an object; ConfigError, PayloadUnavailable, PayloadLost."""
+    """Writes, reads, lists and deletes an object; ConfigError, PayloadUnavailable, PayloadLost."""
     place, name, data = open_place(url), f"check/{uuid.uuid4().hex}", b"tarry check"
     place.write(name, data)
-    found = place.read(name, 100)
-    place.delete([name])
+    try:
+        found = place.read(name, 100)
+        # The sweep alone needs that, and says only to a log that it may not.
+        place.page("check", "", 1)
+    finally:
+        place.delete([name])
     if found != data:
         raise PayloadLost(f"[payloads] {url} does not give back what was written to it")
 
