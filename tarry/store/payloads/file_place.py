@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from tarry import files
-from tarry.errors import ConfigError
+from tarry.errors import ConfigError, PayloadUnavailable
 from tarry.store.payloads.place import FILE, HOW, PayloadPlace, StoredObject
 
 _FOLDER = 0o700
@@ -45,6 +45,14 @@ class FilePlace(PayloadPlace):
             self._synced.update(folders)
         except OSError as error:
             raise self.unavailable("cannot be written", _cause(error)) from None
+
+    def renew(self, name: str, data: bytes) -> None:
+        try:
+            self.write(name, data)
+        except PayloadUnavailable:
+            # A full disk gets room by what is deleted, and that begins with this.
+            if not _overwrite(self._root / name, data):
+                raise
 
     def read(self, name: str, most: int) -> bytes | None:
         try:
@@ -110,11 +118,22 @@ class FilePlace(PayloadPlace):
             raise FileNotFoundError(2, f"{self._root} is no directory: make it on every host, with mode 0700")
 
 
-def _open_file(path: Path) -> int:
+def _overwrite(path: Path, data: bytes) -> bool:
+    """Whether the file there got these bytes, in the room that it has."""
+    with contextlib.suppress(OSError), open(_open_file(path, os.O_WRONLY), "wb", buffering=0) as file:
+        # In one call, and nothing behind it: whoever is killed here leaves the one or the other.
+        if os.fstat(file.fileno()).st_size == len(data):
+            file.write(data)
+            os.fsync(file.fileno())
+            return True
+    return False
+
+
+def _open_file(path: Path, flags: int = os.O_RDONLY) -> int:
     """FileNotFoundError also if what is there is no file."""
     try:
         # Without waiting: nobody may ever write to a pipe.
-        descriptor = files.open_private(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = files.open_private(path, flags | os.O_NONBLOCK)
     except OSError as error:
         if error.errno in _NO_FILE:
             raise FileNotFoundError(errno.ENOENT, "no file", str(path)) from None

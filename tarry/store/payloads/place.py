@@ -30,6 +30,10 @@ class PayloadPlace(ABC):
     def write(self, name: str, data: bytes) -> None:
         """Stores an object: it is safe there when this returns, or nothing is left of it."""
 
+    def renew(self, name: str, data: bytes) -> None:
+        """The same of a small object that may be there already: also where there is no room for one more."""
+        self.write(name, data)
+
     @abstractmethod
     def read(self, name: str, most: int) -> bytes | None:
         """At most so many bytes of an object; None: the place is there, and has no such object."""

@@ -96,7 +96,7 @@ class PayloadSweep:
         next_ = token_hex(8)
         if not self._store.kv_cas(_ROUND, _with_round(rounds, place.url, last, next_).encode(), cell):
             return False
-        place.write(mark, "\n".join([next_, *sorted(self._ours)]).encode())
+        place.renew(mark, "\n".join([next_, *sorted(self._ours)]).encode())
         self._place_now, self._warned = place.time_of(mark), ""
         return True
 
