@@ -39,6 +39,8 @@ class LimitShare(Struct, frozen=True):
     """How many starts in a period the whole limit allows."""
     until: StoredTime = 0
     """Then the part ends, and nothing starts under it; microseconds, 0: it has no end."""
+    set_at: StoredTime = 0
+    """When the whole limit was set, microseconds: of two stores the one with the later time knows it; 0: not known."""
 
 
 class Limit(Struct, frozen=True):

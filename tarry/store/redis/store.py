@@ -441,12 +441,14 @@ def _format_limit(limit: Limit) -> str:
 def _format_share(share: LimitShare | None) -> str:
     if share is None:
         return ""
-    return f" s{'-' if share.most is None else share.most}:{share.count}:{share.until}"
+    # As it was before there was such a time: a part changes only if it is still written as it was.
+    set_at = f":{share.set_at}" if share.set_at else ""
+    return f" s{'-' if share.most is None else share.most}:{share.count}:{share.until}{set_at}"
 
 
 def _parse_share(text: str) -> LimitShare:
-    most, count, until = text.split(":")
-    return LimitShare(_parse_most(most), int(count), int(until))
+    most, count, until, *set_at = text.split(":")
+    return LimitShare(_parse_most(most), int(count), int(until), *map(int, set_at[:1]))
 
 
 def _parse_most(text: str) -> int | None:

@@ -19,10 +19,13 @@ def set_shares(shards: Sequence[Shard], name: str, limit: Limit, now: int) -> Sh
     """Sets the limit; no moment sees more than it allows. What is missing at first, the mover of shares gives."""
     numbers = present(shards)
     found = ask_shards(shards, numbers, lambda _, store: store.limits().get(name))
-    first = shares.first_shares(limit, len(shards))
+    # Later than the last one also where the clock was set back.
+    set_at = max([now, *(shares.set_at_of(had[0]) + 1 for had in found.values() if had is not None)])
+    first = shares.first_shares(limit, len(shards), set_at)
     is_first = not any(found.values())
     # Others may have all of it by now.
-    new = first if is_first else [shares.share_of(limit, None if limit.most is None else 0, 0)] * len(shards)
+    none = shares.share_of(limit, None if limit.most is None else 0, 0, set_at=set_at)
+    new = first if is_first else [none] * len(shards)
     answers: ShardAnswers[None] = ShardAnswers()
     answers.errors |= found.errors
 
@@ -45,7 +48,7 @@ def _change(store: Store, name: str, limit: Limit, first: Limit, now: int) -> No
             store.limit(name, first)
             return
         share = shares.with_whole(was[0], limit, first)
-        if share == was[0] or store.change_shares([ShareChange(name, was[0], share)], now)[0]:
+        if store.change_shares([ShareChange(name, was[0], share)], now)[0]:
             return
     raise StoreBusy(f"limit {name}: others changed it {_TRIES} times in a row; set it again")
 

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND
@@ -67,12 +66,17 @@ class _Shared(Struct):
     name: str
     parts: dict[int, _Part]
     whole: Limit
+    set_at: int
     away: Numbers = (0, 0)
     wanted: dict[int, Numbers] = {}
     is_sure: bool = True
     """All of its shares are known, and nobody else can change them, so that some may be raised."""
     fresh: int = 0
     """So many starts were taken from stores where nothing has started for a whole period."""
+
+    def share(self, most: int, count: int, until: int) -> Limit:
+        """A share with these numbers, of which those count that the limit has."""
+        return shares.share_of(self.whole, None if self.whole.most is None else most, count, until, self.set_at)
 
 
 class ShareMover:
@@ -137,13 +141,11 @@ class ShareMover:
         return back
 
     def _make_shared(self, name: str, parts: dict[int, _Part], is_sure: bool) -> _Shared:
-        wholes = [part.limit.whole for part in parts.values()]
-        # Somebody may just be changing it: the smaller number holds.
-        most = min((whole.most for whole in wholes if whole.most is not None), default=None)
-        whole = replace(wholes[0], most=most, count=min((whole.count for whole in wholes if whole.count), default=0))
+        # Somebody may just be changing it, have died amid that, or not have reached each store.
+        newest = shares.newest([part.limit for part in parts.values()])
         for number, part in parts.items():
             self._bounds[number, name] = part.held
-        shared = _Shared(name, parts, whole, is_sure=is_sure)
+        shared = _Shared(name, parts, newest.whole, shares.set_at_of(newest))
         away = [(number, name) for number in self._away_since if number not in self._gone]
         held = [self._bounds[key] for key in away if key in self._bounds]
         shared.away = sum(most for most, _ in held), sum(count for _, count in held)
@@ -193,7 +195,7 @@ class ShareMover:
             for number, part in shared.parts.items():
                 most, count = map(min, part.numbers, shared.wanted[number])
                 until = now + LASTS
-                limit = share_with(shared.whole, most, count, until)
+                limit = shared.share(most, count, until)
                 lasts = part.limit.share is not None and part.limit.share.until - now > _PROLONGED_BELOW
                 if not (are_ours and lasts and (most, count) == part.numbers):
                     changes[number].append(ShareChange(shared.name, part.limit, limit))
@@ -241,7 +243,7 @@ class ShareMover:
             if (at_once, count) != part.numbers:
                 free = min(shared.fresh, count - part.numbers[1])
                 shared.fresh -= free
-                limit = share_with(whole, at_once, count, now + LASTS)
+                limit = shared.share(at_once, count, now + LASTS)
                 change = ShareChange(shared.name, part.limit, limit, count - part.numbers[1] - free)
                 found.append((number, change))
         return found
@@ -263,11 +265,6 @@ class ShareMover:
                 if is_made
             }
             self._written |= written
-
-
-def share_with(whole: Limit, most: int, count: int, until: int) -> Limit:
-    """A share with these numbers, of which those count that the limit has."""
-    return shares.share_of(whole, None if whole.most is None else most, count, until)
 
 
 def _ready_limits(store: Store, has_tasks: bool) -> set[str]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.model.limit import Level, Limit, LimitShare
+from tarry.model.limit import UNLIMITED, Level, Limit, LimitShare
 
 ROTATE_EVERY = 10_000_000
 """Microseconds for which one store keeps the only place of a limit that others want, too."""
@@ -71,19 +71,19 @@ def equal_parts(whole: int, among: int) -> list[int]:
     return [whole // among + (number < whole % among) for number in range(among)]
 
 
-def first_shares(limit: Limit, among: int) -> list[Limit]:
+def first_shares(limit: Limit, among: int, set_at: int = 0) -> list[Limit]:
     """The shares of a limit that is set on all stores for the first time."""
     most = [None] * among if limit.most is None else equal_parts(limit.most, among)
     counts = equal_parts(limit.count, among)
-    return [share_of(limit, *each) for each in zip(most, counts, strict=True)]
+    return [share_of(limit, *each, set_at=set_at) for each in zip(most, counts, strict=True)]
 
 
-def share_of(whole: Limit, most: int | None, count: int, until: int = 0) -> Limit:
+def share_of(whole: Limit, most: int | None, count: int, until: int = 0, set_at: int = 0) -> Limit:
     """A share with these numbers, as a store keeps it. until: when it ends; 0: never."""
     # A rate of no start at all cannot be said as a rate: nothing may run then.
     if whole.count and not count:
         most = 0
-    return replace(whole, most=most, count=count, share=LimitShare(whole.most, whole.count, until))
+    return replace(whole, most=most, count=count, share=LimitShare(whole.most, whole.count, until, set_at))
 
 
 def most_of(share: Limit) -> int | None:
@@ -93,14 +93,30 @@ def most_of(share: Limit) -> int | None:
 
 def with_whole(share: Limit, whole: Limit, equal: Limit) -> Limit:
     """A share of a limit that has changed: no larger than before, nor than an equal part. equal: that part."""
-    until = 0 if share.share is None else share.share.until
     if share.share is None:
         return equal
     old, new = most_of(share), most_of(equal)
     # What had no such bound has a new one: any equal part of it will do.
     most = new if old is None or new is None else min(old, new)
     count = equal.count if not share.share.count else min(share.count, equal.count)
-    return share_of(whole, most, count, until)
+    return share_of(whole, most, count, share.share.until, set_at_of(equal))
+
+
+def newest(parts: Sequence[Limit]) -> Limit:
+    """Of shares of a limit the one that knows it as it was set last."""
+
+    # Of two that were set at the same moment the smaller one.
+    def rank(part: Limit) -> tuple[int, int, int, int]:
+        whole = part.whole
+        most = UNLIMITED if whole.most is None else whole.most
+        return -set_at_of(part), most, whole.count or UNLIMITED, -whole.period
+
+    return min(parts, key=rank)
+
+
+def set_at_of(share: Limit) -> int:
+    """When the limit of which it is a share was set; microseconds, 0: not known."""
+    return 0 if share.share is None else share.share.set_at
 
 
 def tokens_used(share: Limit, level: Level, now: int) -> int:

@@ -29,7 +29,7 @@ class ShareChanging(Promises):
         return store
 
     @pytest.mark.parametrize("name", NAMES)
-    @pytest.mark.parametrize("limit", [PART, Limit(None, 100, SECOND, share=LimitShare(None, 200, END))])
+    @pytest.mark.parametrize("limit", [PART, Limit(None, 100, SECOND, share=LimitShare(None, 200, END, NOW))])
     def test_nothing_starts_after_its_end(self, part: Store, name: str, limit: Limit) -> None:
         """Whether it bounds how many run at once, or how many start."""
         part.limit(name, limit)

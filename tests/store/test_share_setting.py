@@ -1,0 +1,69 @@
+"""A limit over several stores is set and lifted while others move its shares, and while stores are away."""
+
+import pytest
+
+from tarry.errors import StoreError
+from tarry.model.duration import SECOND
+from tarry.model.limit import Limit
+from tarry.store.shards.limit_setting import set_shares
+from tests.store.test_share_mover import System
+
+RATE = Limit(None, 20, SECOND)
+
+
+def change(system: System, limit: Limit) -> None:
+    system.now += SECOND
+    set_shares(system.shards, system.name, limit, system.now).result(None)
+
+
+def wholes(system: System) -> list[Limit]:
+    return [shard.part.limits()[system.name][0].whole for shard in system.shards]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(Limit(4), Limit(10)), (Limit(10), Limit(4)), (Limit(4), RATE), (RATE, Limit(4))]
+)
+def test_what_was_set_stays(old: Limit, new: Limit) -> None:
+    """Also if shares are moved when it is set on one store and not yet on the other."""
+    system = System(2, "task:mail", old)
+    system.move()
+
+    def move() -> None:
+        system.shards[1].around = lambda: None
+        if wholes(system) == [new, old]:
+            system.move()
+        else:
+            system.shards[1].around = move
+
+    system.shards[1].around = move
+    change(system, new)
+    system.move()
+    assert wholes(system) == [new, new]
+
+
+@pytest.mark.parametrize(("old", "new"), [(Limit(4), Limit(10)), (Limit(4), RATE)])
+def test_a_store_that_was_away_learns_what_was_set(old: Limit, new: Limit) -> None:
+    """From who moves shares, before anybody sets it again."""
+    system = System(2, "task:mail", old)
+    system.switch(1, down=True)
+    with pytest.raises(StoreError):
+        change(system, new)
+    system.switch(1, down=False)
+    system.move()
+    assert wholes(system) == [new, new]
+    for number in range(2):
+        system.put(number, 9)
+    assert system.claim(0) + system.claim(1) > 0
+
+
+def test_a_later_set_counts_where_clocks_differ() -> None:
+    system = System(2, "task:mail", Limit(4))
+    system.now -= 60 * SECOND
+    change(system, Limit(10))
+    system.now += 90 * SECOND
+    system.switch(1, down=True)
+    with pytest.raises(StoreError):
+        change(system, Limit(3))
+    system.switch(1, down=False)
+    system.move()
+    assert wholes(system) == [Limit(3)] * 2
