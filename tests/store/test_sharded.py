@@ -110,7 +110,9 @@ def test_facts_say_who_has_which_share_of_a_limit() -> None:
     store.limit("task:mail", Limit(5))
     line = store.diagnostics()[-1]
     assert (line.name, line.advice) == ("limit task:mail", "")
-    assert line.value == "5 at once, shared: memory://a 3 at once, 0 running; memory://b 2 at once, 0 running"
+    assert line.value.startswith("5 at once, shared: memory://a 3 at once for ")
+    assert line.value.endswith(" s, 0 running")
+    assert "; memory://b 2 at once for " in line.value
     now = store.time()
     store.move_shares("ann", now, 15 * SECOND)
     assert "memory://a 3 at once for " in store.diagnostics()[-1].value

@@ -20,7 +20,8 @@ from tarry.store.rules.ids import uuid7
 from tarry.store.shards import share_mover
 from tarry.store.shards.limit_setting import set_shares
 from tarry.store.shards.shard import Shard
-from tarry.store.shards.share_mover import CLOCKS_DIFFER, HELD_FOR, LASTS, ShareMover
+from tarry.store.shards.share_mover import CLOCKS_DIFFER, HELD_FOR, ShareMover
+from tarry.store.shards.shares import LASTS
 
 T = TypeVar("T")
 NOW = 1_800_000_000 * SECOND

@@ -67,3 +67,18 @@ def test_a_later_set_counts_where_clocks_differ() -> None:
     system.switch(1, down=False)
     system.move()
     assert wholes(system) == [Limit(3)] * 2
+
+
+def test_a_store_that_dies_when_the_limit_is_new_comes_back_with_nothing() -> None:
+    """Before anybody has moved shares: also if who moves them then has died by now."""
+    system = System(2, "task:mail", Limit(10))
+    for number in range(2):
+        system.put(number, 100)
+    system.switch(1, down=True)
+    for _ in range(30):
+        system.move()
+        system.claim(0)
+    assert len(system.running[0]) == 10
+    system.mover = system.new_mover()
+    system.switch(1, down=False)
+    assert system.claim(1) == 0

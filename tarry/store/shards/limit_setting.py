@@ -21,7 +21,8 @@ def set_shares(shards: Sequence[Shard], name: str, limit: Limit, now: int) -> Sh
     found = ask_shards(shards, numbers, lambda _, store: store.limits().get(name))
     # Later than the last one also where the clock was set back.
     set_at = max([now, *(shares.set_at_of(had[0]) + 1 for had in found.values() if had is not None)])
-    first = shares.first_shares(limit, len(shards), set_at)
+    # With an end: a store that is away before anybody moves shares must not come back with more than is left.
+    first = shares.first_shares(limit, len(shards), now + shares.LASTS, set_at)
     is_first = not any(found.values())
     # Others may have all of it by now.
     none = shares.share_of(limit, None if limit.most is None else 0, 0, set_at=set_at)

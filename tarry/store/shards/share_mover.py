@@ -21,13 +21,11 @@ from tarry.store.rules.base import ShareChange, Store
 from tarry.store.shards import shares
 from tarry.store.shards.answers import ask_shards, present
 from tarry.store.shards.shard import Shard
-from tarry.store.shards.shares import Use
+from tarry.store.shards.shares import LASTS, Use
 
 LEASE = "shares"
 """The name of the lease of who moves shares."""
 HELD_FOR = 3 * SECOND
-LASTS = 8 * SECOND
-"""For so long a share is good once it was written."""
 _PROLONGED_BELOW = 6 * SECOND
 CLOCKS_DIFFER = 2 * SECOND
 """By so much the clocks of two stores may differ."""

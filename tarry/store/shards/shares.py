@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.model.duration import SECOND
 from tarry.model.limit import UNLIMITED, Level, Limit, LimitShare
 
+LASTS = 8 * SECOND
+"""For so long a share is good once it was written."""
 ROTATE_EVERY = 10_000_000
 """Microseconds for which one store keeps the only place of a limit that others want, too."""
 
@@ -71,11 +74,11 @@ def equal_parts(whole: int, among: int) -> list[int]:
     return [whole // among + (number < whole % among) for number in range(among)]
 
 
-def first_shares(limit: Limit, among: int, set_at: int = 0) -> list[Limit]:
+def first_shares(limit: Limit, among: int, until: int = 0, set_at: int = 0) -> list[Limit]:
     """The shares of a limit that is set on all stores for the first time."""
     most = [None] * among if limit.most is None else equal_parts(limit.most, among)
     counts = equal_parts(limit.count, among)
-    return [share_of(limit, *each, set_at=set_at) for each in zip(most, counts, strict=True)]
+    return [share_of(limit, *each, until, set_at) for each in zip(most, counts, strict=True)]
 
 
 def share_of(whole: Limit, most: int | None, count: int, until: int = 0, set_at: int = 0) -> Limit:
