@@ -82,3 +82,29 @@ def test_a_store_that_dies_when_the_limit_is_new_comes_back_with_nothing() -> No
     system.mover = system.new_mover()
     system.switch(1, down=False)
     assert system.claim(1) == 0
+
+
+def test_what_stores_that_are_away_may_have_follows_from_the_limit_that_is_set() -> None:
+    """One that was away knows a smaller one than those which are away now."""
+    system = System(3, "task:mail", Limit(4))
+    for number in range(3):
+        system.put(number, 100)
+    system.switch(0, down=True)
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            change(system, Limit(50))
+        system.limit = Limit(50)
+        for _ in range(30):
+            system.move()
+            system.claim(1)
+            system.claim(2)
+    assert sum(map(len, system.running.values())) == 50
+    for number in (0, 1, 2):
+        system.switch(number, down=number > 0)
+    system.mover = system.new_mover()
+    system.move()
+    with pytest.raises(StoreError):
+        change(system, Limit(50))
+    for _ in range(3):
+        system.move()
+        system.claim(0)

@@ -89,6 +89,8 @@ class ShareMover:
         """What this process wrote last; it alone can change these."""
         self._bounds: dict[Key, Numbers] = {}
         """No store uses more, as far as is known."""
+        self._guessed: dict[Key, int] = {}
+        """Bounds of stores that were never seen, and when the limit was set from which they follow."""
         self._away_since: dict[int, int] = {}
         self._gone: set[int] = set()
         self._next_look = self._held_until = 0
@@ -143,8 +145,13 @@ class ShareMover:
         newest = shares.newest([part.limit for part in parts.values()])
         for number, part in parts.items():
             self._bounds[number, name] = part.held
+            self._guessed.pop((number, name), None)
         shared = _Shared(name, parts, newest.whole, shares.set_at_of(newest))
         away = [(number, name) for number in self._away_since if number not in self._gone]
+        for key in away:
+            # It may have a share of the new one already.
+            if self._guessed.get(key, shared.set_at) != shared.set_at:
+                del self._bounds[key], self._guessed[key]
         held = [self._bounds[key] for key in away if key in self._bounds]
         shared.away = sum(most for most, _ in held), sum(count for _, count in held)
         shared.is_sure = is_sure and len(held) == len(away)
@@ -157,8 +164,9 @@ class ShareMover:
             max(0, (shared.whole.most or 0) - sum(part.numbers[0] for part in shared.parts.values())),
             max(0, shared.whole.count - sum(part.numbers[1] for part in shared.parts.values())),
         )
-        for number in self._away_since:
-            self._bounds.setdefault((number, shared.name), rest)
+        for key in ((number, shared.name) for number in self._away_since):
+            if key not in self._bounds:
+                self._bounds[key], self._guessed[key] = rest, shared.set_at
 
     # What is to be
 
