@@ -1,5 +1,7 @@
 """A limit over several stores is set and lifted while others move its shares, and while stores are away."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tarry.errors import StoreError
@@ -108,3 +110,28 @@ def test_what_stores_that_are_away_may_have_follows_from_the_limit_that_is_set()
     for _ in range(3):
         system.move()
         system.claim(0)
+
+
+def call_amid(system: System, call: Callable[[], None], left: int) -> None:
+    """Calls it amid what is done next: after one call of the last store, or before the second one."""
+
+    def around() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            call()
+
+    system.shards[1].around = around
+
+
+def test_two_who_set_it_at_the_same_moment() -> None:
+    """To different numbers: the shares are those of one of them."""
+    system = System(2, "task:mail", Limit(10))
+    for number in range(2):
+        system.shards[number].part.limit(system.name, None)
+
+    call_amid(system, lambda: change(system, Limit(2)), 3)
+    change(system, Limit(10))
+    system.move()
+    (whole,) = {*wholes(system)}
+    assert system.share(0) + system.share(1) <= (whole.most or 0)

@@ -185,9 +185,10 @@ class ShareMover:
     def _targets(
         self, shared: _Shared, which: int, used: Mapping[int, int], wanted: Mapping[int, bool], now: int
     ) -> dict[int, int]:
-        whole = (shared.whole.most or 0, shared.whole.count)[which] - shared.away[which]
-        uses = [Use(part.numbers[which], used[n], wanted[n]) for n, part in shared.parts.items()]
-        found = shares.targets(max(0, whole), uses, now // shares.ROTATE_EVERY)
+        whole = (shared.whole.most or 0, shared.whole.count)[which]
+        has = shares.fit(whole, [part.numbers[which] for part in shared.parts.values()])
+        uses = [Use(share, used[n], wanted[n]) for share, n in zip(has, shared.parts, strict=True)]
+        found = shares.targets(max(0, whole - shared.away[which]), uses, now // shares.ROTATE_EVERY)
         return dict(zip(shared.parts, found, strict=True))
 
     # What is done

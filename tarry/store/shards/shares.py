@@ -69,6 +69,12 @@ def raise_towards(whole: int, held: Sequence[int], shares: Sequence[int], wanted
     return more
 
 
+def fit(whole: int, shares: Sequence[int]) -> Sequence[int]:
+    """The shares, none larger than an equal part if together they are more than the limit: two may have set it at the
+    same moment, or a store has come back with what it had some time ago."""
+    return shares if sum(shares) <= whole else [*map(min, shares, equal_parts(whole, len(shares)))]
+
+
 def equal_parts(whole: int, among: int) -> list[int]:
     """The parts of a number, which add up to it."""
     return [whole // among + (number < whole % among) for number in range(among)]
