@@ -124,6 +124,27 @@ def call_amid(system: System, call: Callable[[], None], left: int) -> None:
     system.shards[1].around = around
 
 
+def test_who_sets_it_first_and_stands_still_meanwhile_gives_no_more_than_is_left() -> None:
+    """Another one has set it, too, and one store has all of it by now."""
+    system = System(2, "task:mail", Limit(10))
+    for number in range(2):
+        system.shards[number].part.limit(system.name, None)
+        system.put(number, 100)
+
+    def overtake() -> None:
+        change(system, Limit(10))
+        system.shards[1].part.pause("default", True)
+        for _ in range(3):
+            system.claim(0)
+            system.move()
+        assert len(system.running[0]) >= 9
+        system.shards[1].part.pause("default", False)
+
+    call_amid(system, overtake, 2)
+    change(system, Limit(10))
+    system.claim(1)
+
+
 def test_two_who_set_it_at_the_same_moment() -> None:
     """To different numbers: the shares are those of one of them."""
     system = System(2, "task:mail", Limit(10))

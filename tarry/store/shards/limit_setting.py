@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tarry.errors import StoreBusy
+from tarry.errors import StoreBusy, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.limit import Level, Limit
 from tarry.store.rules.base import Diagnostic, ShareChange, Store
@@ -23,35 +23,56 @@ def set_shares(shards: Sequence[Shard], name: str, limit: Limit, now: int) -> Sh
     set_at = max([now, *(shares.set_at_of(had[0]) + 1 for had in found.values() if had is not None)])
     # With an end: a store that is away before anybody moves shares must not come back with more than is left.
     first = shares.first_shares(limit, len(shards), now + shares.LASTS, set_at)
-    is_first = not any(found.values())
-    # Others may have all of it by now.
-    none = shares.share_of(limit, None if limit.most is None else 0, 0, set_at=set_at)
-    new = first if is_first else [none] * len(shards)
+    none = shares.share_of(limit, None if limit.most is None else 0, 0, now + shares.LASTS, set_at)
     answers: ShardAnswers[None] = ShardAnswers()
     answers.errors |= found.errors
 
     def set_one(number: int, store: Store) -> None:
         if found[number] is None:
-            store.limit(name, new[number])
+            # Others may have all of it by now.
+            store.limit(name, none)
         else:
-            _change(store, name, limit, first[number], now)
+            _change(store, name, first[number], none, now)
 
     answers.add(ask_shards(shards, found, set_one))
+    if not any(found.values()):
+        answers.errors |= _give_first(shards, name, none, {number: first[number] for number in answers}, now)
     return answers
 
 
-def _change(store: Store, name: str, limit: Limit, first: Limit, now: int) -> None:
-    """Makes the share in a store one of this limit. first: the one of a limit that was not set before."""
+def _change(store: Store, name: str, first: Limit, none: Limit, now: int) -> None:
+    """Makes the share in a store one of this limit. first, none: an equal part of it, and nothing."""
     for _ in range(_TRIES):
         was = store.limits().get(name)
         if was is None:
             # Somebody has just lifted it.
-            store.limit(name, first)
+            store.limit(name, none)
             return
-        share = shares.with_whole(was[0], limit, first)
+        share = shares.with_whole(was[0], first.whole, first)
         if store.change_shares([ShareChange(name, was[0], share)], now)[0]:
             return
     raise StoreBusy(f"limit {name}: others changed it {_TRIES} times in a row; set it again")
+
+
+def _give_first(
+    shards: Sequence[Shard], name: str, none: Limit, first: Mapping[int, Limit], now: int
+) -> dict[int, StoreError]:
+    """Raises the shares of a new limit from nothing, unless others have changed them since. Answers the errors."""
+    # Another one may have set it meanwhile, too: what runs under its shares counts.
+    levels = ask_shards(shards, first, lambda _, store: store.levels([name])[0])
+    if levels.errors:
+        return levels.errors
+    wanted = [shares.most_of(first[number]) or 0 for number in levels]
+    held = [level.running for level in levels.values()]
+    raised = shares.raise_towards(none.whole.most or 0, held, [0] * len(held), wanted)
+    most = dict(zip(levels, raised, strict=True))
+    is_fresh = all(shares.is_fresh(level, none.period, now) for level in levels.values())
+
+    def give(number: int, store: Store) -> list[bool]:
+        share = replace(first[number], most=first[number].most and most[number])
+        return store.change_shares([ShareChange(name, none, share, 0 if is_fresh else share.count)], now)
+
+    return ask_shards(shards, levels, give).errors
 
 
 def describe_shares(shards: Sequence[Shard], now: int) -> list[Diagnostic]:
