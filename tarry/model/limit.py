@@ -190,6 +190,15 @@ class Level(Struct, frozen=True):
         # Further ahead it would be taken for the time of a clock that was set back, and the whole debt be lost.
         return Level(self.running, max(0, min(following, now + limit.furthest)))
 
+    def with_moved(self, limit: Limit, count: int, now: int) -> "Level":
+        """The level after a part of a rate got so many starts from others, who may have used them a moment ago."""
+        if not limit.count or not count:
+            return self
+        on_time = self._next_on_time(limit, now)
+        following = max(on_time, now) + count * limit.spacing
+        # Once nothing starts for a whole period, all of it is free again, however often it was moved.
+        return Level(self.running, max(on_time, min(following, now + limit.count * limit.spacing)))
+
     def ended(self, count: int) -> "Level":
         """The level after this many attempts ended."""
         # Never below 0: that would let too many start later.

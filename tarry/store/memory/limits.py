@@ -42,7 +42,7 @@ class MemoryLimits:
         if self.limits.get(name) != change.was:
             return False
         self.limits[name] = change.limit
-        self.levels[name] = self.levels.get(name, Level()).with_correction(change.limit, change.used, now)
+        self.levels[name] = self.levels.get(name, Level()).with_moved(change.limit, change.used, now)
         return True
 
     def limit_key(self, task: str, lane: str, limit: KeyLimit | None) -> bool:

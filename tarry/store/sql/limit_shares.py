@@ -46,6 +46,4 @@ class SqlLimitShares(SqlKeyLimits):
         used = {change.name: change for change in changes if change.used}
         if used:
             levels = zip(used.values(), self.levels([*used]), strict=True)
-            self.set_next(
-                {change.name: level.with_correction(change.limit, change.used, now) for change, level in levels}
-            )
+            self.set_next({change.name: level.with_moved(change.limit, change.used, now) for change, level in levels})

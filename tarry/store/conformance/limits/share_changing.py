@@ -91,6 +91,19 @@ class ShareChanging(Promises):
         assert 0 < starts + began <= 20
         assert 50 < sum(len(taken(part, now=NOW + part_of * SECOND // 50)) for part_of in range(50, 100)) <= 100
 
+    @pytest.mark.parametrize("name", NAMES)
+    def test_a_rate_that_is_moved_again_and_again_waits_one_period(self, part: Store, name: str) -> None:
+        """What was counted as used need not be counted once more."""
+        small, large = (Limit(None, count, SECOND, share=LimitShare(None, 200, END)) for count in (20, 100))
+        part.limit(name, small)
+        put(part, 200, lane="")
+        for _ in range(8):
+            assert part.change_shares([ShareChange(name, small, large, 80)], NOW) == [True]
+            assert part.change_shares([ShareChange(name, large, small)], NOW) == [True]
+        part.change_shares([ShareChange(name, small, large, 80)], NOW)
+        assert taken(part, now=NOW + SECOND - 1) == []
+        assert taken(part, now=NOW + SECOND + SECOND // 10)
+
     def test_what_gives_more_wakes(self, part: Store) -> None:
         """Jobs may wait for just that."""
         part.limit("task:mail", PART)

@@ -106,8 +106,9 @@ function lib.count_used(name, used, now)
   local level = lib.level_of(name)
   level.limit = lib.read_limit({}, name)
   if level.limit.count == 0 then return end
-  local following = math.max(lib.next_start(level, now), now) + used * level.limit.spacing
-  level.next = math.min(following, now + lib.furthest(level.limit))
+  local on_time, spacing = lib.next_start(level, now), level.limit.spacing
+  -- As `Level.with_moved`: at most until nothing has started for a whole period.
+  level.next = math.max(on_time, math.min(math.max(on_time, now) + used * spacing, now + level.limit.count * spacing))
   lib.touch(level)
 end
 
