@@ -8,6 +8,7 @@ from tarry.errors import StoreError
 from tarry.model.duration import SECOND
 from tarry.model.limit import Limit
 from tarry.store.shards.limit_setting import set_shares
+from tarry.store.shards.shares import LASTS
 from tests.store.test_share_mover import System
 
 RATE = Limit(None, 20, SECOND)
@@ -156,3 +157,18 @@ def test_two_who_set_it_at_the_same_moment() -> None:
     system.move()
     (whole,) = {*wholes(system)}
     assert system.share(0) + system.share(1) <= (whole.most or 0)
+
+
+def test_what_runs_on_a_store_that_is_forgotten_counts_until_its_leases_end() -> None:
+    system = System(2, "task:mail", Limit(10))
+    for number in range(2):
+        system.put(number, 100)
+        system.claim(number)
+    system.move()
+    system.switch(1, down=True)
+    system.move()
+    system.shards[1].is_removed = True
+    for _ in range(LASTS // SECOND + 20):
+        system.move()
+        system.claim(0)
+    assert len(system.running[0]) == 10

@@ -19,7 +19,7 @@ from tarry.model.duration import SECOND
 from tarry.model.limit import QUEUE, TASK, Level, Limit
 from tarry.store.rules.base import ShareChange, Store
 from tarry.store.shards import shares
-from tarry.store.shards.answers import ask_shards, present
+from tarry.store.shards.answers import ask_shards
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.shares import LASTS, Use
 
@@ -120,7 +120,8 @@ class ShareMover:
     # What there is
 
     def _read(self, now: int, lease: int) -> list[_Shared]:
-        answers = ask_shards(self._shards, present(self._shards), lambda _, store: store.limits())
+        # Also those that were removed, which count as away: what was started there may run for a while yet.
+        answers = ask_shards(self._shards, range(len(self._shards)), lambda _, store: store.limits())
         back = self._note_away(answers.errors, now, lease)
         found: defaultdict[str, dict[int, _Part]] = defaultdict(dict)
         for number, limits in answers.items():
