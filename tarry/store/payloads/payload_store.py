@@ -12,7 +12,14 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from tarry.errors import ConfigError, PayloadLost, PayloadUnavailable, StoreError
+from tarry.errors import (
+    ConfigError,
+    PartlyUnavailable,
+    PayloadLost,
+    PayloadUnavailable,
+    StoreAway,
+    StoreError,
+)
 from tarry.model.change import Change
 from tarry.model.checks.unreadable import UNREADABLE, is_apart
 from tarry.model.flow.node_ids import is_root
@@ -23,6 +30,7 @@ from tarry.store.payloads.place import FILE, HOW, S3, PayloadPlace
 from tarry.store.rules import ids
 from tarry.store.rules.base import Store, ValuesWithin
 from tarry.store.rules.flows import NewFlow
+from tarry.store.rules.partial_result import partial_result
 from tarry.store.rules.payload_reference import (
     ARGUMENTS,
     RESULT,
@@ -276,19 +284,28 @@ class Namespace:
 
     def find(self) -> str:
         """The name; empty if the store has none yet. StoreError."""
-        if not self._name and (found := self._store.kv_get(NAMESPACE)) is not None:
+        if not self._name and (found := self._look()) is not None:
             self._name = _read(found)
         return self._name
 
     def name(self) -> str:
         """The name, 32 hexadecimal digits; StoreError."""
-        if not self._name:
-            if (found := self._store.kv_get(NAMESPACE)) is None:
+        try:
+            if not self.find():
                 # Of two that do this at once, one wins.
                 self._store.kv_cas(NAMESPACE, self._new.encode(), None)
-                found = self._store.kv_get(NAMESPACE)
-            self._name = _read(found)
+                self._name = _read(self._look())
+        except PartlyUnavailable as error:
+            # Whoever stores jobs would take its answer for one about these.
+            raise StoreAway(str(error)) from None
         return self._name
+
+    def _look(self) -> bytes | None:
+        # Of several stores one that has it is enough.
+        found, away = partial_result(lambda: self._store.kv_get(NAMESPACE))
+        if found is None and away is not None:
+            raise away
+        return found
 
     def within(self, values: ValuesWithin) -> "Namespace":
         """The name as a caller's transaction sees it, which may be rolled back."""
