@@ -307,6 +307,13 @@ def test_a_process_without_the_setting_says_so(app: App, keep_apart: Give) -> No
         plain.load_arguments(job.record())
 
 
+def test_what_a_directory_refuses_is_named(folder: Path) -> None:
+    (folder / "a").mkdir()
+    (folder / "a" / "b").touch()
+    with pytest.raises(PayloadUnavailable, match=f"cannot be written: .*: {folder}/a/b"):
+        FilePlace(f"file://{folder}").write("a/b/c", b"data")
+
+
 @pytest.mark.parametrize("name", ["read", "page"])
 def test_a_check_tries_all_and_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def refuse(place: FilePlace, *_: object) -> None:

@@ -153,4 +153,6 @@ def _sync_folder(path: Path) -> None:
 
 
 def _cause(error: OSError) -> str:
-    return error.strerror or type(error).__name__
+    why = error.strerror or type(error).__name__
+    # Such as a folder that another user has made: of 256 just one.
+    return f"{why}: {error.filename}" if error.filename else why
