@@ -91,7 +91,7 @@ class Keeper:
         self._rules = rules
         self._kept_bytes = kept_bytes
         self._batch_tasks = frozenset(batch_tasks)
-        self._name, self._lease = owner.new_name(), lease
+        self._name, self._lease = owner.new_name(), max(lease, kept_places.TAKEN_FOR)
         self._declare = declare
         self._known_dead: set[str] | None = None
         """Owners found dead by the last `rescue_dead`; None before the first call, which handles what a crash left."""

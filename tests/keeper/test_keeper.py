@@ -45,6 +45,20 @@ def keeper(store: Store, clock: FakeClock) -> Keeper:
     return Keeper(store, clock=clock, rules=lambda task, queue: RETRYING)
 
 
+def test_shares_outlast_the_places_that_are_taken_outside_of_jobs(store: Store, clock: FakeClock) -> None:
+    """Also where workers have shorter leases: what a store that is away may have is not given to others before."""
+    told = []
+
+    def note(owner: str, now: int, lease: int) -> bool:
+        told.append(lease)
+        return False
+
+    store.move_shares = note  # type: ignore[method-assign]
+    Keeper(store, clock=clock, lease=3 * SECOND).move_shares()
+    Keeper(store, clock=clock, lease=LEASE).move_shares()
+    assert told == [10 * SECOND, LEASE]
+
+
 def claimed(store: Store, clock: FakeClock, by: str, count: int = 1) -> list[Job]:
     """New jobs, in the hands of that owner."""
     store.insert([Job(ids.uuid7(), "pay", b"[]", due=clock.now(), state_since=clock.now()) for _ in range(count)])

@@ -96,7 +96,7 @@ def test_what_stores_that_are_away_may_have_follows_from_the_limit_that_is_set()
     for _ in range(2):
         with pytest.raises(StoreError):
             change(system, Limit(50))
-        system.limit = Limit(50)
+        system.allowed = [50]
         for _ in range(30):
             system.move()
             system.claim(1)

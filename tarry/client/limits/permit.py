@@ -23,7 +23,7 @@ from tarry.tasks.shield import shielded
 
 log = logging.getLogger("tarry.client")
 
-LEASE = 10 * SECOND
+LEASE = kept_places.TAKEN_FOR
 PROLONG_EVERY = 2.0
 """Seconds."""
 FREED_EVERY = 2.0

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from tarry.errors import StoreError
 from tarry.model import overrides
 from tarry.model.change import Change
+from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit
 from tarry.store.rules.base import Store
@@ -26,6 +27,8 @@ from tarry.store.rules.lanes import EndedAttempt, JobKey, count_by_level
 from tarry.store.rules.owner import is_outside
 from tarry.store.rules.partial_result import reachable_part
 
+TAKEN_FOR = 10 * SECOND
+"""How long a place that was taken outside of jobs is kept without a sign of life."""
 PREFIX = "place:"
 """What the names of these values begin with. `lua/places.lua` has it too."""
 _SEPARATOR = "\x1f"
