@@ -5,9 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from tarry.errors import StoreError
+from tarry.keeper.chores import Keeper
+from tarry.keeper.limits import declare
 from tarry.model.duration import SECOND
 from tarry.model.limit import Limit
+from tarry.store.memory.store import MemoryStore
 from tarry.store.shards.limit_setting import set_shares
+from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shards.shares import LASTS
 from tests.store.test_share_mover import System
 
@@ -172,3 +176,22 @@ def test_what_runs_on_a_store_that_is_forgotten_counts_until_its_leases_end() ->
         system.move()
         system.claim(0)
     assert len(system.running[0]) == 10
+
+
+def test_a_store_that_has_lost_its_limits_gets_them_again() -> None:
+    """A server that started empty, before anybody saw it away; but not for ever where nobody sets it any more."""
+    parts = [MemoryStore(name=name) for name in "ab"]
+    store = ShardedStore(parts)
+    keeper = Keeper(store, declare=lambda: declare(store, {"task:mail": Limit(10)}, ["mail"]))
+    store.limit("task:mail", Limit(10))
+    keeper.move_shares()
+    parts[1].limit("task:mail", None)
+    for _ in range(3):
+        keeper.redeclare_limits()
+        keeper.move_shares()
+    assert store.limits()["task:mail"][0] == Limit(10)
+    parts[1].limit("task:other", Limit(3))
+    version = store.topology_version
+    for _ in range(9):
+        keeper.move_shares()
+    assert store.topology_version == version + 1

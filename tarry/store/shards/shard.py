@@ -168,6 +168,11 @@ class Shard:
         self.is_removed = self.draining = True
         self.close()
 
+    def note_loss(self) -> None:
+        """It lacks what others have, as a server that has started empty before anybody saw it away: it counts as one
+        that came back, so that limits are declared again."""
+        self.join_count += 1
+
     def pause_inserts(self) -> None:
         """It is full or read-only: no new job is put there for a while."""
         # Jittered, so that not all processes try it again at once.

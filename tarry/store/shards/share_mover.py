@@ -91,6 +91,8 @@ class ShareMover:
         """No store uses more, as far as is known."""
         self._guessed: dict[Key, int] = {}
         """Bounds of stores that were never seen, and when the limit was set from which they follow."""
+        self._lacking: dict[Key, int] = {}
+        """Which stores lack which limits, and at how many looks in a row they did."""
         self._away_since: dict[int, int] = {}
         self._gone: set[int] = set()
         self._next_look = self._held_until = 0
@@ -123,6 +125,7 @@ class ShareMover:
         # Also those that were removed, which count as away: what was started there may run for a while yet.
         answers = ask_shards(self._shards, range(len(self._shards)), lambda _, store: store.limits())
         back = self._note_away(answers.errors, now, lease)
+        self._note_losses(answers)
         found: defaultdict[str, dict[int, _Part]] = defaultdict(dict)
         for number, limits in answers.items():
             for name, (limit, level) in limits.items():
@@ -131,6 +134,15 @@ class ShareMover:
                     found[name][number] = _Part(limit, level, is_gone)
         # One that lacks the limit does not keep to it.
         return [self._make_shared(name, parts, parts.keys() == set(answers)) for name, parts in found.items()]
+
+    def _note_losses(self, answers: Mapping[int, Mapping[str, object]]) -> None:
+        """Tells which stores lack a limit that others have."""
+        names = {name for limits in answers.values() for name in limits}
+        lacking = [(number, name) for number, limits in answers.items() for name in names - limits.keys()]
+        self._lacking = {key: self._lacking.get(key, 0) + 1 for key in lacking}
+        # At the second look: somebody may just be setting it. And once: perhaps nobody declares it any more.
+        for number in {number for (number, _), looks in self._lacking.items() if looks == 2}:
+            self._shards[number].note_loss()
 
     def _note_away(self, errors: Mapping[int, StoreError], now: int, lease: int) -> set[int]:
         """Notes which stores cannot be reached, and since when. Answers those that are back, after others may have got
