@@ -129,6 +129,9 @@ def test_after_the_database_was_deleted_a_restart_begins_anew(scene: Scene) -> N
 
 def test_a_database_that_comes_back_is_worked_on_again(scene: Scene) -> None:
     master = scene.serve()
+    # A process that opens its first connection only then, as the keeper for alerts, would make a new file.
+    (keeper,) = scene.pids("keeper")
+    until(lambda: _connections(keeper, scene.directory / "tarry.db") >= 2)
     away = scene.directory / "away"
     away.mkdir()
     for path in scene.directory.glob("tarry.db*"):
@@ -140,6 +143,13 @@ def test_a_database_that_comes_back_is_worked_on_again(scene: Scene) -> None:
     (id,) = scene.put("app.add", 1, 1)
     until(lambda: scene.job(id).state == "done")
     scene.stopped()
+
+
+def _connections(pid: int, path: Path) -> int:
+    """How many descriptors of the file a process has."""
+    opened = [Path(f"/proc/{pid}/fd", name) for name in os.listdir(f"/proc/{pid}/fd")]
+    # One may have been closed meanwhile.
+    return sum(os.path.realpath(each) == str(path) for each in opened)
 
 
 def _cpu(pids: list[int]) -> float:
