@@ -28,7 +28,8 @@ from tarry.store.rules.owner import is_outside
 from tarry.store.rules.partial_result import reachable_part
 
 TAKEN_FOR = 10 * SECOND
-"""How long a place that was taken outside of jobs is kept without a sign of life."""
+"""How long a place that was taken outside of jobs is kept without a sign of life; what a store that is away may have
+goes to no other store before that."""
 PREFIX = "place:"
 """What the names of these values begin with. `lua/places.lua` has it too."""
 _SEPARATOR = "\x1f"
